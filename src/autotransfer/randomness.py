@@ -1,0 +1,64 @@
+"""Random numbers that are functions of a key, not of a stream.
+
+A training must not depend on what was stacked with it, so nothing inside a step may draw from a
+shared generator. Host code makes keys from names (`key_of`); device code turns keys and counters
+into bits (`bits`), on any device with the same result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+
+def key_of(*parts: object) -> int:
+    """A 32-bit key, stable across processes and machines, from anything with a stable repr or bytes."""
+    digest = hashlib.blake2b(digest_size=4)
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else repr(part).encode())
+        digest.update(b"\x00")
+    return int.from_bytes(digest.digest(), "little")
+
+
+def as_keys(keys: list[int], device: torch.device | str = "cpu") -> Tensor:
+    """Host keys as an int32 tensor (n,): the bit patterns are kept, the sign means nothing."""
+    return torch.tensor([key - 2**32 if key >= 2**31 else key for key in keys], dtype=torch.int32, device=device)
+
+
+def mix(h: Tensor) -> Tensor:
+    """A bijection of 32-bit words that flips half of the output bits when one input bit changes (int32)."""
+    # Shifts of int32 copy the sign bit, so each is masked to the bits a logical shift would keep.
+    h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
+    h = (h ^ ((h >> 13) & 0x7FFFF)) * -1028477387
+    return h ^ ((h >> 16) & 0xFFFF)
+
+
+def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
+    """A new key from a key and a number (int32, broadcast): a step, an epoch, a layer."""
+    if isinstance(value, int):
+        value = torch.full((), value, dtype=torch.int32, device=key.device)
+    return mix(key ^ mix(value.to(torch.int32) + 0x3C6EF372))
+
+
+def bits(key: Tensor, n: int) -> Tensor:
+    """n words of 32 random bits for every key: (...,) -> (..., n) int32."""
+    counter = mix(torch.arange(1, n + 1, dtype=torch.int32, device=key.device) * -1640531527)
+    return mix(key[..., None] ^ counter)
+
+
+def uniform(key: Tensor, n: int) -> Tensor:
+    """n numbers in [0, 1) for every key: (...,) -> (..., n) float32, 24 bits each."""
+    return ((bits(key, n) >> 8) & 0xFFFFFF).to(torch.float32) * 2.0**-24
+
+
+def keep_mask(key: Tensor, n: int, drop: Tensor) -> Tensor:
+    """Dropout masks: (...,) keys, drop (...,) probabilities -> (..., n) bool, True where the unit stays.
+
+    Two units share one word, so a probability is resolved to 1/65536.
+    """
+    words = bits(key, (n + 1) // 2)
+    halves = words.view(torch.int16)[..., :n]
+    threshold = (drop * 65536.0).round().to(torch.int32) - 32768
+    return halves >= threshold.to(torch.int32)[..., None]
