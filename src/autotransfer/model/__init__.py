@@ -1,0 +1,1 @@
+"""Networks whose every tensor carries the member on axis 0."""

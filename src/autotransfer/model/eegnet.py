@@ -1,0 +1,185 @@
+"""EEGNet (Lawhern et al. 2018), P members as one program, in a form that never builds the wide tensor.
+
+The published order is temporal convolution, normalisation, spatial filter. All three are linear in the
+signal once the first normalisation's statistics are known, and those follow from moments of the input
+(moments.py). So the spatial filter goes first and everything works on (P, F1·D, B, times): the same
+outputs, running statistics and gradients, an order of magnitude less arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..randomness import bits, fold_in
+from .layers import BatchNorm, elu_pool, fill_uniform, filter_times, limit_norm_
+from .moments import Moments, window_moments
+
+MIN_TIMES = 8
+FIRST_POOL, SECOND_POOL = 4, 8
+SECOND_KERNEL = 16
+
+
+def temporal_kernel_for(sfreq: float | None) -> int:
+    """Half a second of samples, within [3, 64]; 64 when the rate is unknown."""
+    return 64 if sfreq is None else int(min(max(round(sfreq / 2), 3), 64))
+
+
+class EEGNet(nn.Module):
+    """Encoder z = net(x). x: (B, channels, times), with members=P also (P, B, channels, times).
+
+    members=None is a single network: parameters without a member axis, x (B, channels, times), z (B, D).
+    With members=P every parameter and buffer has P on axis 0 and z is (P, B, D).
+
+    Windows of any length from 8 samples work: the first pool averages 4 samples, the second
+    min(8, times // 4), so that at least one step of time is left.
+    """
+
+    def __init__(
+        self,
+        n_channels: int,
+        n_times: int,
+        members: int | None = None,
+        *,
+        sfreq: float | None = None,
+        temporal_kernel: int | None = None,
+        temporal_filters: int = 8,
+        spatial_depth: int = 2,
+        latent_filters: int = 16,
+        dropout: float = 0.25,
+        seeds: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        if n_times < MIN_TIMES:
+            raise UserError(f"windows of {n_times} samples are too short; EEGNet needs at least {MIN_TIMES}")
+        self.n_channels, self.n_times, self.members = n_channels, n_times, members
+        self.kernel = temporal_kernel_for(sfreq) if temporal_kernel is None else temporal_kernel
+        self.filters, self.depth = temporal_filters, spatial_depth
+        self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
+        self.dropout = dropout
+        self.latent_dim = latent_filters * (n_times // self.pools[0] // self.pools[1])
+
+        wide = temporal_filters * spatial_depth
+        stack = () if members is None else (members,)
+        self.temporal = nn.Parameter(torch.empty(*stack, temporal_filters, self.kernel))
+        self.norm1 = BatchNorm(members, temporal_filters)
+        self.spatial = nn.Parameter(torch.empty(*stack, wide, n_channels))
+        self.norm2 = BatchNorm(members, wide)
+        self.depthwise = nn.Parameter(torch.empty(*stack, wide, SECOND_KERNEL))
+        self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
+        self.norm3 = BatchNorm(members, latent_filters)
+        self._initialise(seeds)
+
+    def _initialise(self, seeds: Sequence[int] | None) -> None:
+        """torch's default weights; with seeds, each member's are a function of its own seed."""
+        if seeds is None:
+            seeds = torch.randint(2**62, (1 if self.members is None else self.members,)).tolist()
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        fill_uniform(self.temporal, self.kernel, generators)
+        fill_uniform(self.spatial, self.n_channels, generators)
+        fill_uniform(self.depthwise, SECOND_KERNEL, generators)
+        fill_uniform(self.pointwise, self.pointwise.shape[-1], generators)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        group: Tensor | None = None,
+        moments: Moments | None = None,
+        noise: Tensor | None = None,
+        drop: Tensor | None = None,
+        active: Tensor | None = None,
+    ) -> Tensor:
+        """Latent codes. The keywords serve stacked training; none of them is needed otherwise.
+
+        x: (B, C, T) shared by all members, (P, B, C, T), or (G, B, C, T) with group
+        group: (P,) which of the G batches a member reads
+        moments: of the windows of x, if already known (fields (G, ...))
+        noise: (G,) int32 keys; dropout is then a function of key and position, not of torch's generator
+        drop: (P,) dropout probabilities in place of self.dropout
+        active: (P,) bool; members that are not leave their running statistics alone
+        """
+        if self.members is None:
+            return self._forward(x[None], None, moments, noise, drop, active)[0]
+        if x.dim() == 3:
+            x, group = x[None], torch.zeros(self.temporal.shape[0], dtype=torch.long, device=x.device)
+        return self._forward(x, group, moments, noise, drop, active)
+
+    def _forward(
+        self,
+        x: Tensor,
+        group: Tensor | None,
+        moments: Moments | None,
+        noise: Tensor | None,
+        drop: Tensor | None,
+        active: Tensor | None,
+    ) -> Tensor:
+        wide, _ = self.spatial.shape[-2:]
+        spatial = self.spatial.reshape(-1, wide, self.n_channels)
+        temporal = self.temporal.reshape(-1, self.filters, self.kernel)
+        members, batch, times = spatial.shape[0], x.shape[1], x.shape[3]
+        signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
+
+        scale, shift = self._first_norm(temporal, signal, group, moments, active)
+        own = signal.reshape(signal.shape[0], self.n_channels, batch * times)
+        if group is not None:
+            own = own[group]
+        u = torch.bmm(spatial, own).view(members * self.filters, self.depth * batch, times)
+        w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
+        v = filter_times(u, w).reshape(members, wide, batch * times)
+        offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
+        h = self.norm2(v, offset, active).view(members, wide, batch, times)
+
+        h = self._dropout(elu_pool(h, self.pools[0]), group, noise, drop, layer=1)
+        times = h.shape[-1]
+        h = filter_times(
+            h.reshape(members * wide, batch, times), self.depthwise.reshape(members * wide, SECOND_KERNEL)
+        )
+        h = torch.bmm(self.pointwise.reshape(members, -1, wide), h.view(members, wide, batch * times))
+        h = self.norm3(h, None, active).view(members, -1, batch, times)
+        h = self._dropout(elu_pool(h, self.pools[1]), group, noise, drop, layer=2)
+        return h.transpose(1, 2).flatten(2)
+
+    def _first_norm(
+        self, w: Tensor, signal: Tensor, group: Tensor | None, moments: Moments | None, active: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The normalisation after the temporal filters w (P, F1, K) as (P, F1) scale and shift."""
+        norm, size = self.norm1, w.shape[:2]
+        if not norm.training:
+            return norm.affine(norm.running_mean.view(size), norm.running_var.view(size))
+        if moments is None:
+            moments = window_moments(signal.flatten(1, 2), self.kernel)
+        first, second = moments.mean, moments.covariance
+        if group is not None:
+            first, second = first[group], second[group]
+        mean = torch.bmm(w, first[..., None])[..., 0]
+        var = (torch.bmm(w, second) * w).sum(-1).clamp(min=0.0)  # rounding may dip below 0
+        norm.track(mean, var, moments.positions, active)
+        return norm.affine(mean, var)
+
+    def _dropout(
+        self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None, *, layer: int
+    ) -> Tensor:
+        """h: (P, F, B, T). With keys, units are dropped by position and key alone."""
+        if not self.training:
+            return h
+        if noise is None:
+            return nn.functional.dropout(h, self.dropout, training=True)
+        if drop is None:
+            drop = torch.full((h.shape[0],), self.dropout, dtype=h.dtype, device=h.device)
+        n = h[0].numel()
+        # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
+        halves = bits(fold_in(noise, layer), (n + 1) // 2).view(torch.int16)[:, :n]
+        if group is not None:
+            halves = halves[group]
+        threshold = (drop * 65536.0).round().to(torch.int32) - 32768
+        keep = (halves >= threshold[:, None]).view(h.shape)
+        return h * keep * (1.0 / (1.0 - drop)).to(h.dtype).view(-1, 1, 1, 1)
+
+    def constrain_(self) -> None:
+        """The max-norm of the published code: every spatial filter has norm at most 1."""
+        with torch.no_grad():
+            limit_norm_(self.spatial, 1.0)

@@ -1,0 +1,235 @@
+"""Layers with the member on axis 0, written for few passes over memory.
+
+Signals are kept channel-major, (P, channels, B, times): a layer that mixes channels and one that
+filters along time are then both plain batched matrix products, and batch statistics reduce over
+contiguous memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from .moments import padding
+
+TILE = 64  # times per tile of a long signal: the product costs (TILE + K - 1) / K of the useful work
+
+
+def apply(function: type[Function], *arguments: Any) -> Any:
+    """function.apply, which torch leaves without types."""
+    return function.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
+def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
+    """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
+    kernel = w.shape[-1]
+    g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
+    return g.unfold(-1, times, 1).flip(-1)
+
+
+class _ToeplitzProduct(Function):
+    """(N, R, I) signals times the Toeplitz matrix of (N, K) filters -> (N, R, times)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, times: int, offset: int) -> Tensor:
+        matrix = _toeplitz(w, times, offset, x.shape[-1])
+        ctx.save_for_backward(x, matrix)
+        ctx.kernel, ctx.offset = w.shape[-1], offset
+        return torch.bmm(x, matrix)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, matrix = ctx.saved_tensors
+        grad_x = torch.bmm(grad, matrix.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        grad_w = None
+        if ctx.needs_input_grad[1]:
+            # (N, I, times); a filter tap's gradient is the sum of a diagonal
+            full = torch.bmm(x.transpose(1, 2), grad)
+            rows, times = full.shape[1:]
+            below = max(times + ctx.kernel - 1 - ctx.offset - rows, 0)
+            full = F.pad(full, (0, 0, ctx.offset, below))
+            size = (full.shape[0], ctx.kernel, times)
+            grad_w = full.as_strided(size, (full.stride(0), times, times + 1)).sum(-1)
+        return grad_x, grad_w, None, None
+
+
+def filter_times(x: Tensor, w: Tensor) -> Tensor:
+    """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
+
+    Short signals take one Toeplitz product; long ones are cut into overlapping tiles first, so that
+    the work grows with times × (TILE + K), not with times².
+    """
+    times, kernel = x.shape[-1], w.shape[-1]
+    left, _ = padding(kernel)
+    tile = max(TILE, kernel - 1)
+    if times <= 2 * tile:
+        return apply(_ToeplitzProduct, x, w, times, left)
+    n, rows = x.shape[:2]
+    tiles = math.ceil(times / tile)
+    padded = F.pad(x, (left, (tiles + 1) * tile - times - left)).view(n, rows, tiles + 1, tile)
+    windows = torch.cat([padded[:, :, :-1], padded[:, :, 1:, : kernel - 1]], -1)
+    out: Tensor = apply(_ToeplitzProduct, windows.reshape(n, rows * tiles, -1), w, tile, 0)
+    return out.view(n, rows, tiles * tile)[..., :times]
+
+
+class _Normalise(Function):
+    """(P, F, n) -> gamma * (v - mean) / sqrt(var + eps) + beta, with the batch mean and biased variance.
+
+    A constant `offset` (P, F) that belongs to v cancels here, so it is never added; its gradient is 0.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, v: Tensor, gamma: Tensor, beta: Tensor, offset: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        mean = v.mean(-1)
+        centred = v - mean[..., None]
+        var = (centred * centred).mean(-1)
+        inverse = (var + eps).rsqrt()
+        ctx.save_for_backward(centred, inverse, gamma)
+        ctx.mark_non_differentiable(mean, var)
+        ctx.has_offset = offset is not None
+        return torch.addcmul(beta[..., None], centred, (gamma * inverse)[..., None]), mean, var
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
+        centred, inverse, gamma = ctx.saved_tensors
+        n = centred.shape[-1]
+        grad_beta = grad.sum(-1)
+        along = (grad * centred).sum(-1)
+        scale = gamma * inverse
+        # gv = scale * (g - mean(g) - centred / (var + eps) * mean(g * centred))
+        grad_v = torch.addcmul((scale * grad_beta / -n)[..., None], grad, scale[..., None])
+        grad_v.addcmul_(centred, (scale * inverse * inverse * along / -n)[..., None])
+        no_offset = torch.zeros_like(grad_beta) if ctx.has_offset else None
+        return grad_v, along * inverse, grad_beta, no_offset, None
+
+
+class _EluPool(Function):
+    """ELU, then the mean over `pool` neighbours in time: (..., times) -> (..., times // pool)."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, pool: int) -> Tensor:
+        times = h.shape[-1]
+        # The slope of ELU is exp(min(h, 0)) on both sides of 0: one exponential serves both passes.
+        slope = torch.exp(h.clamp(max=0.0))
+        value = (h.clamp(min=0.0) + slope).unflatten(-1, (times // pool, pool))
+        out = value[..., 0]
+        for i in range(1, pool):  # slices add faster than a strided reduction of so few elements
+            out = out + value[..., i]
+        ctx.save_for_backward(slope)
+        ctx.pool = pool
+        pooled: Tensor = out / pool - 1.0
+        return pooled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        pool = ctx.pool
+        grad_h = (grad / pool)[..., None] * slope.unflatten(-1, (slope.shape[-1] // pool, pool))
+        return grad_h.flatten(-2), None
+
+
+def elu_pool(h: Tensor, pool: int) -> Tensor:
+    """ELU, then average pooling: (..., times) -> (..., times // pool); a remainder of times is dropped."""
+    times = h.shape[-1] // pool * pool
+    return apply(_EluPool, h[..., :times], pool)
+
+
+class BatchNorm(nn.Module):
+    """torch's BatchNorm (eps 1e-5, momentum .1) for signals (P, F, n), one statistic per member and feature.
+
+    members=None: parameters without the member axis, for P = 1.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    eps = 1e-5
+    momentum = 0.1
+
+    def __init__(self, members: int | None, features: int) -> None:
+        super().__init__()
+        size = (features,) if members is None else (members, features)
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.register_buffer("running_mean", torch.zeros(size))
+        self.register_buffer("running_var", torch.ones(size))
+
+    def track(self, mean: Tensor, var: Tensor, count: int, active: Tensor | None) -> None:
+        """Move the running statistics towards (P, F) batch ones; members that are not active stay."""
+        with torch.no_grad():
+            rate = self.momentum if active is None else self.momentum * active.to(mean.dtype)[:, None]
+            unbiased = var * (count / max(count - 1, 1))
+            running_mean = self.running_mean.view(mean.shape)
+            running_var = self.running_var.view(mean.shape)
+            running_mean += (mean - running_mean) * rate
+            running_var += (unbiased - running_var) * rate
+
+    def affine(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        """The normalisation by given (P, F) statistics, as scale and shift."""
+        scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
+        return scale, self.bias.reshape(mean.shape) - mean * scale
+
+    def forward(self, v: Tensor, offset: Tensor | None = None, active: Tensor | None = None) -> Tensor:
+        """v: (P, F, n). `offset` (P, F) is a constant that belongs to v but was never added to it."""
+        size = v.shape[:2]
+        if self.training:
+            weight, bias = self.weight.reshape(size), self.bias.reshape(size)
+            h: Tensor
+            h, mean, var = apply(_Normalise, v, weight, bias, offset, self.eps)
+            self.track(mean if offset is None else mean + offset, var, v.shape[-1], active)
+            return h
+        scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
+        if offset is not None:
+            shift = shift + offset * scale
+        return torch.addcmul(shift[..., None], v, scale[..., None])
+
+
+class Linear(nn.Module):
+    """One linear layer per member: (P, B, n_in) -> (P, B, n_out). Initialised like torch's."""
+
+    def __init__(self, members: int, n_in: int, n_out: int, *, seeds: Sequence[int]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(members, n_out, n_in))
+        self.bias = nn.Parameter(torch.empty(members, n_out))
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        fill_uniform(self.weight, n_in, generators)
+        fill_uniform(self.bias, n_in, generators)
+
+    def constrain_(self, limit: float = 0.25) -> None:
+        """The max-norm of the published code: every class has a weight vector of norm at most .25."""
+        with torch.no_grad():
+            limit_norm_(self.weight, limit)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias[:, None, :], z, self.weight.transpose(1, 2))
+
+
+def limit_norm_(weight: Tensor, limit: float) -> None:
+    """Scale vectors (..., n) that are longer than `limit` back to it, in place."""
+    norm = weight.norm(dim=-1, keepdim=True)
+    weight.mul_((limit / norm.clamp(min=1e-12)).clamp(max=1.0))
+
+
+def fill_uniform(parameter: Tensor, fan_in: int, generators: list[torch.Generator]) -> None:
+    """torch's default for convolutions and linear layers, U(±1/√fan_in), each member from its own generator.
+
+    parameter: (P, ...), or (...) for a single generator. Drawn in float32 on the CPU, so that a seed means
+    the same weights on every device and in every dtype.
+    """
+    bound = 1.0 / math.sqrt(fan_in)
+    with torch.no_grad():
+        rows = parameter.view(len(generators), -1)
+        for row, generator in zip(rows, generators, strict=True):
+            draw = torch.empty(row.shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
+            row.copy_(draw)

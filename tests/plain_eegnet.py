@@ -1,0 +1,56 @@
+"""EEGNet written the plain way, with torch's own layers in the published order: the oracle for ours."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class PlainEEGNet(nn.Module):
+    def __init__(
+        self,
+        n_channels: int,
+        n_times: int,
+        kernel: int,
+        f1: int = 8,
+        depth: int = 2,
+        f2: int = 16,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.pad1 = ((kernel - 1) // 2, kernel - 1 - (kernel - 1) // 2)
+        self.temporal = nn.Conv2d(1, f1, (1, kernel), bias=False)
+        self.norm1 = nn.BatchNorm2d(f1)
+        self.spatial = nn.Conv2d(f1, f1 * depth, (n_channels, 1), groups=f1, bias=False)
+        self.norm2 = nn.BatchNorm2d(f1 * depth)
+        self.pool1 = nn.AvgPool2d((1, 4))
+        self.depthwise = nn.Conv2d(f1 * depth, f1 * depth, (1, 16), groups=f1 * depth, bias=False)
+        self.pointwise = nn.Conv2d(f1 * depth, f2, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(f2)
+        self.pool2 = nn.AvgPool2d((1, min(8, n_times // 4)))
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm1(self.temporal(F.pad(x[:, None], self.pad1)))
+        h = self.drop(self.pool1(F.elu(self.norm2(self.spatial(h)))))
+        h = self.pointwise(self.depthwise(F.pad(h, (7, 8))))
+        return self.drop(self.pool2(F.elu(self.norm3(h)))).flatten(1)
+
+
+def copy_member(plain: PlainEEGNet, net: nn.Module, member: int | None) -> None:
+    """Give the plain network the weights of one member of ours."""
+    own = dict(net.named_parameters()) | dict(net.named_buffers())
+    with torch.no_grad():
+        for name, target in [*plain.named_parameters(), *plain.named_buffers()]:
+            if name.endswith("num_batches_tracked"):
+                continue
+            source = own[name.removesuffix(".weight") if name.split(".")[0] in NAKED else name]
+            target.copy_((source if member is None else source[member]).reshape(target.shape))
+
+
+NAKED = ("temporal", "spatial", "depthwise", "pointwise")
+
+
+def our_name(plain_name: str) -> str:
+    return plain_name.removesuffix(".weight") if plain_name.split(".")[0] in NAKED else plain_name
