@@ -1,1 +1,69 @@
-"""AutoTransfer."""
+"""AutoTransfer: models for biosignals that work on people they have never seen.
+
+Names load when first used, so that importing the package costs nothing that is not needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .censoring import CENSORS as CENSORS
+    from .censoring import make_censor as make_censor
+    from .censoring import scores as scores
+    from .censoring.censor import Censor as Censor
+    from .errors import UserError as UserError
+    from .folds import Fold as Fold
+    from .folds import leave_one_subject_out as leave_one_subject_out
+    from .grids import grid as grid
+    from .jobs import Job as Job
+    from .jobs import Outcome as Outcome
+    from .model.eegnet import EEGNet as EEGNet
+    from .recordings import Recordings as Recordings
+    from .recordings import load as load
+    from .recordings import synthetic as synthetic
+    from .settings import Setting as Setting
+    from .training.latent import encode as encode
+    from .training.leakage import Leakage as Leakage
+    from .training.leakage import leakage as leakage
+    from .training.train import train as train
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CENSORS": ".censoring",
+    "Censor": ".censoring.censor",
+    "EEGNet": ".model.eegnet",
+    "Fold": ".folds",
+    "Job": ".jobs",
+    "Leakage": ".training.leakage",
+    "Outcome": ".jobs",
+    "Recordings": ".recordings",
+    "Setting": ".settings",
+    "UserError": ".errors",
+    "encode": ".training.latent",
+    "grid": ".grids",
+    "leakage": ".training.leakage",
+    "leave_one_subject_out": ".folds",
+    "load": ".recordings",
+    "make_censor": ".censoring",
+    "scores": ".censoring.scores",
+    "synthetic": ".recordings",
+    "train": ".training.train",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'autotransfer' has no attribute {name!r}")
+    module = import_module(_HOME[name], __name__)
+    value = module if _HOME[name].endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

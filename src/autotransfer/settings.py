@@ -85,6 +85,7 @@ class Setting:
     critic_lr: float | None = None
     critic_steps: int | None = None  # critic updates per main step
     critic_hidden: int | None = None  # width of the critic's hidden layer
+    shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
     # network
     temporal_filters: int = 8
     spatial_depth: int = 2
@@ -129,6 +130,8 @@ class Setting:
             size = (2 if self.size is None else self.size) if self.pairs == "clique" else None
             object.__setattr__(self, "fraction", fraction)
             object.__setattr__(self, "size", size)
+        if self.method is None:
+            object.__setattr__(self, "shuffle_subjects", False)
         if self.batches == "auto":
             object.__setattr__(self, "batches", "shuffled" if self.method is None else "balanced")
 
@@ -180,6 +183,8 @@ class Setting:
             parts.append(f"{self.pairs} {self.fraction if self.fraction is not None else self.size}")
         if self.variant == "paper":
             parts.append("paper")
+        if self.shuffle_subjects:
+            parts.append("shuffled")
         return " ".join(part for part in parts if part)
 
     @property

@@ -1,0 +1,46 @@
+"""Adversary: a critic reads the subject from z, and the encoder makes it fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ..settings import Setting
+from .critics import MLP, label_width, with_labels
+from .groups import equal_shares, find_groups
+from .method import Method
+from .terms import Term, TermSpec
+
+
+class Adversary(Method):
+    """dependence = −cross-entropy(critic(z, context), nuisance); the critic minimises the cross-entropy.
+
+    I(z; s | context) ≥ H(s | context) − cross-entropy. Row weights let every context count the same.
+    """
+
+    def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
+        super().__init__(spec, settings)
+        self.contexts = spec.contexts
+        self.critic = MLP(
+            spec.dim + label_width(spec.contexts),
+            settings[0].critic_hidden or 64,
+            spec.nuisances,
+            keys=spec.keys,
+            members=spec.members,
+        )
+
+    def dependence(self, term: Term, key: Tensor) -> Tensor:
+        return -self.cross_entropy(term, term.z, frozen=True)
+
+    def critic_loss(self, term: Term, key: Tensor) -> Tensor:
+        return self.cross_entropy(term, term.z.detach(), frozen=False)
+
+    def cross_entropy(self, term: Term, z: Tensor, *, frozen: bool) -> Tensor:
+        """(P,)"""
+        groups = find_groups(term, self.min_rows)
+        logits: Tensor = self.critic(with_labels(z, (term.context, self.contexts)), frozen=frozen)
+        target = term.nuisance.clamp(min=0)[..., None]
+        nll = -logits.log_softmax(-1).gather(-1, target)[..., 0]
+        weight = equal_shares(groups.counts, groups.context_rows)
+        return (weight * nll).sum(-1)

@@ -1,0 +1,110 @@
+"""Censor: a mode, and one instance of a method for each of its terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..randomness import as_keys, fold_in, key_of
+from ..settings import Setting
+from .method import Method
+from .terms import MODES, Term, TermSpec, make_terms, term_dims
+
+
+class Censor(nn.Module):
+    """penalty = Σ sign · dependence(term), for one model or for P members at once.
+
+        penalty = censor(z, y, s)            # to be added to the task's loss, times a strength
+        loss = censor.critic_loss(z, y, s)   # None: no critic; else minimise it with an optimiser of its own
+        censor.after_step()                  # once per main step
+
+    z (B, D) and results () for a single model; z (P, B, D) and results (P,) with members; y and s integers,
+    (B,) or (P, B). A row with s < 0 is padding. Ids must lie below n_classes and n_subjects: that is not
+    checked here, for it would make the host wait for the device. Gradients of the penalty reach z alone,
+    those of the critic loss the critics alone. All state is parameters and buffers, the member on axis 0.
+    """
+
+    keys: Tensor  # (P,) or () int32: a function of each member's seed
+    step: Tensor  # (P,) or () int32: main steps taken
+
+    def __init__(
+        self, method: type[Method], settings: Sequence[Setting], *, latent_dim: int, n_classes: int,
+        n_subjects: int, seeds: Sequence[int], members: int | None = None, min_rows: int = 2,
+    ) -> None:  # fmt: skip
+        """`settings`, `seeds`: one per member; the settings agree in everything but numbers per member."""
+        super().__init__()
+        self.mode = str(settings[0].mode)
+        self.latent_dim = latent_dim
+        self.members = members
+        contexts = [n_classes if rule.by_class else 1 for rule in MODES[self.mode]]
+        dims = term_dims(self.mode, latent_dim)
+        self.methods = nn.ModuleList()
+        for index, (dim, n_contexts) in enumerate(zip(dims, contexts, strict=True)):
+            keys = as_keys([key_of("critic", seed, index) for seed in seeds])
+            spec = TermSpec(members, dim, n_contexts, n_subjects, min_rows, keys)
+            self.methods.append(method(spec, settings))
+        keys = as_keys([key_of("draws", seed) for seed in seeds])
+        self.register_buffer("keys", keys[0] if members is None else keys)
+        self.register_buffer("step", torch.zeros_like(self.keys))
+
+    def forward(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        """The penalty, () or (P,): differentiable in z, critics frozen."""
+        terms, key = self._terms(z, y, s), self._key()
+        parts = [term.sign * self._method(i).dependence(term, key) for i, term in enumerate(terms)]
+        return self._shaped(sum(parts[1:], parts[0]))
+
+    def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
+        """What the critics minimise, () or (P,): each is to be good at its own job, whatever the sign."""
+        terms, key = self._terms(z, y, s), self._key()
+        losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
+        parts = [loss for loss in losses if loss is not None]
+        return self._shaped(sum(parts[1:], parts[0])) if parts else None
+
+    @torch.no_grad()
+    def after_step(self, active: Tensor | None = None) -> None:
+        """Move on to the next step's draws and BEGAN's control; active (P,) bool: who took a step."""
+        if active is None:
+            active = torch.ones_like(self.step, dtype=torch.bool)
+        self.step += active.reshape(self.step.shape).to(self.step.dtype)
+        for i in range(len(self.methods)):
+            self._method(i).after_step(active.reshape(-1))
+
+    @torch.no_grad()
+    def select(self, keep: Tensor) -> None:
+        """Keep these members only, in this order: keep (Q,) integers."""
+        if self.members is None:
+            raise UserError("this censor has no members to select from; make it with members=P")
+        for tensor in (*self.parameters(), *self.buffers()):
+            grad, tensor.grad = tensor.grad, None
+            tensor.data = tensor.data.index_select(0, keep)
+            tensor.grad = None if grad is None else grad.index_select(0, keep)
+        self.members = len(keep)
+
+    def _method(self, index: int) -> Method:
+        method = self.methods[index]
+        assert isinstance(method, Method)
+        return method
+
+    def _key(self) -> Tensor:
+        return fold_in(self.keys, self.step).reshape(-1)
+
+    def _shaped(self, value: Tensor) -> Tensor:
+        return value[0] if self.members is None else value
+
+    def _terms(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
+        lead = () if self.members is None else (self.members,)
+        if z.ndim != len(lead) + 2 or z.shape[: len(lead)] != lead or z.shape[-1] != self.latent_dim:
+            wanted = ", ".join([*map(str, lead), "B", str(self.latent_dim)])
+            raise UserError(f"z has the shape {tuple(z.shape)}; this censor needs ({wanted})")
+        rows = z.shape[-2]
+        z = z.reshape(-1, rows, self.latent_dim)
+        labels = []
+        for name, ids in (("y", y), ("s", s)):
+            if ids.is_floating_point() or ids.shape not in ((rows,), z.shape[:2]):
+                found = f"{ids.dtype} {tuple(ids.shape)}"
+                raise UserError(f"{name} is {found}; it must hold an integer for each row of z")
+            labels.append(ids.long().expand(z.shape[:2]))
+        return make_terms(self.mode, z, *labels)

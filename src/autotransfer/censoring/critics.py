@@ -1,0 +1,52 @@
+"""The network inside a critic: a multilayer perceptron with the member on axis 0."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..randomness import fold_in, uniform
+
+
+class MLP(nn.Module):
+    """inputs → hidden → ReLU → outputs, one network per member.
+
+    Parameters: weights (P, outputs, inputs), biases (P, outputs), without P for a single network; drawn
+    from U(−1/√inputs, 1/√inputs) as nn.Linear does, as a function of the member's key alone.
+    """
+
+    def __init__(self, inputs: int, hidden: int, outputs: int, *, keys: Tensor, members: int | None) -> None:
+        super().__init__()
+        lead = () if members is None else (members,)
+
+        def draw(name: int, fan_in: int, *shape: int) -> nn.Parameter:
+            numbers = 2 * uniform(fold_in(keys, name), math.prod(shape)) - 1
+            return nn.Parameter((numbers / math.sqrt(fan_in)).reshape(*lead, *shape))
+
+        self.weight1, self.bias1 = draw(1, inputs, hidden, inputs), draw(2, inputs, hidden)
+        self.weight2, self.bias2 = draw(3, hidden, outputs, hidden), draw(4, hidden, outputs)
+
+    def forward(self, x: Tensor, *, frozen: bool) -> Tensor:
+        """x (P, B, inputs) -> (P, B, outputs); frozen: the parameters get no gradient."""
+
+        def layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+            if frozen:
+                weight, bias = weight.detach(), bias.detach()
+            weight = weight.reshape(-1, *weight.shape[-2:]).to(x.dtype)
+            return torch.baddbmm(bias.reshape(-1, 1, bias.shape[-1]).to(x.dtype), x, weight.mT)
+
+        hidden = layer(x, self.weight1, self.bias1).relu()
+        return layer(hidden, self.weight2, self.bias2)
+
+
+def with_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
+    """z (P, B, D) with a one-hot code appended for each (ids (P, B), number of ids) that is not constant."""
+    codes = [(ids[..., None] == torch.arange(n, device=z.device)).to(z.dtype) for ids, n in labels if n > 1]
+    return torch.cat([z, *codes], -1)
+
+
+def label_width(*counts: int) -> int:
+    """How many columns `with_labels` appends."""
+    return sum(n for n in counts if n > 1)

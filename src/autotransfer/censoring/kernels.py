@@ -1,0 +1,133 @@
+"""Distances, length scales and radial kernels: masked, batched, on the device, nothing read back.
+
+A length scale is kept as an inverse, one number β_i per row:
+
+    K_ij = exp(−β_ij d²_ij),   β_ij = (β_i + β_j) / 2
+
+A number σ and the median give all rows of a block β = 1/(2σ²); perplexity gives every row its own.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError, check_choice
+from ..settings import LENGTH_SCALES
+
+RADIAL = ("rbf", "imq")
+PERPLEXITY = 30.0
+_SMALLEST_PERPLEXITY = 1.5  # (n−1)/3 falls to 1 at n = 4, a value that no finite β attains
+_BRACKET = math.log(1e6)  # β is sought within this factor of 1 / (mean squared distance)
+_STEPS = 36  # halvings of the bracket in log β: to 4e-10, far inside the 1e-5 that t-SNE asks of the entropy
+
+
+def check_length_scale(length_scale: str | float) -> None:
+    """Raise unless it is one of the names or a positive number."""
+    if isinstance(length_scale, str):
+        check_choice("length_scale", length_scale, (*LENGTH_SCALES, "a number"))
+    elif not (math.isfinite(length_scale) and length_scale > 0):
+        raise UserError(f"length_scale is {length_scale!r}; it must be a positive number")
+
+
+def centred(z: Tensor) -> Tensor:
+    """z (P, B, D) less a constant per member: distances are the same, and float32 keeps more of them."""
+    return z - z.detach().mean(-2, keepdim=True)
+
+
+def squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """|x_i − y_j|² by one matrix product: (P, A, D), (P, B, D) -> (P, A, B)."""
+    xx, yy = x.square().sum(-1), y.square().sum(-1)
+    return (xx[..., :, None] + yy[..., None, :] - 2 * (x @ y.mT)).clamp(min=0)
+
+
+def own_distances(z: Tensor) -> Tensor:
+    """|z_i − z_j|² with an exact zero on the diagonal: (P, B, D) -> (P, B, B)."""
+    z = centred(z)
+    return squared_distances(z, z).masked_fill(diagonal(z), 0.0)
+
+
+def diagonal(z: Tensor) -> Tensor:
+    """(P, B, ...) -> (B, B) bool, True where i = j."""
+    return torch.eye(z.shape[1], dtype=torch.bool, device=z.device)
+
+
+@torch.no_grad()
+def inverse_scales(
+    d2: Tensor, same: Tensor, length_scale: str | float, perplexity: float = PERPLEXITY
+) -> Tensor:
+    """β (P, B) from squared distances (P, B, B) and the mask of the blocks that share a scale (P, B, B)."""
+    if length_scale == "median":
+        sigma = median_distances(d2, same)
+        # More than half of the pairs coincide: any finite scale will do.
+        return 0.5 / torch.where(sigma > 0, sigma, torch.ones_like(sigma)).square()
+    if length_scale == "perplexity":
+        return perplexity_scales(d2, same, perplexity)
+    return torch.full_like(d2[..., 0], 0.5 / float(length_scale) ** 2)
+
+
+def pair_scales(beta: Tensor) -> Tensor:
+    """β_ij = (β_i + β_j)/2: (P, B) -> (P, B, B)."""
+    return (beta[..., :, None] + beta[..., None, :]) / 2
+
+
+def radial(kernel: str, order: int, d2: Tensor, beta: Tensor) -> Tensor:
+    """The order-th derivative of the kernel with respect to d², elementwise.
+
+    `rbf`: exp(−βd²) = exp(−d²/2σ²). `imq`, the inverse multiquadric: (1 + 2βd²)^(−1/2) = (1 + d²/σ²)^(−1/2).
+    """
+    if kernel == "rbf":
+        return (-beta) ** order * torch.exp(-beta * d2)
+    slope = math.prod(-(k + 0.5) for k in range(order))
+    return slope * (2 * beta) ** order * (1 + 2 * beta * d2) ** (-0.5 - order)
+
+
+def median_distances(d2: Tensor, same: Tensor) -> Tensor:
+    """For every row the median distance over pairs i < j of its block: (P, B, B), (P, B, B) -> (P, B).
+
+    All pairs are sorted by block, within a block by distance; the median of a block then lies at a
+    place known from its size. 0 for a row without a partner.
+    """
+    rows = d2.shape[-1]
+    i, j = torch.triu_indices(rows, rows, 1, device=d2.device)
+    block = same.to(torch.uint8).argmax(-1)  # (P, B): the first row of a block names it
+    name = torch.where(same[:, i, j], block[:, i], rows)
+    value, order = d2[:, i, j].sort(-1)
+    name, by_block = name.gather(-1, order).sort(dim=-1, stable=True)
+    value = value.gather(-1, by_block)
+    size = same.sum(-1)
+    pairs = size * (size - 1) // 2
+    start = torch.searchsorted(name, block)
+    last = max(value.shape[-1] - 1, 0)
+    low = value.gather(-1, (start + (pairs - 1).clamp(min=0) // 2).clamp(max=last)).sqrt()
+    high = value.gather(-1, (start + pairs // 2).clamp(max=last)).sqrt()
+    return torch.where(pairs > 0, (low + high) / 2, torch.zeros_like(low))
+
+
+def perplexity_scales(d2: Tensor, same: Tensor, target: float = PERPLEXITY) -> Tensor:
+    """For every row the β_i at which its neighbours' entropy is log(perplexity): -> (P, B).
+
+    Neighbours are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is `target`, but
+    at most (n−1)/3 and at least 1.5; with one neighbour every β is right, and we take σ = its distance.
+    """
+    others = (same & ~diagonal(d2)).to(d2.dtype)
+    neighbours = others.sum(-1)
+    wanted = (neighbours / 3).clamp(min=_SMALLEST_PERPLEXITY, max=target).log()
+    mean = (d2 * others).sum(-1) / neighbours.clamp(min=1)
+    mean = torch.where(mean > 0, mean, torch.ones_like(mean))
+    # The entropy does not see a shift of a row's distances; without one all weights could underflow.
+    nearest = torch.where(others > 0, d2, math.inf).amin(-1, keepdim=True)
+    excess = torch.where(others > 0, (d2 - nearest) / mean[..., None], 0.0)
+    low, high = torch.full_like(mean, -_BRACKET), torch.full_like(mean, _BRACKET)
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        scaled = middle.exp()[..., None] * excess
+        weight = (-scaled).exp() * others
+        total = weight.sum(-1).clamp(min=torch.finfo(d2.dtype).tiny)
+        entropy = total.log() + (weight * scaled).sum(-1) / total
+        too_wide = entropy > wanted
+        low, high = torch.where(too_wide, middle, low), torch.where(too_wide, high, middle)
+    beta = ((low + high) / 2).exp() / mean
+    return torch.where(neighbours > 1, beta, 0.5 / mean)

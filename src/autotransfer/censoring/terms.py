@@ -1,0 +1,80 @@
+"""The three modes: each turns (z, y, s) into signed terms, and no method ever learns which mode it serves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError, check_choice
+
+
+class Term(NamedTuple):
+    """One comparison: z inside its nuisance groups against z inside their context.
+
+    Two rows are in one nuisance group when both labels agree; a padding row has -1 in both.
+    """
+
+    sign: int  # +1 censor, -1 preserve
+    z: Tensor  # (P, B, D)
+    context: Tensor  # (P, B) group id, -1: padding
+    nuisance: Tensor  # (P, B) group id inside the context, -1: padding
+
+
+class Rule(NamedTuple):
+    """How a mode makes one term: which of `parts` equal slices of z, and whether the class is the context."""
+
+    sign: int
+    parts: int
+    part: int
+    by_class: bool
+
+
+MODES: dict[str, tuple[Rule, ...]] = {
+    "marginal": (Rule(+1, parts=1, part=0, by_class=False),),  # z ⟂ s
+    "conditional": (Rule(+1, parts=1, part=0, by_class=True),),  # z ⟂ s given y
+    "complementary": (  # z1 ⟂ s, z2 keeps s
+        Rule(+1, parts=2, part=0, by_class=False),
+        Rule(-1, parts=2, part=1, by_class=False),
+    ),
+}
+
+
+class TermSpec(NamedTuple):
+    """What a method must know of a term before it sees one."""
+
+    members: int | None  # P; None: a single model, whose state has no leading axis
+    dim: int  # D of this term's z
+    contexts: int  # number of context ids
+    nuisances: int  # number of nuisance ids
+    min_rows: int  # rows that a nuisance group needs to count
+    keys: Tensor  # (P,) int32: all that the initial critic of a member depends on
+
+
+def term_dims(mode: str, latent_dim: int) -> list[int]:
+    """The width of z in every term of the mode."""
+    check_choice("mode", mode, MODES)
+    for rule in MODES[mode]:
+        if latent_dim % rule.parts:
+            raise UserError(
+                f"latent_dim is {latent_dim}; the {mode} mode splits z into {rule.parts} equal parts, "
+                f"so it must be a multiple of {rule.parts}"
+            )
+    return [latent_dim // rule.parts for rule in MODES[mode]]
+
+
+def make_terms(mode: str, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
+    """z (P, B, D), y and s (P, B) -> the terms of the mode.
+
+    Rows with s < 0 are padding; so are, where the class is the context, rows with y < 0.
+    """
+    terms = []
+    for rule in MODES[mode]:
+        known = (s >= 0) & (y >= 0) if rule.by_class else s >= 0
+        part = z.chunk(rule.parts, -1)[rule.part]
+        # Whatever a padding row holds, even NaN, reaches neither the value nor the gradient.
+        part = torch.where(known[..., None], part, torch.zeros_like(part))
+        context = y if rule.by_class else torch.zeros_like(s)
+        terms.append(Term(rule.sign, part, torch.where(known, context, -1), torch.where(known, s, -1)))
+    return terms

@@ -1,0 +1,98 @@
+"""Folds: which rows train, which choose the snapshot, which are only ever measured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import UserError, check_choice
+from .recordings import Recordings
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Three disjoint sets of rows: subjects to train on, one to validate on, one to test on."""
+
+    train: Rows
+    validation: Rows
+    test: Rows
+    validation_subject: Hashable
+    test_subject: Hashable
+
+    def swapped(self) -> Fold:
+        """The same training rows, with the validation and the test subject exchanged."""
+        return Fold(self.train, self.test, self.validation, self.test_subject, self.validation_subject)
+
+    @cached_property
+    def trajectory(self) -> str:
+        """Identifies the training rows: all that weights and minibatches may depend on.
+
+        A fold and its swapped twin agree in it, so that one training serves both.
+        """
+        return hashlib.blake2b(self.train.tobytes(), digest_size=8).hexdigest()
+
+    @cached_property
+    def key(self) -> str:
+        """Identifies all three sets of rows."""
+        digest = hashlib.blake2b(digest_size=8)
+        for rows in (self.train, self.validation, self.test):
+            digest.update(len(rows).to_bytes(8, "little"))
+            digest.update(rows.tobytes())
+        return digest.hexdigest()
+
+    def __str__(self) -> str:
+        return (
+            f"test {self.test_subject} ({len(self.test)} trials), "
+            f"validation {self.validation_subject} ({len(self.validation)}), training {len(self.train)}"
+        )
+
+    __repr__ = __str__
+
+
+def make_fold(recordings: Recordings, validation: int, test: int) -> Fold:
+    """Leave two subjects out, given as positions in recordings.subjects."""
+    if validation == test:
+        raise UserError(f"subject {recordings.subjects[test]!r} cannot be both the validation and the test subject")
+    subject = recordings.subject.numpy()
+    return Fold(
+        train=np.flatnonzero((subject != validation) & (subject != test)).astype(np.int64),
+        validation=np.flatnonzero(subject == validation).astype(np.int64),
+        test=np.flatnonzero(subject == test).astype(np.int64),
+        validation_subject=recordings.subjects[validation],
+        test_subject=recordings.subjects[test],
+    )
+
+
+def leave_one_subject_out(recordings: Recordings, *, validation: str = "previous", seed: int = 0) -> list[Fold]:
+    """One fold per subject, in order of the test subject.
+
+    validation="previous": the subject before the test subject, the last one for the first.
+    validation="random": a seeded choice in which every subject validates exactly one fold.
+    """
+    check_choice("validation", validation, ("previous", "random"))
+    n = recordings.n_subjects
+    if validation == "previous":
+        order = np.arange(n)
+    else:
+        order = np.random.default_rng(seed).permutation(n)
+    before = np.empty(n, dtype=np.int64)
+    before[order] = np.roll(order, 1)  # the subject before, in the given or in a shuffled circle
+    return [make_fold(recordings, int(before[test]), test) for test in range(n)]
+
+
+def subject_pairs(recordings: Recordings) -> list[Fold]:
+    """Every unordered pair of subjects left out: M(M-1)/2 folds, each of which serves both orders."""
+    n = recordings.n_subjects
+    return [make_fold(recordings, first, second) for first in range(n) for second in range(first + 1, n)]
+
+
+def describe(folds: list[Fold]) -> str:
+    """The split as text, a line per fold."""
+    return "\n".join(f"fold {index}: {fold}" for index, fold in enumerate(folds))

@@ -1,0 +1,57 @@
+"""Job: a setting on a fold with a seed. Outcome: what training it produced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .folds import Fold
+from .settings import Setting
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One training to be done. Its outcome depends on the data and on these three alone."""
+
+    setting: Setting
+    fold: Fold
+    seed: int = 0
+
+    @cached_property
+    def key(self) -> str:
+        return f"{self.setting.key}-{self.fold.key}-{self.seed}"
+
+    @cached_property
+    def trajectory(self) -> tuple[str, str, frozenset[bytes], int]:
+        """Jobs that agree in this are one training: twins with validation and test subject exchanged."""
+        held_out = frozenset((self.fold.validation.tobytes(), self.fold.test.tobytes()))
+        return self.setting.key, self.fold.trajectory, held_out, self.seed
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A finished training, seen from one of its two held-out subjects.
+
+    The snapshot is the epoch of lowest validation loss. `history` holds one entry per epoch of
+    "train_loss", "penalty", "validation_loss" and "validation_score"; nothing measured on the test
+    subject is in it. `swapped` is the same trajectory with the two held-out subjects exchanged: another
+    snapshot, chosen by the other subject.
+    """
+
+    job: Job
+    best_epoch: int  # counted from 1; 0 if training failed before the first epoch ended
+    validation_score: float  # balanced accuracy of the snapshot on the validation subject
+    test_score: float
+    validation_confusion: NDArray  # type: ignore[type-arg]  # (C, C) counts: true class × predicted class
+    test_confusion: NDArray  # type: ignore[type-arg]
+    history: dict[str, list[float]]
+    state: dict[str, Tensor]  # encoder and classifier at the best epoch, without a member axis
+    final_state: dict[str, Tensor]  # the same at the last epoch, critics included
+    population: int  # how many members were stacked with it at the start
+    epochs: int
+    seconds: float  # this member's share of the time its population took
+    failure: str | None = None  # why training ended early, if it did
+    swapped: Outcome | None = field(default=None, repr=False)

@@ -1,0 +1,103 @@
+"""Labelled windows of several people: where they come from, and what must hold for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import UserError
+from .container import Recordings
+from .embedded import watch
+from .messages import show
+from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save_folder, save_npz
+from .raw import Raw
+from .synthetic import synthetic
+from .windows import check_windows
+
+__all__ = [
+    "READERS",
+    "SETS",
+    "EmbeddedSet",
+    "Raw",
+    "Recordings",
+    "check_windows",
+    "load",
+    "load_folder",
+    "load_npz",
+    "read",
+    "read_folder",
+    "read_npz",
+    "save_folder",
+    "save_npz",
+    "synthetic",
+    "watch",
+]
+
+
+class EmbeddedSet(NamedTuple):
+    make: Callable[[], Recordings]
+    description: str
+    obtained: str
+
+
+SETS = {
+    "watch": EmbeddedSet(
+        watch,
+        "smartwatch motion: 10 people, 7 shoulder exercises, 6 axes at 50 Hz, windows of 4 s",
+        "comes with seglearn: pip install 'autotransfer[watch]'",
+    ),
+    "synthetic": EmbeddedSet(
+        synthetic,
+        "oscillations under a known subject shift: 8 subjects, 2 classes, 8 channels at 128 Hz, 1 s windows",
+        "made on the spot",
+    ),
+}
+
+# How a file's name ends, or, with a colon, how any other source begins: what reads it.
+READERS: dict[str, Callable[[str], Raw]] = {
+    ".npz": read_npz,
+}
+
+NOT_READ = (".npy", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
+
+
+def load(source: str | os.PathLike[str]) -> Recordings:
+    """Recordings from a .npz file, a folder of .npy files, or the name of an embedded set (SETS)."""
+    if isinstance(source, str) and source in SETS:
+        return SETS[source].make()
+    return read(source).recordings()
+
+
+def read(source: str | os.PathLike[str]) -> Raw:
+    """The same, as found: unchecked, and perhaps without labels."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise UserError(
+            f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}"
+        )
+    text = os.fspath(source)
+    if isinstance(source, str) and text in SETS:
+        return Raw.of(SETS[text].make())
+    if os.path.isdir(text):
+        return read_folder(text)
+    for key, reader in READERS.items():
+        if key.endswith(":") and text.startswith(key):
+            return reader(text.removeprefix(key))
+        if key.startswith(".") and text.lower().endswith(key):
+            return reader(text)
+    if Path(text).suffix.lower() in NOT_READ:
+        raise UserError(
+            f"cannot load {text!r}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}"
+        )
+    problem = (
+        "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
+    )
+    raise UserError(
+        f"cannot load {text!r}: {problem}; choose a file ({_listed(READERS)}), "
+        f"a folder of .npy files, or an embedded set ({_listed(SETS)})"
+    )
+
+
+def _listed(names: dict[str, EmbeddedSet] | dict[str, Callable[[str], Raw]]) -> str:
+    return ", ".join(repr(name) for name in names)

@@ -1,0 +1,14 @@
+"""Blocks of rows, so that passes over X need little memory even when X is a file larger than memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+CHUNK_VALUES = 2**21  # 16 MiB in float64
+
+
+def row_chunks(n_rows: int, values_per_row: int) -> Iterator[slice]:
+    """Slices that cover range(n_rows) in order, each of about CHUNK_VALUES values and at least one row."""
+    step = max(1, CHUNK_VALUES // max(1, values_per_row))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))

@@ -1,0 +1,129 @@
+"""Recordings: labelled windows of several people, validated once and trusted everywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..errors import UserError
+from .labels import Label, encode, encode_session
+from .messages import show
+from .windows import channel_names, float32_windows, window_array
+
+MIN_SUBJECTS = 3
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class Recordings:
+    """Windows of biosignals with the class and the person of each. X is raw: settings standardise, not files.
+
+    `y` and `subject` may be given as anything hashable and are stored as contiguous integers, `classes` and
+    `subjects` holding what they stand for; given as names they label integers 0, 1, ... (see labels.encode).
+    A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
+    """
+
+    X: Tensor  # (N, channels, times) float32
+    y: Tensor  # (N,) int64, 0..n_classes-1
+    subject: Tensor  # (N,) int64, 0..n_subjects-1
+    session: Tensor | None  # (N,) int64
+    sfreq: float | None  # Hz
+    channels: tuple[str, ...]
+    classes: tuple[Label, ...]
+    subjects: tuple[Label, ...]
+    name: str
+
+    def __init__(
+        self,
+        X: object,
+        y: object,
+        subject: object,
+        session: object = None,
+        sfreq: object = None,
+        channels: object = None,
+        classes: object = None,
+        subjects: object = None,
+        name: str = "recordings",
+    ) -> None:
+        source = window_array(X)
+        n_trials = source.shape[0]
+        names = channel_names(channels, source.shape[1])
+        y_codes, classes_found = encode(y, n_trials, "y", classes)
+        subject_codes, subjects_found = encode(subject, n_trials, "subject", subjects)
+        _check_enough(classes_found, subjects_found)
+        fields = {
+            "y": y_codes,
+            "subject": subject_codes,
+            "session": None if session is None else encode_session(session, n_trials),
+            "sfreq": check_sfreq(sfreq),
+            "channels": names,
+            "classes": classes_found,
+            "subjects": subjects_found,
+            "name": _check_name(name),
+            "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def n_trials(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def n_channels(self) -> int:
+        return self.X.shape[1]
+
+    @property
+    def n_times(self) -> int:
+        return self.X.shape[2]
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def n_subjects(self) -> int:
+        return len(self.subjects)
+
+    def __repr__(self) -> str:
+        window = f"{self.n_times} samples"
+        if self.sfreq is not None:
+            window += f" ({self.n_times / self.sfreq:.3g} s at {self.sfreq:g} Hz)"
+        sessions = "" if self.session is None else f", {len(set(self.session.tolist()))} sessions"
+        return (
+            f"<Recordings {self.name!r}: {self.n_trials} trials × {self.n_channels} channels × {window}, "
+            f"{self.n_classes} classes, {self.n_subjects} subjects{sessions}>"
+        )
+
+
+def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
+    if len(subjects) < MIN_SUBJECTS:
+        found = ", ".join(show(label) for label in subjects)
+        raise UserError(
+            f"there are {len(subjects)} subjects ({found}); at least {MIN_SUBJECTS} are needed: "
+            f"to train on, to validate on and to test on"
+        )
+    if len(classes) < 2:
+        raise UserError(f"every trial is of the class {show(classes[0])}; at least 2 classes are needed")
+
+
+def check_sfreq(sfreq: object) -> float | None:
+    """The sampling rate in Hz as a float, or None when it is unknown."""
+    if sfreq is None:
+        return None
+    try:
+        value = math.nan if isinstance(sfreq, (bool, str, bytes)) else float(sfreq)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise UserError(
+            f"sfreq is {show(sfreq)}; it must be a positive number of samples per second, or None"
+        )
+    return value
+
+
+def _check_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise UserError(f"name is {show(name)}; it must be a string")
+    return name

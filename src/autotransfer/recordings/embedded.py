@@ -1,0 +1,54 @@
+"""Real recordings that come with an installed package."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import UserError
+from .container import Recordings
+
+WATCH_SFREQ = 50.0
+WATCH_SECONDS = 4.0
+
+
+def watch() -> Recordings:
+    """Smartwatch motion: 10 people doing 7 shoulder exercises, 6 axes at 50 Hz, cut into windows of 4 s.
+
+    From seglearn's `load_watch` (BSD; Burns et al., arXiv 1802.01489): 140 recordings of 20 repetitions.
+    """
+    # Read directly, because importing seglearn takes seconds. It is the one file that is unpickled: it
+    # belongs to an installed package, whose code is trusted just the same.
+    data = np.load(_watch_file(), allow_pickle=True).item()
+    length = round(WATCH_SECONDS * WATCH_SFREQ)
+    windows, exercise, person = [], [], []
+    for signal, y, subject in zip(data["X"], data["y"], data["subject"], strict=True):  # signal: (samples, 6)
+        n = len(signal) // length
+        windows.append(signal[: n * length].reshape(n, length, -1).transpose(0, 2, 1))
+        exercise += [int(y)] * n
+        person += [int(subject)] * n
+    return Recordings(
+        np.concatenate(windows),
+        exercise,
+        person,
+        sfreq=WATCH_SFREQ,
+        channels=[str(label) for label in data["X_labels"]],
+        classes=[str(label) for label in data["y_labels"]],
+        name="watch",
+    )
+
+
+def _watch_file() -> Path:
+    spec = find_spec("seglearn")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            "the set 'watch' comes with seglearn, which is not installed; pip install 'autotransfer[watch]'"
+        )
+    file = Path(spec.submodule_search_locations[0]) / "data" / "watch_dataset.npy"
+    if not file.is_file():
+        raise UserError(
+            "the installed seglearn lacks its watch data; pip install --force-reinstall 'seglearn>=1.2.5'"
+        )
+    return file

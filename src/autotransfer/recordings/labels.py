@@ -1,0 +1,136 @@
+"""Labels of any hashable kind to contiguous integers and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .messages import show
+
+Label = Any  # hashable: str, int, float, tuple, ...
+
+
+def encode(
+    values: object, n_trials: int, what: str, names: object = None
+) -> tuple[Tensor, tuple[Label, ...]]:
+    """Integers 0..K-1, (N,) int64, and the K labels they stand for.
+
+    Labels are in sorted order where they can be sorted, else in the order of their first appearance.
+    With `names`, values that are integers in range(len(names)) are indices into them; values that are
+    themselves among the names keep the names' order. Names that do not occur are left out.
+    """
+    labels = as_list(values, what)
+    check_length(len(labels), n_trials, what)
+    try:
+        unique = list(dict.fromkeys(labels))
+    except TypeError:
+        raise UserError(
+            f"{what} holds values that cannot be hashed; give one string or number per trial"
+        ) from None
+    if any(_is_missing(label) for label in unique):
+        first = next(n for n, label in enumerate(labels) if _is_missing(label))
+        raise UserError(
+            f"{what}[{first}] is {show(labels[first])}; drop trials without a label or give them one"
+        )
+    if names is None:
+        ordered = _in_order(unique)
+        known: tuple[Label, ...] = tuple(ordered)
+    else:
+        ordered, known = _named(unique, names, what)
+    code = {label: k for k, label in enumerate(ordered)}
+    return torch.tensor([code[label] for label in labels], dtype=torch.int64), known
+
+
+def encode_session(values: object, n_trials: int) -> Tensor:
+    """Sessions (N,) int64: integers stay as they are, anything else is numbered like labels."""
+    labels = as_list(values, "session")
+    if labels and all(isinstance(label, int) and -(2**63) <= label < 2**63 for label in labels):
+        check_length(len(labels), n_trials, "session")
+        return torch.tensor(labels, dtype=torch.int64)
+    return encode(labels, n_trials, "session")[0]
+
+
+def check_length(length: int, n_trials: int, what: str) -> None:
+    if length != n_trials:
+        raise UserError(f"{what} has {length} entries but X has {n_trials} trials; give one entry per trial")
+
+
+def as_list(values: object, what: str) -> list[Label]:
+    """Plain Python values from a list, an array, a Series or a tensor with one axis."""
+    if isinstance(values, (str, bytes, dict, set, frozenset)) or not isinstance(values, Iterable):
+        raise UserError(f"{what} is {show(values)}; give a list or an array with one axis")
+    shape = getattr(values, "shape", None)
+    if isinstance(shape, tuple) and len(shape) != 1:
+        raise UserError(f"{what} has the shape {tuple(shape)}; give a list or an array with one axis")
+    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
+        values = _decoded(values)
+    to_list = getattr(values, "tolist", None)  # numpy, torch and pandas: far quicker than iterating
+    return [_plain(value) for value in (to_list() if callable(to_list) else values)]
+
+
+def _decoded(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Fixed-width bytes, as C programs and HDF5 write text, as str."""
+    try:
+        return np.char.decode(values, "utf-8")
+    except UnicodeDecodeError:
+        return values
+
+
+def _plain(value: Label) -> Label:
+    """Without numpy's and torch's scalar types, which neither print nor store as what they mean."""
+    if isinstance(value, (np.generic, np.ndarray, Tensor)) and value.ndim == 0:
+        return value.item()
+    if type(value) is tuple:
+        return tuple(_plain(part) for part in value)
+    return value
+
+
+def _is_missing(label: Label) -> bool:
+    if type(label) is tuple:
+        return any(_is_missing(part) for part in label)
+    if label is None:
+        return True
+    try:
+        return not bool(label == label)  # NaN, NaT
+    except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
+        return True
+
+
+def _in_order(unique: list[Label]) -> list[Label]:
+    try:
+        return sorted(unique)
+    except (TypeError, ValueError, ArithmeticError):  # such as strings among numbers
+        return unique
+
+
+def _named(unique: list[Label], names: object, what: str) -> tuple[list[Label], tuple[Label, ...]]:
+    """The labels that occur, in the order of their names, and those names."""
+    known = as_list(names, f"the names for {what}")
+    check_distinct(known, f"the names for {what}")
+    n = len(known)
+    if all(isinstance(label, (int, float)) and label in range(n) for label in unique):
+        ordered = sorted(unique)
+        return ordered, tuple(known[int(label)] for label in ordered)
+    if set(unique) <= set(known):
+        ordered = [name for name in known if name in set(unique)]
+        return ordered, tuple(ordered)
+    stray = next(label for label in unique if not (isinstance(label, (int, float)) and label in range(n)))
+    raise UserError(
+        f"{what} holds {show(stray)}, for which the {n} names given have no entry; "
+        f"name every label: {what} counts from 0 into the names, or holds the names themselves"
+    )
+
+
+def check_distinct(values: list[Label], what: str) -> None:
+    try:
+        repeated = len(set(values)) < len(values)
+    except TypeError:
+        raise UserError(f"{what} hold values that cannot be hashed; use strings or numbers") from None
+    if repeated:
+        twice = next(value for n, value in enumerate(values) if value in values[:n])
+        raise UserError(f"{what} hold {show(twice)} twice; make them distinct")

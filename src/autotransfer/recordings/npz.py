@@ -1,0 +1,223 @@
+"""Our own layout: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
+
+X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
+text: sfreq, channels, classes, subjects, name). Other arrays are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from .chunks import row_chunks
+from .container import Recordings
+from .labels import Label
+from .messages import reason, show
+from .npy import Array, read_member, read_npy, readable
+from .raw import Raw
+
+ARRAYS = ("X", "y", "subject", "session", "scale")
+HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject)"
+
+
+def load_npz(path: str | os.PathLike[str]) -> Recordings:
+    return read_npz(path).recordings()
+
+
+def load_folder(path: str | os.PathLike[str]) -> Recordings:
+    return read_folder(path).recordings()
+
+
+def read_npz(path: str | os.PathLike[str]) -> Raw:
+    """What an .npz holds; nothing is unpickled."""
+    path = Path(path)
+    _check_is_zip(path)
+    with readable(path, "the table of contents"):
+        archive = zipfile.ZipFile(path)
+    with archive:
+        stored = set(archive.namelist())
+        arrays = {name: read_member(archive, name, path) for name in ARRAYS if f"{name}.npy" in stored}
+        text = _text(read_member(archive, "meta", path), path) if "meta.npy" in stored else None
+    return _raw(path, arrays, text)
+
+
+def read_folder(path: str | os.PathLike[str]) -> Raw:
+    """What a folder of X.npy, y.npy, ... and meta.json (or meta.npy) holds; X stays in its file."""
+    path = Path(path)
+    if not os.path.isdir(path):
+        raise UserError(f"there is no folder {str(path)!r}; give one that holds X.npy, y.npy and subject.npy")
+    files = {name: path / f"{name}.npy" for name in (*ARRAYS, "meta")}
+    arrays = {
+        name: read_npy(file, mapped=name == "X")
+        for name, file in files.items()
+        if os.path.isfile(file) and name != "meta"
+    }
+    text = None
+    if os.path.isfile(path / "meta.json"):
+        with readable(path, "meta.json"):
+            text = (path / "meta.json").read_text(encoding="utf-8")
+    elif os.path.isfile(files["meta"]):
+        text = _text(read_npy(files["meta"]), path)
+    return _raw(path, arrays, text)
+
+
+def _check_is_zip(path: Path) -> None:
+    if not os.path.isfile(path):
+        raise UserError(f"there is no file {str(path)!r}; give an existing .npz file")
+    with readable(path, "the beginning"), path.open("rb") as stream:
+        start = stream.read(6)
+    if start.startswith(b"PK"):
+        return
+    if start == b"\x93NUMPY":
+        raise UserError(
+            f"{str(path)!r} holds a single array, but X, y and subject belong together; {HOW_TO_SAVE}"
+        )
+    if start.startswith(b"\x80"):
+        raise UserError(f"{str(path)!r} is a pickle, which is never opened; {HOW_TO_SAVE}")
+    raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
+
+
+def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
+    X = arrays.get("X")
+    if X is None:
+        raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
+    if "scale" in arrays:
+        X = _scaled(X, arrays["scale"], path)
+    meta = {} if meta_text is None else _meta(meta_text, path)
+    labels = {name: arrays.get(name) for name in ("y", "subject", "session")}
+    return Raw(**{"X": X, "name": path.stem, **labels, **meta})
+
+
+def _scaled(X: Array, scale: Array, path: Path) -> Array:
+    """scale · X as float32, in blocks of trials."""
+    if X.ndim != 3:
+        return X  # refused for its shape when it becomes Recordings
+    for name, array in (("X", X), ("scale", scale)):
+        if array.dtype.kind not in "biuf":
+            raise UserError(f"{name} of {str(path)!r} holds {array.dtype} values; store real numbers")
+    try:
+        factor = np.broadcast_to(scale, X.shape)
+    except ValueError:
+        raise UserError(
+            f"scale of {str(path)!r} has the shape {scale.shape}, X {X.shape}; "
+            f"scale must broadcast onto X, such as (1, channels, 1)"
+        ) from None
+    if not np.isfinite(scale).all():
+        raise UserError(
+            f"scale of {str(path)!r} is {show(scale.ravel()[:4].tolist())}; it must hold finite numbers"
+        )
+    scaled = np.empty(X.shape, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
+        for rows in row_chunks(len(X), X[:1].size):
+            scaled[rows] = X[rows].astype(np.float64) * factor[rows]
+    return scaled
+
+
+def _text(array: Array, path: Path) -> str:
+    if array.size != 1 or array.dtype.kind not in "US":
+        raise UserError(f"meta of {str(path)!r} is not text; store json.dumps({{...}}) in it")
+    with readable(path, "meta"):
+        value = array.reshape(-1)[0]
+        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def _meta(text: str, path: Path) -> dict[str, Any]:
+    """The entries we know, with JSON's lists as tuples."""
+    where = f"meta of {str(path)!r}"
+    try:
+        meta = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not JSON ({reason(error)}); store json.dumps({{...}}) in it") from None
+    if not isinstance(meta, dict):
+        raise UserError(f"{where} is {show(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
+    known = {key: meta[key] for key in ("sfreq", "name") if meta.get(key) is not None}
+    if not isinstance(known.get("sfreq", 1.0), (int, float)) or isinstance(known.get("sfreq"), bool):
+        raise UserError(
+            f"sfreq in {where} is {show(known['sfreq'])}; it must be a number of samples per second"
+        )
+    if not isinstance(known.get("name", ""), str):
+        raise UserError(f"name in {where} is {show(known['name'])}; it must be a string")
+    for key in ("channels", "classes", "subjects"):
+        value = meta.get(key)
+        if value is None:
+            continue
+        simple = (str,) if key == "channels" else (str, int, float, list)
+        if not isinstance(value, list) or not all(isinstance(entry, simple) for entry in value):
+            raise UserError(f"{key} in {where} is {show(value)}; it must be a list of names")
+        known[key] = _tuples(value)
+    return known
+
+
+def _tuples(value: Label) -> Label:
+    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value
+
+
+def save_npz(path: str | os.PathLike[str], recordings: Recordings) -> None:
+    """Write so that load_npz gives the same recordings back; a file of that name is replaced in one step."""
+    path = Path(path)
+    if path.suffix.lower() != ".npz":
+        raise UserError(f"{str(path)!r} does not end in .npz; choose a name that does")
+    arrays = {**_arrays(recordings), "meta": np.array(_meta_text(recordings))}
+    with _replacing(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take the names for savez's own options
+
+
+def save_folder(path: str | os.PathLike[str], recordings: Recordings) -> None:
+    """Write so that load_folder gives the same recordings back, with X memory-mapped."""
+    path = Path(path)
+    if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise UserError(f"{str(path)!r} exists; choose a new name: a folder is not overwritten")
+    text = _meta_text(recordings)
+    with _replacing(path) as temporary:
+        temporary.mkdir()
+        for name, array in _arrays(recordings).items():
+            np.save(temporary / f"{name}.npy", array)
+        (temporary / "meta.json").write_text(text, encoding="utf-8")
+
+
+def _arrays(recordings: Recordings) -> dict[str, Array]:
+    fields = {name: getattr(recordings, name) for name in ("X", "y", "subject", "session")}
+    return {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
+
+
+def _meta_text(recordings: Recordings) -> str:
+    fields = ("sfreq", "channels", "classes", "subjects", "name")
+    meta = {field: getattr(recordings, field) for field in fields}
+    for field in ("classes", "subjects"):
+        for label in meta[field]:
+            if not _survives_json(label):
+                raise UserError(
+                    f"{field} holds {show(label)}, which a file cannot hold; use strings or numbers"
+                )
+    return json.dumps(meta)
+
+
+def _survives_json(label: Label) -> bool:
+    if type(label) is tuple:
+        return all(_survives_json(part) for part in label)
+    return type(label) in (str, int, float, bool)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` to write to; it takes the place of `path` in one step, or vanishes."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,143 @@
+"""Synthetic biosignals: a known class signal under a known subject shift, with a dial for each part of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from .container import MIN_SUBJECTS, Recordings
+from .messages import show
+from .windows import MIN_TIMES
+
+Floats = NDArray[np.float64]
+
+CLASS_BAND = (0.10, 0.25)  # of the sampling rate, lowest and highest class frequency
+RHYTHM = 0.06  # of the sampling rate
+TEMPO_RANGE = 0.15  # relative, at mixing = 1
+
+
+def synthetic(
+    n_subjects: int = 8,
+    n_classes: int = 2,
+    trials_per_class: int = 24,
+    n_channels: int = 8,
+    n_times: int = 128,
+    sfreq: float = 128.0,
+    *,
+    subject_shift: float | None = None,
+    mixing: float = 0.5,
+    gain: float = 0.5,
+    label_shift: float = 0.0,
+    noise: float = 0.7,
+    seed: int = 0,
+) -> Recordings:
+    """Oscillating sources seen through a head that differs from person to person.
+
+    A trial of class k and subject s, with one random phase φ and ψ per trial, t in seconds:
+
+        x(t) = g_s ∘ R_s [ b_k √2 cos(2π f_k τ_s t + φ) + c √2 cos(2π r τ_s t + ψ) + noise · e(t) ]
+
+    b_k, c       orthonormal topographies of class k and of an idle rhythm present in every trial
+    f_k, r       their frequencies: the class is in frequency and topography, phases carry nothing
+    e(t)         white noise of unit variance, independent between channels
+    R_s          rotation exp(mixing · K_s) of the channels, K_s random and skew-symmetric
+    τ_s          tempo 1 + 0.15 · mixing · u_s, u_s evenly spread over [-1, 1] in random order
+    g_s          gains exp(gain · N(0, 1)) of the channels; standardising each trial removes them
+    p(k | s)     ∝ exp(label_shift · N(0, 1)), every class at least once
+
+    With mixing = gain = label_shift = 0 subjects are exchangeable. What holds for everybody is which classes
+    are faster; topographies, correlations between channels and exact frequencies tell who it is, also after
+    each trial was standardised. `subject_shift` sets mixing and gain together. Every part has its own random
+    stream: turning one dial leaves the draws of the others as they were.
+    """
+    if subject_shift is not None:
+        mixing = gain = subject_shift
+    _check_sizes(n_subjects, n_classes, trials_per_class, n_channels, n_times)
+    _check_dials(sfreq=sfreq, mixing=mixing, gain=gain, label_shift=label_shift, noise=noise)
+    counts = _class_counts(n_subjects, n_classes, trials_per_class, label_shift, _stream(seed, "labels"))
+    shuffle = _stream(seed, "order").permutation
+    y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), row)) for row in counts])
+    subject = np.repeat(np.arange(n_subjects), counts.sum(1))
+
+    topographies = _orthogonal(n_channels, _stream(seed, "topographies"))
+    waves = _stream(seed, "phases").uniform(0, 2 * math.pi, (2, len(y)))
+    order = _stream(seed, "tempo").permutation(np.linspace(-1, 1, n_subjects))
+    tempo = (1 + TEMPO_RANGE * mixing * order)[subject]
+    frequency = np.geomspace(*CLASS_BAND, n_classes)[y] * sfreq
+    t = np.arange(n_times) / sfreq
+    signal = _wave(frequency * tempo, waves[0], t)[:, None] * topographies[y % n_channels][:, :, None]
+    rhythm = (
+        _wave(RHYTHM * sfreq * tempo, waves[1], t)[:, None] * topographies[n_classes % n_channels][:, None]
+    )
+    e = _stream(seed, "noise").standard_normal((len(y), n_channels, n_times))
+
+    rotations = _rotations(n_subjects, n_channels, mixing, _stream(seed, "rotations"))
+    gains = np.exp(gain * _stream(seed, "gains").standard_normal((n_subjects, n_channels)))
+    heads = gains[:, :, None] * rotations  # (subjects, channels, channels)
+    X = heads[subject] @ (signal + rhythm + noise * e)
+    return Recordings(X.astype(np.float32), y, subject, sfreq=sfreq, name="synthetic")
+
+
+def _stream(seed: int, part: str) -> np.random.Generator:
+    return np.random.default_rng([seed, *part.encode()])
+
+
+def _wave(frequency: Floats, phase: Floats, t: Floats) -> Floats:
+    """frequency, phase: (N,); t: (times,) -> (N, times) of unit power."""
+    wave: Floats = math.sqrt(2) * np.cos(2 * math.pi * frequency[:, None] * t + phase[:, None])
+    return wave
+
+
+def _class_counts(
+    n_subjects: int, n_classes: int, trials_per_class: int, label_shift: float, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Trials of each subject and class, (subjects, classes): equal sums, every class at least once."""
+    weights = np.exp(label_shift * rng.standard_normal((n_subjects, n_classes)))
+    spare = n_classes * (trials_per_class - 1)
+    share = spare * weights / weights.sum(1, keepdims=True)
+    counts: NDArray[np.int64] = np.floor(share + 1e-9).astype(np.int64)
+    for row, remainder in zip(counts, share - counts, strict=True):  # the largest remainders get what is left
+        row[np.argsort(-remainder, kind="stable")[: spare - row.sum()]] += 1
+    counts += 1
+    return counts
+
+
+def _orthogonal(n: int, rng: np.random.Generator) -> Floats:
+    """Rows that form a random orthonormal basis (n, n)."""
+    q, r = np.linalg.qr(rng.standard_normal((n, n)))
+    basis: Floats = q * np.sign(np.diag(r))
+    return basis
+
+
+def _rotations(n_subjects: int, n_channels: int, mixing: float, rng: np.random.Generator) -> Floats:
+    """exp(mixing · K_s), (subjects, channels, channels); at mixing = 1 the typical angle is one radian."""
+    a = rng.standard_normal((n_subjects, n_channels, n_channels)) / math.sqrt(2 * n_channels)
+    rotations: Floats = torch.linalg.matrix_exp(torch.from_numpy(mixing * (a - a.transpose(0, 2, 1)))).numpy()
+    return rotations
+
+
+def _check_sizes(
+    n_subjects: int, n_classes: int, trials_per_class: int, n_channels: int, n_times: int
+) -> None:
+    least = {
+        "n_subjects": (n_subjects, MIN_SUBJECTS),
+        "n_classes": (n_classes, 2),
+        "trials_per_class": (trials_per_class, 1),
+        "n_channels": (n_channels, 1),
+        "n_times": (n_times, MIN_TIMES),
+    }
+    for name, (value, minimum) in least.items():
+        if not isinstance(value, int) or value < minimum:
+            raise UserError(f"{name} is {show(value)}; it must be a whole number of at least {minimum}")
+
+
+def _check_dials(*, sfreq: float, **dials: float) -> None:
+    if not (math.isfinite(sfreq) and sfreq > 0):
+        raise UserError(f"sfreq is {show(sfreq)}; it must be a positive number of samples per second")
+    for name, value in dials.items():
+        if not (math.isfinite(value) and 0 <= value <= 10):
+            raise UserError(f"{name} is {show(value)}; it must lie between 0 and 10")

@@ -1,0 +1,170 @@
+"""What X must be: windows of finite numbers, kept or brought to float32 without a second copy."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .chunks import row_chunks
+from .labels import as_list, check_distinct
+from .messages import reason
+
+MIN_TIMES = 8
+# Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
+LARGEST = 1e15
+
+Array = np.ndarray[Any, Any]
+
+
+def check_windows(
+    X: object, channels: object = None, *, allow_constant: bool = True
+) -> tuple[Tensor, tuple[str, ...]]:
+    """The checks that need no labels: X (N, channels, times) as float32, and the channel names.
+
+    For recordings to predict on. `allow_constant`: whether a channel may have one value throughout, which
+    for a single trial means little but for a whole study means a dead electrode.
+    """
+    source = window_array(X)
+    names = channel_names(channels, source.shape[1])
+    return float32_windows(source, names, allow_constant=allow_constant), names
+
+
+def window_array(X: object) -> Array | Tensor:
+    """X as an array or tensor of real numbers with three axes, none of them empty; values untouched."""
+    source = _dense_tensor(X) if isinstance(X, Tensor) else _numeric_array(X)
+    shape = tuple(source.shape)
+    if len(shape) != 3:
+        raise UserError(f"X has the shape {shape}; it must have three axes (trials, channels, times)")
+    for size, axis in zip(shape, ("trials", "channels", "times"), strict=True):
+        if size == 0:
+            raise UserError(f"X has the shape {shape}, so it holds no {axis}; none of its axes may be empty")
+    if shape[2] < MIN_TIMES:
+        raise UserError(
+            f"X has the shape {shape}, so {shape[2]} samples per window; at least {MIN_TIMES} are needed, "
+            f"on the last of the axes (trials, channels, times)"
+        )
+    return source
+
+
+def _dense_tensor(X: Tensor) -> Tensor:
+    if X.is_complex() or X.is_quantized or X.layout is not torch.strided:
+        raise UserError(f"X is a tensor of {X.dtype}, {X.layout}; give a dense tensor of real numbers")
+    return X.detach().cpu()
+
+
+def _numeric_array(X: object) -> Array:
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise UserError(f"X masks {int(np.ma.getmaskarray(X).sum())} values; drop or interpolate them")
+    try:
+        source = np.asarray(X)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise UserError(
+            f"X is not an array of numbers ({reason(error)}); give (trials, channels, times)"
+        ) from None
+    if source.dtype.kind not in "biuf":
+        raise UserError(f"X holds {source.dtype} values; give real numbers, such as float32")
+    return source
+
+
+def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
+    """Names (channels,) as given, or ch0, ch1, ..."""
+    if channels is None:
+        return tuple(f"ch{c}" for c in range(n_channels))
+    names = [str(name) for name in as_list(channels, "channels")]
+    if len(names) != n_channels:
+        raise UserError(
+            f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel"
+        )
+    check_distinct(names, "channels")
+    return tuple(names)
+
+
+def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_constant: bool) -> Tensor:
+    """X (N, channels, times) float32 once every value was seen to be usable.
+
+    What is float32 already is kept, not copied: a memory-mapped file stays mapped.
+    """
+    X = _as_float32(source)
+    lowest = torch.full((X.shape[1],), float("inf"))
+    highest = torch.full((X.shape[1],), float("-inf"))
+    unusable = []  # rows of (trial, channel)
+    for rows in row_chunks(X.shape[0], _row_size(X)):
+        low, high = torch.aminmax(X[rows], dim=-1)  # (n, channels), NaN where a window holds one
+        usable = (low >= -LARGEST) & (high <= LARGEST)
+        if not usable.all():
+            unusable.append((~usable).nonzero() + torch.tensor([rows.start, 0]))
+        lowest = torch.minimum(lowest, low.amin(0))
+        highest = torch.maximum(highest, high.amax(0))
+    if unusable:
+        raise UserError(_why_unusable(torch.cat(unusable), source, names))
+    dead = (lowest == highest).nonzero().flatten().tolist()
+    if dead and not allow_constant:
+        value = lowest[dead[0]].item()
+        others = f" ({len(dead)} such channels)" if len(dead) > 1 else ""
+        raise UserError(f"channel {names[dead[0]]!r} is {value:g} in all recordings{others}; leave it out")
+    return X
+
+
+def _as_float32(source: Array | Tensor) -> Tensor:
+    if isinstance(source, Tensor):
+        if source.dtype == torch.float32:
+            return source
+        X = torch.empty(source.shape, dtype=torch.float32)
+        for rows in row_chunks(source.shape[0], _row_size(source)):
+            X[rows] = source[rows].to(torch.float32)
+        return X
+    if (
+        source.dtype == np.float32
+        and source.flags.aligned
+        and all(s >= 0 and s % 4 == 0 for s in source.strides)
+    ):
+        with warnings.catch_warnings():
+            # A file mapped for reading cannot be written to, and nobody here writes to X.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
+            return torch.from_numpy(source)
+    X = torch.empty(source.shape, dtype=torch.float32)
+    target = X.numpy()
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # what overflows becomes infinite and is reported as such
+        for rows in row_chunks(source.shape[0], _row_size(source)):
+            target[rows] = source[rows]
+    return X
+
+
+def _row_size(source: Array | Tensor) -> int:
+    return int(source.shape[1] * source.shape[2])
+
+
+def _why_unusable(places: Tensor, source: Array | Tensor, names: tuple[str, ...]) -> str:
+    """places: (n, 2) trial and channel of windows that hold NaN, infinite or too large values."""
+    trials = torch.unique(places[:, 0])
+    lost = ~_all_finite(source, trials)  # (trials, channels)
+    if lost.any():
+        problem, remedy = "NaN or infinite values", "drop or interpolate them"
+        where = lost.nonzero()
+        places = torch.stack([trials[where[:, 0]], where[:, 1]], dim=1)
+    else:  # finite as given, so beyond what float32 or training can hold
+        problem, remedy = f"values beyond ±{LARGEST:g}", "give X in another unit or drop them"
+    trial, channel = places[0].tolist()
+    affected = len(set(places[:, 0].tolist()))
+    return (
+        f"X has {problem} in {affected} of {source.shape[0]} trials, first in trial {trial}, "
+        f"channel {names[channel]!r}; {remedy}"
+    )
+
+
+def _all_finite(source: Array | Tensor, trials: Tensor) -> Tensor:
+    """Whether each window holds finite numbers in the precision it was given in: (trials, channels) bool."""
+    parts = []
+    for rows in row_chunks(len(trials), _row_size(source)):
+        if isinstance(source, Tensor):
+            parts.append(torch.isfinite(source[trials[rows]].to(torch.float64)).all(-1))
+        else:
+            parts.append(torch.from_numpy(np.isfinite(source[trials[rows].numpy()]).all(-1)))
+    return torch.cat(parts)

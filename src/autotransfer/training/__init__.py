@@ -1,0 +1,1 @@
+"""Training: populations of members, their evaluation, and the probe for what they leak."""

@@ -1,0 +1,144 @@
+"""The censors of a population: members that share a code path share one stacked censor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..censoring import make_censor
+from ..censoring.censor import Censor
+from ..randomness import key_of
+from ..settings import Setting
+from .flat import Flat
+from .optimiser import AdamW
+
+OPTIONS = (
+    "estimator", "length_scale", "regularization", "projection", "pairs", "fraction", "size", "variant",
+    "control_rate", "diversity", "critic_hidden",
+)  # fmt: skip
+PER_MEMBER = ("regularization", "control_rate", "diversity")  # numbers; the other options are code paths
+
+
+class _Part:
+    """One code path: its members, its censor, and the critics' optimiser if it has critics."""
+
+    def __init__(
+        self, settings: list[Setting], index: list[int], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
+        n_subjects: int, device: torch.device, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        first = settings[index[0]]
+        assert first.method is not None
+        assert first.mode is not None
+        options = {name: getattr(first, name) for name in OPTIONS}
+        for name in PER_MEMBER:
+            if options[name] is not None:
+                options[name] = [getattr(settings[member], name) for member in index]
+        self.index = torch.tensor(index, device=device)
+        self.censor: Censor = make_censor(
+            first.method, first.mode, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
+            members=len(index), seed=[seeds[member] for member in index], **options,
+        ).to(device=device, dtype=dtype)  # fmt: skip
+        self.critic: AdamW | None = None
+        self.steps = first.critic_steps or 0
+        if any(True for _ in self.censor.parameters()):
+            rates = [settings[member].critic_lr for member in index]
+            decay = [settings[member].weight_decay for member in index]
+            self.rate = torch.tensor(rates, dtype=dtype, device=device)
+            self.critic = AdamW(Flat(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
+
+    def select(self, keep: Tensor, index: Tensor) -> None:
+        """Keep the members at positions `keep` of this part; `index` are their new places in the population."""
+        self.index = index
+        self.censor.select(keep)
+        if self.critic is not None:
+            self.rate = self.rate[keep]
+            self.critic.select(keep)
+            self.critic.flat = Flat(censor=self.censor)
+
+
+class Censors:
+    """Penalties (P,) of a population, 0 for members without a censor."""
+
+    def __init__(
+        self, settings: list[Setting], seeds: Sequence[int], *, latent_dim: int, n_classes: int, n_subjects: int,
+        device: torch.device, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        paths: dict[tuple[object, ...], list[int]] = {}
+        for member, setting in enumerate(settings):
+            if setting.method is not None:
+                paths.setdefault(setting.code_path, []).append(member)
+        self.parts = [
+            _Part(
+                settings, index, seeds, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
+                device=device, dtype=dtype,
+            )
+            for index in paths.values()
+        ]  # fmt: skip
+
+    def penalty(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
+        """z: (P, B, D); y, s: (P, B) -> (P,)."""
+        total = z.new_zeros(z.shape[0])
+        for part in self.parts:
+            if len(part.index) == len(z):
+                return part.censor(z, y, s)  # type: ignore[no-any-return]
+            own = part.censor(z[part.index], y[part.index], s[part.index])
+            total = total.index_copy(0, part.index, own)
+        return total
+
+    def train_critics(self, z: Tensor, y: Tensor, s: Tensor, active: Tensor, decay: float) -> None:
+        """The critics' own updates on the codes of this step, before the encoder's; `decay` scales their rate."""
+        z = z.detach()
+        for part in self.parts:
+            if part.critic is None:
+                continue
+            own = (z[part.index], y[part.index], s[part.index])
+            for _ in range(part.steps):
+                loss = part.censor.critic_loss(*own)
+                assert loss is not None
+                part.critic.step(part.critic.flat.gradient(loss.sum()), part.rate * decay, active[part.index])
+
+    def after_step(self, active: Tensor) -> None:
+        for part in self.parts:
+            part.censor.after_step(active[part.index])
+
+    def select(self, keep: Tensor) -> None:
+        """Keep only these members (k,) of the population."""
+        new_place = {int(old): new for new, old in enumerate(keep.tolist())}
+        parts = []
+        for part in self.parts:
+            stay = [i for i, old in enumerate(part.index.tolist()) if old in new_place]
+            if stay:
+                index = torch.tensor([new_place[int(part.index[i])] for i in stay], device=keep.device)
+                part.select(torch.tensor(stay, device=keep.device), index)
+                parts.append(part)
+        self.parts = parts
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that training changes, by name."""
+        tensors = {}
+        for number, part in enumerate(self.parts):
+            for name, tensor in part.censor.state_dict().items():
+                tensors[f"{number}.censor.{name}"] = tensor
+            if part.critic is not None:
+                for name, tensor in part.critic.state().items():
+                    tensors[f"{number}.critic.{name}"] = tensor
+        return tensors
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        for name, tensor in self.state().items():
+            tensor.copy_(tensors[name])
+
+    def member_state(self, member: int) -> dict[str, Tensor]:
+        """One member's critics and counters, without a member axis."""
+        for part in self.parts:
+            places = (part.index == member).nonzero().flatten().tolist()
+            if places:
+                return {f"censor.{name}": t[places[0]].clone() for name, t in part.censor.state_dict().items()}
+        return {}
+
+
+def critic_seed(trajectory: str, seed: int) -> int:
+    """Critics of all settings on a fold start alike."""
+    return key_of("critic", trajectory, seed)

@@ -1,0 +1,102 @@
+"""What the two held-out subjects of every member say: losses, confusions, best snapshots, history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..folds import Fold
+from .flat import Flat
+from .metrics import balanced_accuracy, weighted_nll
+
+CHUNK = 128  # rows a member evaluates at once; a constant, so that no result depends on who else is evaluated
+HISTORY = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")
+
+
+def sides(fold: Fold) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The two held-out sets in an order that a fold shares with its swapped twin: by first row."""
+    return (fold.validation, fold.test) if fold.validation[0] < fold.test[0] else (fold.test, fold.validation)
+
+
+class HeldOut:
+    """Rows of the two held-out subjects (sides 0 and 1) of G groups, in chunks."""
+
+    def __init__(self, folds: Sequence[Fold], device: torch.device) -> None:
+        longest = max(len(fold.validation) + len(fold.test) for fold in folds)
+        chunks = -(-longest // CHUNK)
+        rows = np.zeros((len(folds), chunks * CHUNK), dtype=np.int64)
+        side = np.full((len(folds), chunks * CHUNK), -1, dtype=np.int64)
+        for g, fold in enumerate(folds):
+            first, second = sides(fold)
+            rows[g, : len(first) + len(second)] = np.concatenate([first, second])
+            side[g, : len(first) + len(second)] = np.repeat([0, 1], [len(first), len(second)])
+        self.rows = torch.from_numpy(rows).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
+        self.side = torch.from_numpy(side).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
+
+    def select(self, stay: Tensor) -> None:
+        self.rows, self.side = self.rows[:, stay], self.side[:, stay]
+        filled = (self.side >= 0).any(-1).any(-1)  # chunks that only the departed needed
+        self.rows, self.side = self.rows[filled], self.side[filled]
+
+    def measure(
+        self, logits_of: Callable[[Tensor], Tensor], y: Tensor, group: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Loss (P, 2) and confusion counts (P, 2, C, C) by side.
+
+        logits_of: rows (G, B) -> (P, B, C); y: (N,); group: (P,); weight: (P, C)
+        """
+        members, classes = weight.shape
+        sums = weight.new_zeros(2, members, 2)  # Σ w·nll and Σ w
+        cells = torch.zeros(members, 2 * classes * classes, dtype=torch.float64, device=weight.device)
+        for rows, side in zip(self.rows, self.side, strict=True):
+            logits = logits_of(rows)
+            own, side = y[rows][group], side[group]
+            counted = side >= 0
+            for total, part in zip(sums, weighted_nll(logits, own, weight), strict=True):
+                total += torch.stack([torch.where(side == i, part, 0.0).sum(-1) for i in (0, 1)], -1)
+            cell = (side.clamp(min=0) * classes + own) * classes + logits.argmax(-1)
+            cells.scatter_add_(1, cell, counted.to(cells.dtype))
+        loss = sums[0] / sums[1].clamp(min=torch.finfo(weight.dtype).tiny)
+        return loss, cells.view(members, 2, classes, classes)
+
+
+class Snapshots:
+    """For each side of every member the epoch of its lowest loss, and the whole history."""
+
+    def __init__(self, flat: Flat, n_classes: int, max_epochs: int) -> None:
+        self.flat = flat
+        members, device, dtype = flat.values.shape[0], flat.values.device, flat.values.dtype
+        self.loss = torch.full((members, 2), torch.inf, dtype=dtype, device=device)
+        self.epoch = torch.zeros(members, 2, dtype=torch.long, device=device)
+        self.values = flat.values[:, None].repeat(1, 2, 1)
+        self.stats = flat.stats[:, None].repeat(1, 2, 1)
+        # [member, snapshot chosen by side i, measured on side j, true class, predicted class]
+        self.confusion = torch.zeros(members, 2, 2, n_classes, n_classes, dtype=torch.float64, device=device)
+        self.history = torch.full((members, max_epochs, len(HISTORY)), torch.nan, dtype=dtype, device=device)
+
+    def update(self, epoch: int, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor) -> None:
+        """loss: (P, 2); confusion: (P, 2, C, C); the others (P,)."""
+        better = loss < self.loss
+        self.loss = torch.where(better, loss, self.loss)
+        self.epoch = torch.where(better, epoch, self.epoch)
+        self.values = torch.where(better[..., None], self.flat.values[:, None], self.values)
+        self.stats = torch.where(better[..., None], self.flat.stats[:, None], self.stats)
+        self.confusion = torch.where(better[..., None, None, None], confusion[:, None], self.confusion)
+        scores = balanced_accuracy(confusion).to(loss.dtype)
+        self.history[:, epoch - 1] = torch.cat([train_loss[:, None], penalty[:, None], loss, scores], 1)
+
+    def select(self, keep: Tensor) -> None:
+        for name, tensor in self.state().items():
+            setattr(self, name, tensor[keep])
+
+    def state(self) -> dict[str, Tensor]:
+        names = ("loss", "epoch", "values", "stats", "confusion", "history")
+        return {name: getattr(self, name) for name in names}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])

@@ -1,0 +1,80 @@
+"""How well a fresh probe reads the subject from z: the measure that no training ever saw."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import UserError
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """What the probe found on trials it had not seen."""
+
+    accuracy: float  # balanced accuracy of reading the subject
+    chance: float  # 1 / number of subjects
+    bits: float  # lower bound on the mutual information I(z; s); at least 0
+    n_subjects: int
+    n_trials: int
+
+    @property
+    def excess(self) -> float:
+        """Accuracy above chance, as a share of what is possible."""
+        return (self.accuracy - self.chance) / (1 - self.chance)
+
+    def __str__(self) -> str:
+        return f"subject read with {self.accuracy:.3f} (chance {self.chance:.3f}), at least {self.bits:.2f} bits"
+
+
+def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
+    """Train a multinomial logistic regression on standardised features, cross-validated by trial.
+
+    z: (N, D) latent codes, s: (N,) subjects. Every trial is predicted by a probe that did not see it. Subjects
+    are weighted equally. bits = H(s) - cross-entropy of the probe in bits (subjects equally likely), which no
+    probe can push above I(z; s); an over-confident probe gives 0, never a negative number.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    codes, subjects, counts = _checked(z, s)
+    n_subjects = len(counts)
+    splits = min(folds, int(counts.min()))
+    log_p = np.zeros((len(subjects), n_subjects))
+    for train, test in StratifiedKFold(splits, shuffle=True, random_state=seed).split(codes, subjects):
+        probe = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=200))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # 200 iterations are enough to read what there is to read
+            probe.fit(codes[train], subjects[train])
+        log_p[test] = probe.predict_log_proba(codes[test])
+    hit = log_p.argmax(1) == subjects
+    own = np.maximum(log_p[np.arange(len(subjects)), subjects], math.log(1e-12))
+    accuracy = float(np.mean(np.bincount(subjects, hit) / counts))
+    entropy = float(np.mean(np.bincount(subjects, -own) / counts)) / math.log(2)
+    return Leakage(accuracy, 1 / n_subjects, max(0.0, math.log2(n_subjects) - entropy), n_subjects, len(subjects))
+
+
+def _checked(z: ArrayLike, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Codes, subjects as 0, 1, ... and their counts."""
+    if hasattr(z, "detach"):
+        z = z.detach().cpu()
+    if hasattr(s, "detach"):
+        s = s.detach().cpu()
+    codes, labels = np.asarray(z, dtype=np.float64), np.asarray(s)
+    if codes.ndim != 2 or labels.shape != (len(codes),):
+        raise UserError(f"leakage needs z (N, D) and s (N,), not {codes.shape} and {labels.shape}")
+    if not np.isfinite(codes).all():
+        raise UserError("z has values that are not finite; a probe cannot read them")
+    _, subjects, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(counts) < 2:
+        raise UserError(f"leakage needs at least 2 subjects, not {len(counts)}")
+    if counts.min() < 2:
+        raise UserError("leakage needs at least 2 trials of every subject: one to learn from, one to test on")
+    return codes, subjects.astype(np.int64), counts

@@ -1,0 +1,45 @@
+"""What is measured of predictions, per member and on the device."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def class_weights(counts: Tensor) -> Tensor:
+    """Weights ∝ 1/N_k that sum to 1, and 0 for a class without rows: counts (..., C) -> (..., C)."""
+    inverse = torch.where(counts > 0, 1.0 / counts.clamp(min=1), 0.0)
+    return inverse / inverse.sum(-1, keepdim=True)
+
+
+def weighted_nll(logits: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted negative log-likelihood and weight of every row.
+
+    logits: (P, B, C); y: (P, B); weight: (P, C) -> two (P, B)
+    """
+    nll = -F.log_softmax(logits, -1).gather(-1, y[..., None])[..., 0]
+    w = weight.gather(-1, y)
+    return w * nll, w
+
+
+def weighted_cross_entropy(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Σ w·nll / Σ w over the rows: logits (P, B, C), y (P, B), weight (P, C) -> (P,)."""
+    nll, w = weighted_nll(logits, y, weight)
+    return nll.sum(-1) / w.sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
+
+
+def confusion_counts(predicted: Tensor, y: Tensor, counted: Tensor, n_classes: int) -> Tensor:
+    """(P, B) predictions, classes and a mask -> (P, C, C) counts: true class × predicted class."""
+    cell = y * n_classes + predicted
+    counts = torch.zeros(*y.shape[:-1], n_classes * n_classes, dtype=torch.float64, device=y.device)
+    counts.scatter_add_(-1, cell, counted.to(counts.dtype))
+    return counts.unflatten(-1, (n_classes, n_classes))  # type: ignore[no-untyped-call,no-any-return]
+
+
+def balanced_accuracy(confusion: Tensor) -> Tensor:
+    """Mean recall over the classes that occur: (..., C, C) -> (...). A class without rows is left out."""
+    rows = confusion.sum(-1)
+    recall = confusion.diagonal(dim1=-2, dim2=-1) / rows.clamp(min=1)
+    present = (rows > 0).to(recall.dtype)
+    return (recall * present).sum(-1) / present.sum(-1).clamp(min=1)

@@ -1,0 +1,54 @@
+"""AdamW for a population: elementwise, so stacked members are exactly independent models."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .flat import Flat
+
+BETAS = (0.9, 0.999)
+EPS = 1e-8
+
+
+class AdamW:
+    """torch.optim.AdamW on the rows of a Flat, with a learning rate and weight decay per member."""
+
+    def __init__(self, flat: Flat, weight_decay: Tensor) -> None:
+        self.flat = flat
+        self.weight_decay = weight_decay  # (P,)
+        self.first = torch.zeros_like(flat.values)
+        self.second = torch.zeros_like(flat.values)
+        # float64: powers of .999 over 10⁵ steps
+        self.steps = torch.zeros(flat.values.shape[0], dtype=torch.float64, device=flat.values.device)
+
+    @torch.no_grad()
+    def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
+        """One update by gradients (P, n) at rates lr (P,); members with active (P,) False keep all their state."""
+        values = self.flat.values
+        moves = active.to(values.dtype)[:, None]
+        self.steps += active
+        # A member that has not yet moved would divide 0 by 0; its step is masked anyway.
+        steps = self.steps.clamp(min=1)
+        first_bias = (1 - BETAS[0] ** steps).to(values.dtype)[:, None]
+        second_bias = (1 - BETAS[1] ** steps).sqrt().to(values.dtype)[:, None]
+        rate = lr.to(values.dtype)[:, None] * moves
+
+        # A gradient that is not finite must not leak into a member that takes no step: select, do not scale.
+        grads = torch.where(active[:, None], grads, 0.0)
+        self.first.lerp_(grads, (1 - BETAS[0]) * moves)
+        self.second.lerp_(grads * grads, (1 - BETAS[1]) * moves)
+        values.mul_(1 - rate * self.weight_decay[:, None])
+        values.sub_(rate / first_bias * self.first / (self.second.sqrt() / second_bias + EPS))
+
+    def select(self, keep: Tensor) -> None:
+        """Keep only these members; the Flat is selected by its owner."""
+        self.weight_decay = self.weight_decay[keep]
+        self.first, self.second, self.steps = self.first[keep], self.second[keep], self.steps[keep]
+
+    def state(self) -> dict[str, Tensor]:
+        return {"first": self.first, "second": self.second, "steps": self.steps}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])

@@ -1,0 +1,83 @@
+"""Which jobs are stacked together: as many of one program as memory allows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from ..errors import UserError
+from ..jobs import Job
+from ..recordings import Recordings
+from .population import program_of
+
+CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
+SHARE = 0.5  # of the free memory that a population may fill
+
+
+def resolve_device(name: str | torch.device) -> torch.device:
+    """'auto' is the first GPU, else the CPU; anything torch does not know or have is refused."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"cannot use the device {str(name)!r} ({reason}); choose auto, cpu or cuda") from None
+    return device
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on the device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # not Linux: the installed memory has to do
+    try:
+        return int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError, AttributeError):
+        return 2**32
+
+
+def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype) -> int:
+    """What one member adds to a step, generously: signals kept for the backward pass, filters, kernels."""
+    setting = job.setting
+    batch, times = min(setting.batch_size, len(job.fold.train)), recordings.n_times
+    wide = setting.temporal_filters * setting.spatial_depth
+    signals = batch * times * (recordings.n_channels + 6 * wide)
+    toeplitz = 4 * setting.temporal_filters * min(times, 192) ** 2
+    censor = 0 if setting.method is None else 16 * batch * batch
+    weights = 12 * (setting.temporal_filters * 64 + wide * (recordings.n_channels + 80) + wide * times)
+    return dtype.itemsize * (signals + toeplitz + censor + weights) + 8 * 6 * setting.max_epochs
+
+
+def pack(
+    recordings: Recordings, jobs: Sequence[Job], limit: int | str, *, device: torch.device, dtype: torch.dtype
+) -> list[list[int]]:
+    """Positions of jobs by population. Within a program, jobs of one code path stay side by side."""
+    if limit != "auto" and (not isinstance(limit, int) or limit < 1):
+        raise UserError(f"population is {limit!r}; give 'auto' or a number of at least 1")
+    programs: dict[tuple[object, ...], list[int]] = {}
+    for position, job in enumerate(jobs):
+        programs.setdefault(program_of(recordings, job), []).append(position)
+    populations = []
+    for positions in programs.values():
+        positions.sort(key=lambda position: (str(jobs[position].setting.code_path), position))
+        if limit == "auto":
+            largest = max(member_bytes(recordings, jobs[position], dtype) for position in positions)
+            size = max(1, int(SHARE * free_memory(device)) // largest)
+            size = min(size, CPU_LIMIT) if device.type == "cpu" else size
+        else:
+            size = int(limit)
+        count = -(-len(positions) // size)  # even populations rather than full ones and a tiny one
+        cuts = [len(positions) * i // count for i in range(count + 1)]
+        populations += [positions[start:stop] for start, stop in pairwise(cuts)]
+    return populations

@@ -1,0 +1,269 @@
+"""A population: jobs of one program, trained side by side with the member on axis 0 of everything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..jobs import Job, Outcome
+from ..model.eegnet import EEGNet, temporal_kernel_for
+from ..model.layers import Linear
+from ..randomness import as_keys, fold_in, key_of
+from ..recordings import Recordings
+from .batches import balanced, n_batches, shuffled
+from .censored import Censors, critic_seed
+from .evaluation import HISTORY, HeldOut, Snapshots, sides
+from .flat import Flat
+from .gather import Windows
+from .metrics import balanced_accuracy, class_weights, weighted_cross_entropy
+from .optimiser import AdamW
+
+
+class Groups:
+    """Members that train on the same rows in the same order: one minibatch serves them all.
+
+    G groups, one for every (training rows, held-out rows, seed, kind of batches, subject labels) among the jobs.
+    """
+
+    def __init__(self, recordings: Recordings, jobs: Sequence[Job], batch_size: int, device: torch.device) -> None:
+        first: dict[tuple[object, ...], Job] = {}
+        for job in jobs:
+            first.setdefault(self._identity(job), job)
+        place = {identity: number for number, identity in enumerate(first)}
+        self.jobs = list(first.values())
+        self.of_member = torch.tensor([place[self._identity(job)] for job in jobs], device=device)
+        self.batch_size = batch_size
+        self.y = recordings.y.numpy()
+        self.subject = [_training_subjects(recordings, job) for job in self.jobs]
+        self.n_subjects = len(np.unique(self.subject[0][self.jobs[0].fold.train]))
+        self.steps = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
+        self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
+        self.rank = torch.stack([_ranks(s, job.fold.train) for s, job in zip(self.subject, self.jobs, strict=True)])
+        self.rank = self.rank.to(device)  # (G, N): subject labels counted from 0 among the training rows, else -1
+        counts = [np.bincount(self.y[job.fold.train], minlength=recordings.n_classes) for job in self.jobs]
+        self.class_counts = torch.tensor(np.stack(counts), device=device)
+
+    @staticmethod
+    def _identity(job: Job) -> tuple[object, ...]:
+        return (*job.trajectory[1:], job.setting.batches, job.setting.shuffle_subjects)
+
+    def plan(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """Rows of every step of an epoch, (steps, G, B), and each group's number of steps (G,)."""
+        steps = max(self.steps)
+        plan = np.zeros((steps, len(self.jobs), self.batch_size), dtype=np.int64)
+        for g, job in enumerate(self.jobs):
+            generator = np.random.default_rng([key_of("batches", job.fold.trajectory), job.seed, epoch])
+            rows = job.fold.train
+            if job.setting.batches == "balanced":
+                own = balanced(rows, self.y[rows], self.subject[g][rows], self.batch_size, generator=generator)
+            else:
+                own = shuffled(rows, self.batch_size, generator=generator)
+            plan[: len(own), g] = own
+        device = self.keys.device
+        return torch.from_numpy(plan).to(device), torch.tensor(self.steps, device=device)
+
+    def select(self, keep: Tensor) -> Tensor:
+        """Keep these members; groups that nobody reads any more leave. Returns the groups that stay."""
+        stay, of_member = self.of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        self.of_member = of_member
+        numbers = stay.tolist()
+        self.jobs = [self.jobs[g] for g in numbers]
+        self.subject = [self.subject[g] for g in numbers]
+        self.steps = [self.steps[g] for g in numbers]
+        self.keys, self.rank, self.class_counts = self.keys[stay], self.rank[stay], self.class_counts[stay]
+        return torch.tensor(numbers, dtype=torch.long, device=keep.device)
+
+
+def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
+    """Subject labels (N,) as training sees them: for the control, shuffled within class over the training rows."""
+    subject = recordings.subject.numpy()
+    if not job.setting.shuffle_subjects:
+        return subject
+    subject, y, rows = subject.copy(), recordings.y.numpy(), job.fold.train
+    generator = np.random.default_rng([key_of("control", job.fold.trajectory), job.seed])
+    for label in range(recordings.n_classes):
+        own = rows[y[rows] == label]
+        subject[own] = generator.permutation(subject[own])
+    return subject
+
+
+def _ranks(subject: NDArray[np.int64], rows: NDArray[np.int64]) -> Tensor:
+    """(N,) labels of the training rows as 0, 1, ...; -1 elsewhere, so that no other row is ever censored."""
+    ranks = np.full(len(subject), -1, dtype=np.int64)
+    ranks[rows] = np.unique(subject[rows], return_inverse=True)[1]
+    return torch.from_numpy(ranks)
+
+
+def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
+    """Jobs that agree in this can be stacked: the same shapes everywhere. All else is a number per member."""
+    setting, train = job.setting, job.fold.train
+    kernel = setting.temporal_kernel or temporal_kernel_for(recordings.sfreq)
+    return (
+        setting.temporal_filters, setting.spatial_depth, setting.latent_filters, kernel, setting.max_norm,
+        setting.standardise, min(setting.batch_size, len(train)),
+        len(np.unique(recordings.subject.numpy()[train])),
+    )  # fmt: skip
+
+
+class Population:
+    """P members, their optimiser and censors, the best snapshots and the history."""
+
+    def __init__(self, recordings: Recordings, jobs: Sequence[Job], windows: Windows, dtype: torch.dtype) -> None:
+        device = windows.X.device
+        settings = [job.setting for job in jobs]
+        first, members = settings[0], len(jobs)
+        self.jobs, self.size, self.windows = list(jobs), members, windows
+        self.groups = Groups(recordings, jobs, min(first.batch_size, len(jobs[0].fold.train)), device)
+        self.fitted = windows.fit([job.fold.train for job in self.groups.jobs])
+        self.held_out = HeldOut([job.fold for job in self.groups.jobs], device)
+
+        def numbers(values: list[float]) -> Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        self.lr = numbers([setting.lr for setting in settings])
+        self.drop = numbers([setting.dropout for setting in settings])
+        self.strength = numbers([setting.strength or 0.0 for setting in settings])
+        self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.of_member]  # (P, C)
+
+        seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
+        self.net = EEGNet(
+            recordings.n_channels, recordings.n_times, members, temporal_kernel=windows.kernel,
+            temporal_filters=first.temporal_filters, spatial_depth=first.spatial_depth,
+            latent_filters=first.latent_filters, seeds=seeds,
+        ).to(device=device, dtype=dtype)  # fmt: skip
+        self.classifier = Linear(members, self.net.latent_dim, recordings.n_classes, seeds=[s + 1 for s in seeds])
+        self.classifier.to(device=device, dtype=dtype)
+        self.max_norm = first.max_norm
+        self.flat = Flat(encoder=self.net, classifier=self.classifier)
+        self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]))
+        self.censors = Censors(
+            settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.net.latent_dim,
+            n_classes=recordings.n_classes, n_subjects=self.groups.n_subjects, device=device, dtype=dtype,
+        )  # fmt: skip
+        self.epoch = 0
+        self.seconds = [0.0] * members  # each member's share of the time spent so far
+        self.train_loss = self.penalty = torch.zeros(members, dtype=dtype, device=device)
+        self.snapshots = Snapshots(self.flat, recordings.n_classes, max(setting.max_epochs for setting in settings))
+
+    def train_epoch(self) -> None:
+        """One epoch of every member. A member with fewer batches than others takes no step in the rest."""
+        self.epoch += 1
+        self.net.train()
+        group, decay = self.groups.of_member, self.epoch**-0.5
+        plan, steps = self.groups.plan(self.epoch)
+        keys = fold_in(self.groups.keys, self.epoch)
+        losses = self.lr.new_zeros(2, len(self.lr))
+        for step, rows in enumerate(plan):
+            active = (step < steps)[group]
+            x = self.windows.gather(rows, self.fitted)
+            y = self.windows.y[rows][group]
+            s = self.groups.rank.gather(1, rows)[group]
+            z = self.net(
+                x, group=group, moments=self.windows.moments(x, rows, self.fitted), noise=fold_in(keys, step),
+                drop=self.drop, active=active,
+            )  # fmt: skip
+            self.censors.train_critics(z, y, s, active, decay)
+            task = weighted_cross_entropy(self.classifier(z), y, self.weights)
+            penalty = self.censors.penalty(z, y, s)
+            loss = task + self.strength * penalty
+            self.optimiser.step(self.flat.gradient(loss.sum()), self.lr * decay, active)
+            self.censors.after_step(active)
+            if self.max_norm:
+                self.net.constrain_()
+                self.classifier.constrain_()
+            losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
+        self.train_loss, self.penalty = losses / steps[group]
+
+    @torch.no_grad()
+    def evaluate(self) -> None:
+        """Loss and confusion on both held-out subjects of every member, and what follows for its snapshots."""
+        self.net.eval()
+        loss, confusion = self.held_out.measure(self._logits, self.windows.y, self.groups.of_member, self.weights)
+        self.snapshots.update(self.epoch, self.train_loss, self.penalty, loss, confusion)
+
+    def _logits(self, rows: Tensor) -> Tensor:
+        """rows: (G, B) -> (P, B, C)."""
+        x = self.windows.gather(rows, self.fitted)
+        return self.classifier(self.net(x, group=self.groups.of_member))  # type: ignore[no-any-return]
+
+    def finished(self) -> dict[int, str | None]:
+        """Members whose training is over, with the reason if that is a failure. Waits for the device."""
+        losses, best = self.train_loss.tolist(), self.snapshots.epoch.amax(1).tolist()
+        over: dict[int, str | None] = {}
+        for member, job in enumerate(self.jobs):
+            setting = job.setting
+            if not math.isfinite(losses[member]):
+                over[member] = f"the training loss became {losses[member]} in epoch {self.epoch}"
+            elif self.epoch >= setting.max_epochs or (
+                setting.patience is not None and self.epoch - best[member] >= setting.patience
+            ):
+                over[member] = None
+        return over
+
+    def outcome(self, member: int, failure: str | None) -> Outcome:
+        """What a member has come to, seen from its job's fold and, as `swapped`, from the twin."""
+        job = self.jobs[member]
+        side = 0 if sides(job.fold)[0] is job.fold.validation else 1
+        final = self.flat.unflatten(self.flat.values[member].cpu(), self.flat.stats[member].cpu())
+        final |= {name: tensor.cpu() for name, tensor in self.censors.member_state(member).items()}
+        twin = Job(job.setting, job.fold.swapped(), job.seed)
+        swapped = self._seen_from(member, 1 - side, twin, final, failure, None)
+        return self._seen_from(member, side, job, final, failure, swapped)
+
+    def _seen_from(
+        self,
+        member: int,
+        side: int,
+        job: Job,
+        final: dict[str, Tensor],
+        failure: str | None,
+        swapped: Outcome | None,
+    ) -> Outcome:
+        shots = self.snapshots
+        confusion = shots.confusion[member, side].cpu()  # (2, C, C): measured on either side
+        own, other = confusion[side], confusion[1 - side]
+        history = shots.history[member, : self.epoch].cpu().double()
+        columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
+        names = ("train_loss", "penalty", "validation_loss", "validation_score")
+        return Outcome(
+            job=job,
+            best_epoch=int(shots.epoch[member, side]),
+            validation_score=float(balanced_accuracy(own)),
+            test_score=float(balanced_accuracy(other)),
+            validation_confusion=own.long().numpy(),
+            test_confusion=other.long().numpy(),
+            history={n: history[:, HISTORY.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
+            state=self.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
+            final_state=final,
+            population=self.size,
+            epochs=self.epoch,
+            seconds=self.seconds[member],
+            failure=failure,
+            swapped=swapped,
+        )
+
+    def select(self, members: Sequence[int]) -> None:
+        """Keep only these members; the others leave the stack."""
+        keep = torch.tensor(list(members), dtype=torch.long, device=self.lr.device)
+        self.jobs = [self.jobs[member] for member in members]
+        self.seconds = [self.seconds[member] for member in members]
+        self.lr, self.drop, self.strength = self.lr[keep], self.drop[keep], self.strength[keep]
+        self.weights, self.train_loss, self.penalty = (
+            self.weights[keep],
+            self.train_loss[keep],
+            self.penalty[keep],
+        )
+        stay = self.groups.select(keep)
+        self.held_out.select(stay)
+        if self.fitted is not None:
+            self.fitted = self.fitted.select(stay)
+        self.flat.select(keep)
+        self.net.members = len(members)
+        self.optimiser.select(keep)
+        self.censors.select(keep)
+        self.snapshots.select(keep)

@@ -1,0 +1,121 @@
+"""at.train: jobs in, outcomes out. The loop is `run`; everything before it is packing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from ..errors import UserError
+from ..jobs import Job, Outcome
+from ..model.eegnet import temporal_kernel_for
+from ..recordings import Recordings
+from .gather import Windows
+from .packing import pack, resolve_device
+from .population import Population
+from .progress import Progress
+
+
+def run(population: Population, *, after_epoch: Callable[[Population], None] | None = None) -> Iterator[Outcome]:
+    """Train a population to its end; outcomes come as members finish, and finished members leave the stack."""
+    while population.jobs:
+        start = time.perf_counter()
+        population.train_epoch()
+        population.evaluate()
+        over = population.finished()
+        share = (time.perf_counter() - start) / len(population.jobs)
+        population.seconds = [seconds + share for seconds in population.seconds]
+        for member, failure in over.items():
+            yield population.outcome(member, failure)
+        if over:
+            population.select([member for member in range(len(population.jobs)) if member not in over])
+        if after_epoch is not None:
+            after_epoch(population)
+
+
+def train(
+    recordings: Recordings,
+    jobs: Sequence[Job],
+    device: str | torch.device = "auto",
+    *,
+    population: int | str = "auto",
+    dtype: torch.dtype = torch.float32,
+    progress: bool | None = None,
+) -> list[Outcome]:
+    """Train every job; outcomes in the order given.
+
+    Jobs with the same shapes are stacked into populations, whatever their folds, seeds and censors: as many as
+    memory allows, or at most `population`. An outcome does not depend on what a job was stacked with. Two jobs
+    that differ only in the exchange of validation and test subject are one training.
+    progress: None shows a bar where standard error is a terminal.
+    """
+    place = resolve_device(device)
+    check_jobs(recordings, jobs)
+    unique: dict[tuple[object, ...], Job] = {}
+    for job in jobs:
+        unique.setdefault(job.trajectory, job)
+    todo = list(unique.values())
+    done: dict[tuple[object, ...], Outcome] = {}
+    prepared: dict[tuple[str, int], Windows] = {}
+    packs = pack(recordings, todo, population, device=place, dtype=dtype)
+    total = sum(job.setting.max_epochs for job in todo)
+    with Progress(total, len(todo), shown=progress) as bar:
+        for positions in packs:
+            members = [todo[position] for position in positions]
+            windows = windows_for(recordings, members[0], prepared, device=place, dtype=dtype)
+            stack = Population(recordings, members, windows, dtype)
+            for outcome in run(stack, after_epoch=bar.epoch):
+                done[outcome.job.trajectory] = outcome
+                bar.finished(outcome)
+    return [_as_asked(job, done[job.trajectory]) for job in jobs]
+
+
+def windows_for(
+    recordings: Recordings,
+    job: Job,
+    prepared: dict[tuple[str, int], Windows],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Windows:
+    """Standardised windows for a job's program, prepared once for all populations that need the same."""
+    kernel = job.setting.temporal_kernel or temporal_kernel_for(recordings.sfreq)
+    key = (job.setting.standardise, kernel)
+    if key not in prepared:
+        prepared[key] = Windows(recordings, *key, device=device, dtype=dtype)
+    return prepared[key]
+
+
+def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
+    """Refuse, before any work, jobs that do not belong to these recordings."""
+    if not isinstance(recordings, Recordings):
+        raise UserError(
+            f"train needs Recordings, not {type(recordings).__name__}; make them with at.Recordings or at.load"
+        )
+    seen: set[str] = set()
+    for job in jobs:
+        if not isinstance(job, Job):
+            raise UserError(f"train needs Jobs, not {type(job).__name__}; make them with at.Job(setting, fold, seed)")
+        if job.fold.key in seen:
+            continue
+        seen.add(job.fold.key)
+        parts = (job.fold.train, job.fold.validation, job.fold.test)
+        for name, rows in zip(("training", "validation", "test"), parts, strict=True):
+            if len(rows) == 0:
+                raise UserError(f"a fold has no {name} rows ({job.fold}); every part needs at least one")
+            if rows.min() < 0 or rows.max() >= recordings.n_trials:
+                raise UserError(
+                    f"a fold names row {int(rows.max())}, but there are {recordings.n_trials} trials; "
+                    "make the folds from the same recordings"
+                )
+        if len(job.fold.train) < 2:
+            raise UserError(f"a fold has a single training row ({job.fold}); batch normalisation needs at least 2")
+
+
+def _as_asked(job: Job, outcome: Outcome) -> Outcome:
+    """The outcome as seen from the job's own fold: a twin was trained as the other's swapped pair."""
+    if outcome.job.fold.key == job.fold.key or outcome.swapped is None:
+        return outcome
+    return replace(outcome.swapped, swapped=replace(outcome, swapped=None))

@@ -1,0 +1,493 @@
+"""Files: what was saved comes back, and whatever else lies on disk is refused in one line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autotransfer.recordings as recordings
+from autotransfer.errors import UserError
+from autotransfer.recordings import (
+    READERS,
+    SETS,
+    Raw,
+    Recordings,
+    load,
+    load_folder,
+    load_npz,
+    read,
+    read_npz,
+    save_folder,
+    save_npz,
+)
+from real_data import NAMES, real_file
+
+N, C, T = 9, 2, 8
+X = np.random.default_rng(0).standard_normal((N, C, T)).astype("float32")
+ARRAYS: dict[str, Any] = {"X": X, "y": np.tile([0, 1, 2], 3), "subject": np.repeat([0, 1, 2], 3)}
+
+
+def written(path: Path, **changes: Any) -> Path:
+    """An .npz of ARRAYS with changes; None leaves an array out."""
+    arrays = {name: array for name, array in {**ARRAYS, **changes}.items() if array is not None}
+    np.savez(path, **arrays)
+    return path
+
+
+def refused(path: Path | str, text: str) -> None:
+    with pytest.raises(UserError, match=text) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def assert_same(a: Recordings, b: Recordings) -> None:
+    assert torch.equal(a.X, b.X)
+    assert a.y.tolist() == b.y.tolist()
+    assert a.subject.tolist() == b.subject.tolist()
+    assert (a.session is None) == (b.session is None)
+    assert a.session is None or a.session.tolist() == b.session.tolist()
+    for field in ("sfreq", "channels", "classes", "subjects", "name"):
+        assert getattr(a, field) == getattr(b, field)
+
+
+# --- round trips -------------------------------------------------------------------------------------------
+
+LABELS = [
+    ["left", "right", "naïve\n"],
+    [5, 7, 9],
+    [2.5, 1, float("inf")],
+    [("a", 1), ("a", 2), ("b", (1, 2))],
+    ["mixed", 1, ("t",)],
+]
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("session", [None, [3] * 4 + [8] * 5])
+def test_what_is_saved_comes_back(tmp_path: Path, labels: list[Any], session: list[int] | None) -> None:
+    rec = Recordings(
+        X, labels * 3, [labels[k // 3] for k in range(N)], session, 100, ["Cz", "µ"], name="a study"
+    )
+    save_npz(tmp_path / "a.npz", rec)
+    save_folder(tmp_path / "a", rec)
+    for path in (tmp_path / "a.npz", tmp_path / "a"):
+        assert_same(load(path), rec)
+        assert_same(load(str(path)), rec)
+        assert_same(read(path).recordings(), rec)
+    assert sorted(os.listdir(tmp_path)) == ["a", "a.npz"]  # no temporary file stays behind
+
+
+def test_saving_replaces_a_file_but_never_a_folder(tmp_path: Path) -> None:
+    rec = Recordings(**ARRAYS)
+    path = written(tmp_path / "a.npz", y=np.tile(["p", "q", "r"], 3))
+    save_npz(path, rec)
+    assert load(path).classes == (0, 1, 2)
+    save_folder(tmp_path / "a", rec)
+    with pytest.raises(UserError, match="exists; choose a new name"):
+        save_folder(tmp_path / "a", rec)
+    (tmp_path / "empty").mkdir()
+    save_folder(tmp_path / "empty", rec)
+    assert_same(load(tmp_path / "a"), load(tmp_path / "empty"))
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "a.npz")
+    before = path.read_bytes()
+
+    def full(file: Any, *arrays: Any, **more: Any) -> None:
+        if hasattr(file, "write"):
+            file.write(b"half")
+        else:
+            Path(file).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np, "save", full)
+    for save, target in ((save_npz, path), (save_folder, tmp_path / "new")):
+        with pytest.raises(UserError, match=r"cannot write .*No space left"):
+            save(target, Recordings(**ARRAYS))
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"does not end in \.npz"):
+        save_npz(tmp_path / "a.zip", Recordings(**ARRAYS))
+    rec = Recordings(X, [frozenset([k]) for k in ARRAYS["y"].tolist()], ARRAYS["subject"])
+    with pytest.raises(UserError, match=r"classes holds frozenset\(\{0\}\), which a file cannot hold"):
+        save_npz(tmp_path / "a.npz", rec)
+    with pytest.raises(UserError, match="cannot write"):
+        save_npz(tmp_path / "nowhere" / "a.npz", Recordings(**ARRAYS))
+    assert os.listdir(tmp_path) == []
+
+
+def test_plain_npz_of_a_user(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "emg.v2.npz", y=np.tile(["p", "q", "r"], 3), group=np.arange(N), session=np.ones(N)
+    )
+    rec = load(path)
+    assert (rec.name, rec.classes, rec.sfreq) == ("emg.v2", ("p", "q", "r"), None)
+    assert rec.session.tolist() == [0] * N
+    np.savez_compressed(path, **ARRAYS)
+    assert torch.equal(load(path).X, torch.tensor(X))
+
+
+@pytest.mark.parametrize("text", ["unicode", "bytes", "one element"])
+def test_meta(tmp_path: Path, text: str) -> None:
+    words = json.dumps(
+        {
+            "sfreq": 50,
+            "channels": ["a", "b"],
+            "classes": ["é", "q", "r", "s"],
+            "subjects": [7, 8, 9],
+            "name": None,
+            "more": {},
+        },
+        ensure_ascii=False,
+    )
+    meta = {"unicode": np.array(words), "bytes": np.array(words.encode()), "one element": np.array([words])}[
+        text
+    ]
+    rec = load(written(tmp_path / "a.npz", meta=meta))
+    assert (rec.sfreq, rec.channels, rec.classes, rec.subjects) == (
+        50.0,
+        ("a", "b"),
+        ("é", "q", "r"),
+        (7, 8, 9),
+    )
+    assert rec.name == "a"
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, C, 1), (N, 1, 1), (C, T), (N, C, T)])
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_scale_is_multiplied_in_blocks(
+    tmp_path: Path, shape: tuple[int, ...], as_folder: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotransfer.recordings.chunks.CHUNK_VALUES", 2 * C * T)
+    rng = np.random.default_rng(1)
+    counts, scale = rng.integers(-99, 99, (N, C, T), dtype=np.int16), rng.uniform(1, 2, shape)
+    if as_folder:
+        for name, array in {**ARRAYS, "X": counts, "scale": scale}.items():
+            np.save(tmp_path / f"{name}.npy", array)
+        rec = load(tmp_path)
+    else:
+        rec = load(written(tmp_path / "a.npz", X=counts, scale=scale))
+    np.testing.assert_array_equal(rec.X.numpy(), (counts * scale).astype("float32"))
+
+
+def folder_with(path: Path, **arrays: Any) -> Path:
+    path.mkdir()
+    for name, array in {**ARRAYS, **arrays}.items():
+        np.save(path / f"{name}.npy", array)
+    return path
+
+
+def test_folder_keeps_float32_in_its_file(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "study")
+    rec = load_folder(folder)
+    assert rec.name == "study"
+    with (folder / "X.npy").open("r+b") as file:  # what changes in the file shows in X: it was not copied
+        file.seek(-4, os.SEEK_END)
+        file.write(struct.pack("<f", 42.0))
+    assert rec.X[-1, -1, -1] == 42.0
+
+
+def test_folder_converts_other_types_and_reads_either_meta(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "study", X=(100 * X).astype("int16"), meta=np.array('{"sfreq": 3}'))
+    rec = load(folder)
+    np.testing.assert_array_equal(rec.X.numpy(), (100 * X).astype("int16"))
+    assert rec.sfreq == 3.0
+    (folder / "meta.json").write_text('{"sfreq": 4}')
+    assert load(folder).sfreq == 4.0
+    (folder / "meta.json").write_bytes(b"\xff\xfe")
+    refused(folder, "meta.json of .* cannot be read")
+
+
+def test_raw_needs_no_labels_but_recordings_do(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.npz", y=None, subject=None)
+    raw = read_npz(path)
+    assert raw.y is None
+    assert raw.subject is None
+    np.testing.assert_array_equal(np.asarray(raw.X), X)
+    refused(path, "'a' holds no y; to train")
+    refused(written(tmp_path / "a.npz", subject=None), "'a' holds no subject; to train")
+    assert isinstance(read("synthetic"), Raw)
+    assert_same(read("synthetic").recordings(), load("synthetic"))
+
+
+# --- refusals ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"X": None}, "holds no X"),
+        ({"meta": np.array("{")}, "meta of .* is not JSON"),
+        ({"meta": np.array("[" * 100_000)}, "meta of .* is not JSON"),
+        ({"meta": np.array("[1]")}, r"meta of .* is \[1\]; it must be a JSON object"),
+        ({"meta": np.array(3)}, "meta of .* is not text"),
+        ({"meta": np.array(["{}", "{}"])}, "meta of .* is not text"),
+        ({"meta": np.array(b"\xff{}")}, "meta of .* cannot be read"),
+        ({"meta": np.array('{"sfreq": "50"}')}, "sfreq in meta .* is '50'"),
+        ({"meta": np.array('{"sfreq": true}')}, "sfreq in meta .* is True"),
+        ({"meta": np.array('{"sfreq": NaN}')}, "sfreq is nan"),
+        ({"meta": np.array('{"sfreq": 1' + "0" * 400 + "}")}, "sfreq is 1000"),
+        ({"meta": np.array('{"channels": "ab"}')}, "channels in meta .* is 'ab'; it must be a list"),
+        ({"meta": np.array('{"channels": ["a", 2]}')}, "channels in meta .* it must be a list"),
+        ({"meta": np.array('{"classes": {"0": "a"}}')}, "classes in meta .* it must be a list"),
+        ({"meta": np.array('{"classes": ["a", null]}')}, "classes in meta .* it must be a list"),
+        ({"meta": np.array('{"classes": ["a", "b", [{}]]}')}, "cannot be hashed"),
+        ({"meta": np.array('{"classes": ["a"]}')}, "y holds 1, for which the 1 names"),
+        ({"meta": np.array('{"name": 3}')}, "name in meta .* is 3"),
+        ({"scale": np.ones(3)}, r"scale of .* has the shape \(3,\)"),
+        ({"scale": np.array(["a"])}, "scale of .* holds <U1 values"),
+        ({"scale": np.array(np.nan)}, r"scale of .* is \[nan\]"),
+        ({"scale": np.array(1), "X": X.astype(complex)}, "X of .* holds complex128 values"),
+        ({"scale": np.array(1), "X": np.array(1.0)}, "must have three axes"),
+        ({"scale": np.array(1e300)}, "NaN or infinite"),
+        ({"y": np.array([0, "a", None] * 3, dtype=object)}, "y of .* holds pickled Python objects"),
+        ({"meta": np.array({"sfreq": 5})}, "meta of .* holds pickled Python objects"),
+    ],
+)
+def test_wrong_contents(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    refused(written(tmp_path / "a.npz", **changes), text)
+
+
+class Bomb:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.trace,))
+
+
+def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    bomb = np.array([Bomb(trace)] * N, dtype=object)
+    for name in ("X", "y", "subject", "session", "scale", "meta"):
+        refused(written(tmp_path / "a.npz", **{name: bomb}), "pickled")
+        folder = folder_with(tmp_path / name)
+        np.save(folder / f"{name}.npy", bomb, allow_pickle=True)
+        refused(folder, "pickled")
+    for ending in ("npz", "pkl", "pickle", "npy", "pt"):
+        (tmp_path / f"b.{ending}").write_bytes(pickle.dumps(Bomb(trace)))
+        refused(tmp_path / f"b.{ending}", "pickle")
+    assert not trace.exists()
+    pickle.loads(pickle.dumps(Bomb(trace)))
+    assert trace.exists()  # the bomb works
+
+
+def test_other_kinds_of_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", X)
+    refused(tmp_path / "X.npy", r"cannot load .*belong in one file .*np\.savez")
+    (tmp_path / "X.npy").rename(tmp_path / "X.npz")
+    refused(tmp_path / "X.npz", r"holds a single array.*np\.savez")
+    for content in (b"", b"P", b"hello", b"\x00" * 100):
+        (tmp_path / "a.npz").write_bytes(content)
+        refused(tmp_path / "a.npz", r"is not an \.npz file")
+    (tmp_path / "a.csv").write_text("1,2")
+    refused(tmp_path / "a.csv", r"its kind of file is unknown; choose a file \('\.npz'")
+    refused(tmp_path / "missing.npz", r"there is no file .*missing\.npz")
+    refused(tmp_path / "watch", "no such file, folder or set")  # a path is never the name of a set
+    refused("wach", r"cannot load 'wach'.*embedded set \('watch', 'synthetic'\)")
+    refused("a\0b.npz", "there is no file")
+    refused("x" * 5000, "no such file")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", r"holds no X; save it with")
+    with pytest.raises(UserError, match="there is no folder"):
+        load_folder(tmp_path / "nowhere")
+    for wrong in (None, 3, b"watch", X):
+        refused(wrong, "give a path or the name of an embedded set")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read any file")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.npz")
+    path.chmod(0)
+    refused(path, "PermissionError")
+
+
+def npy(descr: str, shape: str, data: bytes = b"") -> bytes:
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npy("'<f4'", "(1000000000000, 1000000, 1000000)"),
+        npy("'<f4'", "(100000000000, 8, 8)", b"1234"),
+        npy("'<U0'", "(1000000000000000000,)"),
+        npy("'|V0'", "(1000000000000000000,)"),
+        npy("'<f4'", "(-1, -1, 1)", b"1234"),
+        npy("'<U4000000000'", "()"),
+        npy("'<f4'", "(1, 1, 1)", b"123"),
+        npy("'<f4'", "(1, 1, 1)", b"12345"),
+        npy("'<f4'", "'shape'"),
+        npy("[[[[", "(1,)"),
+        npy("'nonsense'", "(1,)"),
+        npy("(" * 5000, "(1,)"),
+        b"\x93NUMPY\x03\x00\xff\xff\xff\xff",
+        b"\x93NUMPY\x02\x00\xff\xff\xff\xff",
+        b"\x93NUMPY\x01\x00",
+        b"\x93NUMPY\x09\x09",
+        b"",
+        b"nothing",
+    ],
+)
+def test_headers_are_not_believed(tmp_path: Path, content: bytes) -> None:
+    folder = folder_with(tmp_path / "a")
+    for name in ("X", "y"):
+        path = written(tmp_path / "a.npz", **{name: None})
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(f"{name}.npy", content)
+        refused(path, f"{name} of .* cannot be read")
+        original = (folder / f"{name}.npy").read_bytes()
+        (folder / f"{name}.npy").write_bytes(content)
+        refused(folder, f"{name} of .* cannot be read")
+        (folder / f"{name}.npy").write_bytes(original)
+
+
+def test_more_than_the_machine_holds_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotransfer.recordings.npy._memory_of_machine", lambda: X.nbytes - 1)
+    refused(
+        written(tmp_path / "a.npz"),
+        "X of .* unpacks to 0 GiB, more than this machine has; store it as a folder",
+    )
+    assert load(folder_with(tmp_path / "a")).n_trials == N  # mapped, so it need not fit
+
+
+def test_a_member_cannot_claim_more_than_deflate_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **ARRAYS)
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b"PK\x01\x02", 0, content.rindex(b"X.npy"))  # X's entry in the table of contents
+    content[at + 24 : at + 28] = struct.pack("<I", 2**31)
+    path.write_bytes(content)
+    refused(path, "X of .* cannot be read .*2147483648 bytes cannot come out of")
+
+
+# --- damage ------------------------------------------------------------------------------------------------
+
+
+def damaged(path: Path, content: bytes) -> Recordings | None:
+    """The recordings, or None where the file was refused; any other exception ends the test."""
+    path.write_bytes(content)
+    try:
+        return load_npz(path)
+    except UserError as refusal:
+        message = str(refusal)
+    assert "\n" not in message
+    return None
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["stored", "deflated"])
+def intact(request: pytest.FixtureRequest) -> bytes:
+    buffer = io.BytesIO()
+    save = np.savez_compressed if request.param else np.savez
+    save(buffer, **ARRAYS, meta=np.array('{"sfreq": 50, "classes": ["p", "q", "r"]}'))
+    return buffer.getvalue()
+
+
+def test_every_truncation_is_refused(intact: bytes, tmp_path: Path) -> None:
+    assert damaged(tmp_path / "a.npz", intact) is not None
+    for length in range(0, len(intact), 3):
+        assert damaged(tmp_path / "a.npz", intact[:length]) is None
+
+
+@settings(max_examples=250, deadline=None)
+@given(data=st.data())
+def test_flipped_bits_never_change_the_signal(
+    intact: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(intact)
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    rec = damaged(tmp_path_factory.getbasetemp() / "flipped.npz", bytes(content))
+    assert rec is None or torch.equal(rec.X, torch.tensor(X))
+
+
+@settings(max_examples=100, deadline=None)
+@given(head=st.sampled_from([b"", b"PK", b"PK\x03\x04", b"PK\x05\x06"]), tail=st.binary(max_size=200))
+def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, head: bytes, tail: bytes) -> None:
+    assert damaged(tmp_path_factory.getbasetemp() / "random.npz", head + tail) is None
+
+
+# --- sets and the registry ---------------------------------------------------------------------------------
+
+
+def test_a_reader_is_one_line_in_the_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(READERS, "moabb:", lambda name: Raw(**ARRAYS, name=f"moabb {name}"))
+    monkeypatch.setitem(READERS, ".fif", lambda path: Raw(**ARRAYS, name=Path(path).name))
+    assert load("moabb:Lee2019").name == "moabb Lee2019"
+    assert load(tmp_path / "a-epo.FIF").name == "a-epo.FIF"
+    refused("nothing", r"'\.npz', 'moabb:', '\.fif'")
+
+
+def test_every_set_has_a_description_and_exports_exist() -> None:
+    for name, (make, description, obtained) in SETS.items():
+        assert callable(make)
+        assert name
+        assert description
+        assert obtained
+    for name in recordings.__all__:
+        assert hasattr(recordings, name)
+
+
+def test_watch() -> None:
+    seglearn = pytest.importorskip("seglearn.datasets")
+    rec = load("watch")
+    assert (rec.n_trials, rec.n_channels, rec.n_times, rec.n_classes, rec.n_subjects) == (1149, 6, 200, 7, 10)
+    assert rec.sfreq == 50.0
+    assert rec.classes == ("PEN", "ABD", "FEL", "IR", "ER", "TRAP", "ROW")
+    assert rec.channels == ("ax", "ay", "az", "wx", "wy", "wz")
+    data = seglearn.load_watch()
+    n = 0
+    for signal, y, subject in zip(data["X"], data["y"], data["subject"], strict=True):
+        for start in range(0, len(signal) - 199, 200):
+            np.testing.assert_array_equal(rec.X[n].numpy(), signal[start : start + 200].T.astype("float32"))
+            assert rec.classes[rec.y[n]] == data["y_labels"][y]
+            assert rec.subjects[rec.subject[n]] == subject
+            n += 1
+    assert n == rec.n_trials
+
+
+def test_watch_without_seglearn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotransfer.recordings.embedded.find_spec", lambda name: None)
+    refused("watch", r"seglearn, which is not installed; pip install 'autotransfer\[watch\]'")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_real_recordings(name: str) -> None:
+    file = real_file(name)
+    rec = load(file)
+    with np.load(file, allow_pickle=False) as stored:
+        scale = stored["scale"] if "scale" in stored else np.float32(1)
+        meta = json.loads(str(stored["meta"]))
+        np.testing.assert_allclose(rec.X[::50].numpy(), stored["X"][::50] * scale, rtol=1e-6)
+        assert [rec.classes[k] for k in rec.y] == [meta["classes"][k] for k in stored["y"]]
+        people = (
+            [meta["subjects"][k] for k in stored["subject"]]
+            if "subjects" in meta
+            else stored["subject"].tolist()
+        )
+        assert [rec.subjects[k] for k in rec.subject] == people
+    assert rec.channels == tuple(meta["channels"])
+    assert (rec.name, rec.sfreq) == (name, meta["sfreq"])

@@ -1,0 +1,398 @@
+"""Recordings, labels and the checks of X: everything that enters is valid or refused in one line."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from dataclasses import FrozenInstanceError, replace
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from autotransfer.errors import UserError
+from autotransfer.recordings import Recordings, check_windows
+
+N, C, T = 12, 3, 10
+SUBJECT = np.repeat(["a", "b", "c"], 4)
+Y = np.tile([0, 1], 6)
+
+
+def noise(n: int = N, c: int = C, t: int = T, dtype: str = "float32") -> np.ndarray:
+    return (100 * np.random.default_rng(0).standard_normal((n, c, t))).astype(dtype)
+
+
+def make(**changes: object) -> Recordings:
+    return Recordings(**{"X": noise(), "y": Y, "subject": SUBJECT, **changes})
+
+
+def assert_valid(rec: Recordings) -> None:
+    """What the rest of the project relies on."""
+    assert rec.X.dtype == torch.float32
+    assert rec.X.shape == (rec.n_trials, rec.n_channels, rec.n_times)
+    assert min(rec.X.shape) >= 1
+    assert rec.n_times >= 8
+    assert torch.isfinite(rec.X).all()
+    flat = rec.X.transpose(0, 1).flatten(1)
+    assert (flat.amin(1) < flat.amax(1)).all()
+    for codes, labels, least in ((rec.y, rec.classes, 2), (rec.subject, rec.subjects, 3)):
+        assert codes.dtype == torch.int64
+        assert codes.shape == (rec.n_trials,)
+        assert codes.unique().tolist() == list(range(len(labels)))
+        assert len(set(labels)) == len(labels) >= least
+        assert not any(isinstance(label, np.generic) for label in labels)
+    if rec.session is not None:
+        assert rec.session.dtype == torch.int64
+        assert rec.session.shape == (rec.n_trials,)
+    assert rec.sfreq is None or (isinstance(rec.sfreq, float) and 0 < rec.sfreq < float("inf"))
+    assert len(set(rec.channels)) == len(rec.channels) == rec.n_channels
+    assert all(isinstance(name, str) for name in rec.channels)
+
+
+def test_plain_case() -> None:
+    rec = make(sfreq=np.int64(5), session=[7] * N, name="study")
+    assert_valid(rec)
+    np.testing.assert_array_equal(rec.X.numpy(), noise())
+    assert rec.y.tolist() == Y.tolist()
+    assert rec.subject.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert rec.subjects == ("a", "b", "c")
+    assert rec.session.tolist() == [7] * N
+    assert rec.channels == ("ch0", "ch1", "ch2")
+    assert (
+        repr(rec) == "<Recordings 'study': 12 trials × 3 channels × 10 samples (2 s at 5 Hz), "
+        "2 classes, 3 subjects, 1 sessions>"
+    )
+
+
+def test_is_frozen_copied_and_pickled() -> None:
+    rec = make(sfreq=5)
+    with pytest.raises(FrozenInstanceError):
+        rec.y = rec.subject  # type: ignore[misc]
+    for other in (copy.deepcopy(rec), pickle.loads(pickle.dumps(rec)), replace(rec)):
+        assert torch.equal(other.X, rec.X)
+        assert (other.classes, other.subjects, other.sfreq) == (rec.classes, rec.subjects, rec.sfreq)
+
+
+# --- labels ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["b", "a", "c"], ("a", "b", "c")),
+        ([10, 9, -1], (-1, 9, 10)),
+        ([("x", 2), ("x", 1), ("a", 5)], (("a", 5), ("x", 1), ("x", 2))),
+        (["b", 1, None.__class__], ("b", 1, None.__class__)),  # cannot be sorted: as they appear
+        ([2.5, 1, Fraction(3, 2)], (1, Fraction(3, 2), 2.5)),
+        (np.array([b"b", b"a", b"c"]), ("a", "b", "c")),
+        (np.array([3, 1, 2], dtype=np.uint8), (1, 2, 3)),
+        (pd.Series(["q", "p", "r"], index=[5, 6, 7]), ("p", "q", "r")),
+        (pd.Series(["q", "p", "r"], dtype="category"), ("p", "q", "r")),
+        (torch.tensor([3, 1, 2]), (1, 2, 3)),
+        ([np.int64(3), torch.tensor(1), np.str_("2")], (3, 1, "2")),
+    ],
+)
+def test_labels_become_sorted_integers_and_come_back(labels: object, expected: tuple[object, ...]) -> None:
+    rows = np.tile([0, 1, 2], 4)
+    if isinstance(labels, pd.Series):
+        values: object = pd.concat([labels] * 4)
+    elif isinstance(labels, torch.Tensor):
+        values = labels[torch.from_numpy(rows)]
+    else:
+        values = labels[rows] if isinstance(labels, np.ndarray) else [labels[k] for k in rows]
+    rec = make(subject=values)
+    assert rec.subjects == expected
+    assert [type(label) for label in rec.subjects] == [type(label) for label in expected]
+    plain = [value.decode() if isinstance(value, bytes) else value for value in values]
+    assert [rec.subjects[k] for k in rec.subject] == [
+        getattr(value, "item", lambda v=value: v)() for value in plain
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(),
+            st.text(max_size=3),
+            st.booleans(),
+            st.floats(allow_nan=False),
+            st.tuples(st.integers(0, 2), st.text(max_size=1)),
+            st.frozensets(st.integers(0, 2), max_size=2),
+        ),
+        min_size=3,
+        max_size=N,
+    )
+)
+def test_any_hashable_label_comes_back(labels: list[object]) -> None:
+    values = (labels * N)[:N]
+    if len(set(values)) < 3:
+        with pytest.raises(UserError, match="at least 3"):
+            make(subject=values)
+        return
+    rec = make(subject=values)
+    assert_valid(rec)
+    assert [rec.subjects[k] for k in rec.subject] == values
+
+
+def test_names_label_integers_and_unused_names_are_left_out() -> None:
+    rec = make(
+        y=Y * 2, classes=["rest", "left", "right"], subjects=["z", "y", "x"], subject=np.repeat([2, 1, 0], 4)
+    )
+    assert rec.classes == ("rest", "right")
+    assert rec.y.tolist() == Y.tolist()
+    assert rec.subjects == ("z", "y", "x")
+    assert rec.subject.tolist() == [2] * 4 + [1] * 4 + [0] * 4
+    assert make(y=Y.astype(float), classes=["rest", "left"]).classes == ("rest", "left")
+
+
+def test_names_give_the_order_of_labels_that_are_names() -> None:
+    rec = make(y=np.where(Y == 1, "left", "right"), classes=["right", "unused", "left"])
+    assert rec.classes == ("right", "left")
+    assert rec.y.tolist() == Y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"y": Y + 1, "classes": ["a", "b"]}, r"y holds 2, for which the 2 names given"),
+        ({"classes": ["a", "a"]}, r"names for y hold 'a' twice"),
+        ({"classes": [["a"], ["b"]]}, r"names for y hold values that cannot be hashed"),
+        ({"classes": "ab"}, r"names for y is 'ab'"),
+        ({"y": [0.0, float("nan")] * 6}, r"y\[1\] is nan"),
+        ({"y": ["a", None] * 6}, r"y\[1\] is None"),
+        ({"y": pd.Series([1, None] * 6, dtype="Int64")}, r"y\[1\] is <NA>"),
+        ({"y": [pd.NaT, 1] * 6}, r"y\[0\] is NaT"),
+        ({"y": [Decimal("nan"), 1] * 6}, r"y\[0\] is Decimal\('NaN'\)"),
+        ({"y": [(1, float("nan")), (2, 3)] * 6}, r"y\[0\] is \(1, nan\)"),
+        ({"subject": ["a", "b", np.nan] * 4}, r"subject\[2\] is nan"),
+        ({"y": [[0], [1]] * 6}, r"y holds values that cannot be hashed"),
+        ({"y": Y[:, None]}, r"y has the shape \(12, 1\)"),
+        ({"y": "ab" * 6}, r"y is 'abababababab'; give a list"),
+        ({"y": 3}, r"y is 3; give a list"),
+        ({"y": set(range(N))}, r"give a list or an array"),
+        ({"y": Y[:-1]}, r"y has 11 entries but X has 12 trials"),
+        ({"subject": SUBJECT[:-2]}, r"subject has 10 entries but X has 12 trials"),
+        ({"session": [1, 2]}, r"session has 2 entries but X has 12 trials"),
+        ({"session": [1, None] * 6}, r"session\[1\] is None"),
+        ({"subject": ["a", "b"] * 6}, r"there are 2 subjects \('a', 'b'\); at least 3"),
+        ({"y": ["left"] * N}, r"every trial is of the class 'left'; at least 2"),
+        ({"channels": ["x", "y"]}, r"channels holds 2 names but X has 3"),
+        ({"channels": ["x", "y", "x"]}, r"channels hold 'x' twice"),
+        ({"channels": "xyz"}, r"channels is 'xyz'"),
+        ({"sfreq": 0}, r"sfreq is 0; it must be a positive"),
+        ({"sfreq": -5.0}, r"sfreq is -5.0"),
+        ({"sfreq": float("inf")}, r"sfreq is inf"),
+        ({"sfreq": "fast"}, r"sfreq is 'fast'"),
+        ({"sfreq": True}, r"sfreq is True"),
+        ({"sfreq": 10**400}, r"sfreq is 1000"),
+        ({"sfreq": [1, 2]}, r"sfreq is \[1, 2\]"),
+        ({"name": 3}, r"name is 3"),
+    ],
+)
+def test_wrong_labels_and_names_are_refused_in_one_line(changes: dict[str, object], text: str) -> None:
+    with pytest.raises(UserError, match=text) as caught:
+        make(**changes)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_sessions_that_are_not_integers_are_numbered() -> None:
+    assert make(session=["day 2", "day 1"] * 6).session.tolist() == [1, 0] * 6
+    assert make(session=np.array([9, -3] * 6)).session.tolist() == [9, -3] * 6
+    assert make(session=[2**70, 0] * 6).session.tolist() == [1, 0] * 6
+
+
+# --- X -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint16", "int64", "float16", "float64", ">f4", ">i2", "longdouble"]
+)
+def test_any_numeric_array_becomes_float32(dtype: str) -> None:
+    X = noise(dtype="int8").astype(dtype)
+    rec = make(X=X)
+    assert_valid(rec)
+    np.testing.assert_array_equal(rec.X.numpy(), X.astype("float32"))
+
+
+def test_lists_and_tensors_become_float32() -> None:
+    X = noise(dtype="int8").astype("float32")
+    for given_as in (
+        X.tolist(),
+        torch.tensor(X),
+        torch.tensor(X).to(torch.bfloat16),
+        torch.tensor(X).double(),
+    ):
+        np.testing.assert_array_equal(make(X=given_as).X.numpy(), X)
+    assert not make(X=torch.tensor(X, requires_grad=True)).X.requires_grad
+
+
+def test_conversion_in_chunks_equals_conversion_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotransfer.recordings.chunks.CHUNK_VALUES", 5 * C * T)
+    X = noise(dtype="float64")
+    np.testing.assert_array_equal(make(X=X).X.numpy(), X.astype("float32"))
+    np.testing.assert_array_equal(make(X=torch.tensor(X)).X.numpy(), X.astype("float32"))
+    X[11, 2, 3] = np.nan
+    with pytest.raises(UserError, match="1 of 12 trials, first in trial 11, channel 'ch2'"):
+        make(X=X)
+
+
+@pytest.mark.parametrize("layout", ["C", "sliced", "reversed", "unaligned"])
+def test_arrays_of_any_layout(layout: str) -> None:
+    X = noise()
+    if layout == "sliced":
+        X = np.repeat(X, 2, axis=2)[:, :, ::2]
+    elif layout == "reversed":
+        X = X[::-1, :, ::-1]
+    elif layout == "unaligned":
+        X = np.frombuffer(b"x" + X.tobytes(), dtype="V1").view("u1")[1:].view("<f4").reshape(X.shape)
+    np.testing.assert_array_equal(make(X=X).X.numpy(), X)
+
+
+def test_a_mapped_file_stays_mapped_without_a_warning(tmp_path: object) -> None:
+    path = f"{tmp_path}/X.dat"
+    noise().tofile(path)
+    X = np.memmap(path, dtype="float32", mode="r", shape=(N, C, T))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rec = make(X=X)
+    assert rec.X.data_ptr() == X.ctypes.data
+    np.testing.assert_array_equal(rec.X.numpy(), noise())
+
+
+def bad(value: float, *places: tuple[int, int, int], dtype: str = "float32") -> np.ndarray:
+    X = noise(dtype=dtype)
+    for place in places:
+        X[place] = value
+    return X
+
+
+def with_dead_channel(value: float) -> np.ndarray:
+    X = noise()
+    X[:, 1] = value
+    return X
+
+
+@pytest.mark.parametrize(
+    ("X", "text"),
+    [
+        (noise()[0], r"shape \(3, 10\); it must have three axes"),
+        (noise()[None], r"shape \(1, 12, 3, 10\); it must have three axes"),
+        (noise()[:0], r"holds no trials"),
+        (noise()[:, :0], r"holds no channels"),
+        (noise()[..., :0], r"holds no times"),
+        (noise()[..., :7], r"7 samples per window; at least 8"),
+        (noise().astype(complex), r"complex128 values; give real numbers"),
+        (noise().astype(object), r"object values; give real numbers"),
+        (noise().astype(str), r"values; give real numbers"),
+        (torch.tensor(noise()).to(torch.complex64), r"torch.complex64"),
+        (torch.tensor(noise()).to_sparse(), r"give a dense tensor"),
+        ([[[1.0, 2.0], [1.0]]], r"X is not an array of numbers"),
+        (None, r"object values"),
+        ("text", r"give real numbers"),
+        (np.ma.masked_less(noise(), -150), r"X masks \d+ values"),
+        (bad(np.nan, (4, 1, 0), (4, 2, 0), (9, 0, 9)), r"NaN .* 2 of 12 .* trial 4, channel 'ch1'"),
+        (bad(np.inf, (0, 0, 0)), r"NaN or infinite values in 1 of 12 trials, first in trial 0, channel 'ch0"),
+        (bad(-np.inf, (3, 0, 0)), r"NaN or infinite values in 1 of 12 trials, first in trial 3"),
+        (bad(1e39, (5, 2, 1), dtype="float64"), r"beyond ±1e\+15 in 1 of 12 .* trial 5, channel 'ch2'"),
+        (torch.tensor(bad(-1e39, (5, 2, 1), dtype="float64")), r"beyond ±1e\+15 in 1 of 12"),
+        (bad(3e38, (5, 2, 1), (6, 2, 1)), r"beyond ±1e\+15 in 2 of 12"),
+        (with_dead_channel(0.1), r"channel 'ch1' is 0.1 in all recordings; leave it out"),
+    ],
+)  # fmt: skip
+def test_wrong_X_is_refused_in_one_line(X: object, text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserError, match=text) as caught:
+            make(X=X)
+    assert "\n" not in str(caught.value)
+
+
+def test_nan_is_named_before_large_values_and_counted_alone() -> None:
+    X = bad(1e39, (1, 0, 0), (2, 0, 0), dtype="float64")
+    X[7, 1, 1] = np.nan
+    with pytest.raises(
+        UserError, match="NaN or infinite values in 1 of 12 trials, first in trial 7, channel 'ch1'"
+    ):
+        make(X=X)
+
+
+def test_a_channel_may_be_constant_within_a_trial() -> None:
+    X = noise()
+    X[3, 1] = 0.1
+    assert_valid(make(X=X))
+
+
+def test_windows_to_predict_on_need_no_people() -> None:
+    X, channels = check_windows(noise(dtype="float64")[:1], ["a", "b", "c"])
+    assert X.dtype == torch.float32
+    assert channels == ("a", "b", "c")
+    check_windows(with_dead_channel(1.0))
+    with pytest.raises(UserError, match="in all recordings"):
+        check_windows(with_dead_channel(1.0), allow_constant=False)
+    with pytest.raises(UserError, match="NaN"):
+        check_windows(bad(np.nan, (0, 0, 0)))
+
+
+# --- nothing else ever comes out ---------------------------------------------------------------------------
+
+
+def valid_or_refused(*arguments: object, **more: object) -> None:
+    try:
+        rec = Recordings(*arguments, **more)
+    except UserError as refusal:
+        message = str(refusal)
+    else:
+        assert_valid(rec)
+        message = ""
+    assert "\n" not in message
+
+
+anything = st.one_of(
+    hnp.arrays(
+        dtype=st.one_of(hnp.scalar_dtypes(), st.just(np.dtype("O"))),
+        shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
+    ),
+    st.none(),
+    st.integers(),
+    st.text(max_size=4),
+    st.lists(st.one_of(st.integers(), st.floats(), st.text(max_size=2), st.none(), st.lists(st.integers()))),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(anything, anything, anything, anything, anything, anything)
+def test_arbitrary_arguments_give_user_errors_only(
+    X: object, y: object, subject: object, session: object, channels: object, sfreq: object
+) -> None:
+    for arguments in ((X, y, subject), (noise(), y, subject), (X, Y, SUBJECT), (noise(), Y, SUBJECT)):
+        valid_or_refused(*arguments, session=session, channels=channels, sfreq=sfreq)
+
+
+@st.composite
+def nearly_valid(draw: st.DrawFn) -> dict[str, object]:
+    n = draw(st.integers(3, 9))
+    shape = (n, draw(st.integers(1, 3)), draw(st.integers(7, 9)))
+    dtype = draw(st.sampled_from(["float16", "float32", "float64", "int16", "bool"]))
+    label = st.sampled_from([0, 1, 2, "a", "b", (1, 2), 2.5, True, float("nan")][: draw(st.integers(2, 9))])
+    return {
+        "X": draw(hnp.arrays(dtype, shape)),
+        "y": draw(st.lists(label, min_size=n, max_size=n)),
+        "subject": draw(st.lists(label, min_size=n, max_size=n)),
+        "session": draw(st.none() | st.lists(label, min_size=n, max_size=n)),
+        "classes": draw(st.none() | st.lists(st.text(max_size=2), max_size=4)),
+    }
+
+
+@settings(max_examples=80, deadline=None)
+@given(nearly_valid())
+def test_nearly_valid_arguments_give_valid_recordings_or_user_errors(arguments: dict[str, object]) -> None:
+    valid_or_refused(**arguments)

@@ -1,0 +1,121 @@
+"""The generator: what its dials promise, measured on features that a trial's standardisation leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.model_selection import LeaveOneGroupOut, StratifiedKFold, cross_val_score
+from threadpoolctl import threadpool_limits
+
+from autotransfer.errors import UserError
+from autotransfer.recordings import Recordings, synthetic
+from autotransfer.recordings.standardise import standardise
+
+CHANCE = 1 / 8  # of the default eight subjects
+
+
+def features(rec: Recordings, kind: str = "trial") -> np.ndarray:
+    """Log spectrum of each channel and correlations between channels: (N, features)."""
+    X = standardise(rec.X, rec.subject, kind)
+    spectrum = torch.fft.rfft(X).abs().square()[..., 1:37]
+    power = spectrum.unflatten(-1, (12, 3)).mean(-1).add(1e-3).log()
+    upper = torch.triu_indices(rec.n_channels, rec.n_channels, offset=1)
+    products = (X @ X.transpose(1, 2) / rec.n_times)[:, upper[0], upper[1]]
+    return torch.cat([power.flatten(1), products], dim=1).numpy()
+
+
+def accuracy(x: np.ndarray, target: torch.Tensor, groups: torch.Tensor | None = None) -> float:
+    probe = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
+    folds = StratifiedKFold(4, shuffle=True, random_state=0) if groups is None else LeaveOneGroupOut()
+    with threadpool_limits(1):  # small matrices: threads that wait for each other take ten times as long
+        return float(cross_val_score(probe, x, target, groups=groups, cv=folds).mean())
+
+
+def test_sizes_and_repeatability() -> None:
+    rec = synthetic(5, 3, 4, 6, 40, 50.0, seed=3)
+    assert (rec.n_trials, rec.n_channels, rec.n_times, rec.n_subjects, rec.n_classes) == (60, 6, 40, 5, 3)
+    assert rec.sfreq == 50.0
+    assert torch.equal(rec.X, synthetic(5, 3, 4, 6, 40, 50.0, seed=3).X)
+    assert not torch.equal(rec.X, synthetic(5, 3, 4, 6, 40, 50.0, seed=4).X)
+    for s in range(5):
+        assert torch.bincount(rec.y[rec.subject == s]).tolist() == [4, 4, 4]
+    assert synthetic(3, 5, 1, 1, 8).n_channels == 1  # fewer channels than classes, one trial of each
+    assert torch.equal(synthetic(subject_shift=0.3).X, synthetic(mixing=0.3, gain=0.3).X)
+
+
+def test_without_shift_subjects_cannot_be_told_apart_but_classes_can() -> None:
+    rec = synthetic(subject_shift=0.0)
+    for kind in ("trial", "none"):
+        assert accuracy(features(rec, kind), rec.subject) < 2 * CHANCE
+    assert accuracy(features(rec), rec.y, rec.subject) > 0.95
+
+
+def test_mixing_tells_subjects_apart_through_standardisation() -> None:
+    found = [
+        accuracy(features(rec), rec.subject) for rec in (synthetic(subject_shift=d) for d in (0.0, 0.2, 1.0))
+    ]
+    assert found[0] < 2 * CHANCE
+    assert found[0] + 0.2 < found[1]
+    assert found[2] > 0.9
+    by_default = synthetic()
+    assert accuracy(features(by_default), by_default.subject) > 0.7
+
+
+def test_mixing_makes_an_unseen_subject_harder() -> None:
+    def gap(dial: float) -> float:
+        rec = synthetic(subject_shift=dial, n_classes=4, noise=1.5, trials_per_class=15)
+        x = features(rec)
+        return accuracy(x, rec.y) - accuracy(x, rec.y, rec.subject)
+
+    assert gap(0.0) < 0.03
+    assert gap(1.0) > 0.1
+
+
+def test_gain_shows_in_raw_data_and_vanishes_in_standardised_trials() -> None:
+    rec, plain = synthetic(mixing=0.0, gain=1.0), synthetic(subject_shift=0.0)
+    torch.testing.assert_close(
+        standardise(rec.X, None, "trial"), standardise(plain.X, None, "trial"), rtol=1e-3, atol=1e-4
+    )
+    assert accuracy(features(rec, "none"), rec.subject) > 0.9
+
+
+def test_label_shift_changes_proportions_only() -> None:
+    rec = synthetic(label_shift=1.0, n_classes=3, trials_per_class=20)
+    counts = torch.stack([torch.bincount(rec.y[rec.subject == s], minlength=3) for s in range(8)])
+    assert (counts.sum(1) == 60).all()
+    assert (counts >= 1).all()
+    assert counts.float().std(0).min() > 4
+    extreme = synthetic(label_shift=10.0, n_classes=3, trials_per_class=20)
+    assert torch.bincount(extreme.y[extreme.subject == 0]).min() == 1
+
+
+def test_the_class_signal_has_the_documented_frequency_and_power() -> None:
+    rec = synthetic(subject_shift=0.0, noise=0.0, n_times=400, sfreq=100.0)
+    power = torch.fft.rfft(rec.X.double()).abs().square().sum(1) / (400**2 / 2)  # (N, frequencies)
+    for n in range(0, rec.n_trials, 25):
+        peaks = power[n].topk(2).indices.sort().values * 100 / 400
+        assert peaks.tolist() == [6.0, [10.0, 25.0][int(rec.y[n])]]
+        assert power[n].topk(2).values.tolist() == pytest.approx([1.0, 1.0], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"n_subjects": 2}, "n_subjects is 2; .* at least 3"),
+        ({"n_classes": 1}, "n_classes is 1; .* at least 2"),
+        ({"trials_per_class": 0}, "trials_per_class is 0"),
+        ({"n_channels": 0}, "n_channels is 0"),
+        ({"n_times": 7}, "n_times is 7; .* at least 8"),
+        ({"n_times": 8.5}, "n_times is 8.5"),
+        ({"sfreq": 0.0}, "sfreq is 0.0"),
+        ({"mixing": -1.0}, "mixing is -1.0"),
+        ({"subject_shift": float("nan")}, "mixing is nan"),
+        ({"noise": float("inf")}, "noise is inf"),
+        ({"label_shift": 11.0}, "label_shift is 11.0; it must lie between 0 and 10"),
+    ],
+)
+def test_mistakes(options: dict[str, float], text: str) -> None:
+    with pytest.raises(UserError, match=text):
+        synthetic(**options)

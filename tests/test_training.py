@@ -1,0 +1,308 @@
+"""Stacked training: a member equals itself alone, whatever it is stacked with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import Fold, make_fold
+from autotransfer.training import train as train_module
+from autotransfer.training.metrics import class_weights
+from autotransfer.training.packing import pack, resolve_device
+from autotransfer.training.population import Population
+
+
+def ragged(n_subjects: int = 7, seed: int = 0, n_classes: int = 3) -> at.Recordings:
+    """Subjects with very different numbers of trials, and one who lacks a class."""
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(14, 40, n_subjects)
+    subject = np.repeat(np.arange(n_subjects), sizes)
+    y = generator.integers(0, n_classes, len(subject))
+    y[(subject == 2) & (y == 1)] = 0
+    X = generator.standard_normal((len(subject), 3, 40))
+    X[:, 0] += y[:, None] * np.sin(np.arange(40) / 3)
+    return at.Recordings(X, y, subject, sfreq=32)
+
+
+def assert_same(a: at.Outcome, b: at.Outcome, tolerance: float) -> None:
+    assert a.best_epoch == b.best_epoch
+    assert a.validation_score == pytest.approx(b.validation_score, abs=tolerance)
+    assert a.test_score == pytest.approx(b.test_score, abs=tolerance)
+    for name, values in a.history.items():
+        np.testing.assert_allclose(values, b.history[name], atol=tolerance, rtol=0, err_msg=name)
+    for states in ((a.state, b.state), (a.final_state, b.final_state)):
+        assert states[0].keys() == states[1].keys()
+        for name, tensor in states[0].items():
+            if tolerance == 0:
+                assert torch.equal(tensor, states[1][name]), name
+            else:
+                torch.testing.assert_close(tensor, states[1][name], atol=tolerance, rtol=0)
+
+
+def many_jobs(recordings: at.Recordings, epochs: int = 3) -> list[at.Job]:
+    """32 members on unequal folds with several seeds, plain and censored ones mixed."""
+    settings = [
+        at.Setting(max_epochs=epochs, batch_size=16),
+        at.Setting(max_epochs=epochs, batch_size=16, lr=3e-3, dropout=0.5, weight_decay=0.1),
+        at.Setting(method="mmd", mode="conditional", strength=0.5, max_epochs=epochs, batch_size=16),
+        at.Setting(method="adversary", mode="marginal", strength=0.3, max_epochs=epochs, batch_size=16),
+    ]
+    folds = at.leave_one_subject_out(recordings)
+    jobs = [at.Job(s, f, seed) for seed in (0, 1) for s in settings for f in folds]
+    return jobs[3 : 3 + 32]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 0)])
+def test_a_member_of_32_equals_itself_alone(dtype: torch.dtype, tolerance: float) -> None:
+    recordings = ragged()
+    jobs = many_jobs(recordings)
+    assert len({len(job.fold.train) // 16 for job in jobs}) > 1, "the folds must have unequal numbers of batches"
+    together = at.train(recordings, jobs, device="cpu", dtype=dtype)
+    assert all(outcome.population == 32 for outcome in together)
+    for position in (0, 5, 13, 20, 31):
+        (alone,) = at.train(recordings, [jobs[position]], device="cpu", dtype=dtype)
+        assert alone.population == 1
+        assert_same(alone, together[position], tolerance)
+
+
+@pytest.mark.parametrize("standardise", ["channel", "subject", "none"])
+def test_standardisations_are_independent_of_the_stack(standardise: str) -> None:
+    recordings = ragged()
+    jobs = [replace_setting(job, standardise=standardise) for job in many_jobs(recordings)[::4]]
+    together = at.train(recordings, jobs, device="cpu", dtype=torch.float64)
+    (alone,) = at.train(recordings, [jobs[3]], device="cpu", dtype=torch.float64)
+    assert_same(alone, together[3], 1e-9)
+
+
+def replace_setting(job: at.Job, **changes: object) -> at.Job:
+    return at.Job(replace(job.setting, **changes), job.fold, job.seed)
+
+
+def test_the_size_of_populations_changes_nothing() -> None:
+    recordings = ragged()
+    jobs = many_jobs(recordings)[:10]
+    whole = at.train(recordings, jobs, device="cpu")
+    cut = at.train(recordings, jobs, device="cpu", population=3)
+    assert {outcome.population for outcome in cut} <= {2, 3}
+    for a, b in zip(whole, cut, strict=True):
+        assert_same(a, b, 0)
+
+
+def test_members_that_finish_early_leave_and_change_nothing() -> None:
+    recordings = ragged()
+    jobs = [replace_setting(job, max_epochs=2 + index % 3) for index, job in enumerate(many_jobs(recordings)[:24:3])]
+    together = at.train(recordings, jobs, device="cpu")
+    assert [outcome.epochs for outcome in together] == [job.setting.max_epochs for job in jobs]
+    for job, outcome in zip(jobs, together, strict=True):
+        (alone,) = at.train(recordings, [job], device="cpu")
+        assert_same(alone, outcome, 0)
+
+
+def test_patience_ends_a_member() -> None:
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[0]
+    setting = at.Setting(max_epochs=60, patience=2, batch_size=16, lr=0.02)
+    (outcome,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
+    assert outcome.epochs < 60
+    best = max(outcome.best_epoch, outcome.swapped.best_epoch)  # the twin's snapshot is waited for too
+    assert outcome.epochs == best + 2
+
+
+def test_best_epoch_is_the_lowest_validation_loss_and_its_scores_are_reported() -> None:
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[1]
+    (outcome,) = at.train(recordings, [at.Job(at.Setting(max_epochs=12, batch_size=16, lr=0.01), fold)], device="cpu")
+    losses = outcome.history["validation_loss"]
+    assert len(losses) == 12
+    assert outcome.best_epoch == int(np.argmin(losses)) + 1
+    assert outcome.validation_score == pytest.approx(outcome.history["validation_score"][outcome.best_epoch - 1])
+    # Measured again from the stored weights, through another path.
+    from sklearn.metrics import balanced_accuracy_score
+
+    for rows, score in ((fold.validation, outcome.validation_score), (fold.test, outcome.test_score)):
+        _, logits = at.encode(recordings, [outcome], rows)
+        truth = recordings.y.numpy()[rows]
+        assert score == pytest.approx(balanced_accuracy_score(truth, logits[0].argmax(-1).numpy()))
+        weight = class_weights(torch.bincount(recordings.y[fold.train]).double())
+        if rows is fold.validation:
+            loss = torch.nn.functional.cross_entropy(logits[0].double(), recordings.y[rows], weight=weight)
+            assert loss.item() == pytest.approx(min(losses), abs=1e-5)
+
+
+def test_the_swapped_pair_is_the_same_trajectory() -> None:
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[2]
+    setting = at.Setting(max_epochs=6, batch_size=16, lr=0.01)
+    first, second = at.train(recordings, [at.Job(setting, fold), at.Job(setting, fold.swapped())], device="cpu")
+    assert first.population == second.population == 1  # one training served both
+    assert second.job.fold.test_subject == fold.validation_subject
+    assert first.swapped.validation_score == second.validation_score
+    (alone,) = at.train(recordings, [at.Job(setting, fold.swapped())], device="cpu")
+    assert_same(alone, second, 0)
+    assert alone.swapped.test_score == first.test_score
+
+
+def test_settings_on_one_fold_start_from_the_same_weights() -> None:
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[0]
+    jobs = [at.Job(at.Setting(max_epochs=1, batch_size=16, lr=lr), fold) for lr in (1e-30, 1e-29)]
+    jobs.append(at.Job(jobs[0].setting, fold, seed=1))
+    a, b, other = at.train(recordings, jobs, device="cpu")
+    torch.testing.assert_close(a.final_state["encoder.temporal"], b.final_state["encoder.temporal"])
+    assert not torch.allclose(a.final_state["encoder.temporal"], other.final_state["encoder.temporal"])
+
+
+def test_test_and_validation_labels_do_not_move_the_weights() -> None:
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[0]
+    y = recordings.y.clone()
+    held_out = np.concatenate([fold.validation, fold.test])
+    y[held_out] = (y[held_out] + 1) % 3
+    corrupted = at.Recordings(recordings.X, y, recordings.subject, sfreq=32)
+    setting = at.Setting(method="mmd", strength=1, max_epochs=3, batch_size=16)
+    (a,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
+    (b,) = at.train(corrupted, [at.Job(setting, fold)], device="cpu")
+    for name, tensor in a.final_state.items():
+        assert torch.equal(tensor, b.final_state[name]), name
+    assert a.history["validation_loss"] != b.history["validation_loss"]
+
+
+def test_held_out_signals_do_not_move_the_weights() -> None:
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[0]
+    X = recordings.X.clone()
+    X[np.concatenate([fold.validation, fold.test])] += 5 * torch.randn(3, 1)
+    for kind in ("trial", "channel", "subject"):
+        setting = at.Setting(max_epochs=2, batch_size=16, standardise=kind)
+        (a,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
+        (b,) = at.train(
+            at.Recordings(X, recordings.y, recordings.subject, sfreq=32), [at.Job(setting, fold)], device="cpu"
+        )
+        for name, tensor in a.final_state.items():
+            assert torch.equal(tensor, b.final_state[name]), (kind, name)
+
+
+def test_a_member_whose_loss_is_not_finite_fails_alone() -> None:
+    recordings = ragged()
+    folds = at.leave_one_subject_out(recordings)[:2]
+    good = at.Setting(max_epochs=3, batch_size=16)
+    bad = at.Setting(max_epochs=3, batch_size=16, lr=1e30)
+    jobs = [at.Job(good, folds[0]), at.Job(bad, folds[0]), at.Job(good, folds[1])]
+    outcomes = at.train(recordings, jobs, device="cpu")
+    assert outcomes[0].failure is None
+    assert outcomes[2].failure is None
+    assert "training loss became" in outcomes[1].failure
+    (alone,) = at.train(recordings, [jobs[2]], device="cpu")
+    assert_same(alone, outcomes[2], 0)
+
+
+def test_max_norm_holds_after_training() -> None:
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[0]
+    settings = [at.Setting(max_epochs=3, batch_size=16, lr=0.1, max_norm=norm) for norm in (True, False)]
+    limited, free = at.train(recordings, [at.Job(s, fold) for s in settings], device="cpu")
+    assert limited.final_state["encoder.spatial"].norm(dim=-1).max() <= 1 + 1e-6
+    assert limited.final_state["classifier.weight"].norm(dim=-1).max() <= 0.25 + 1e-6
+    assert free.final_state["classifier.weight"].norm(dim=-1).max() > 0.25
+
+
+def test_fewer_rows_than_a_batch() -> None:
+    recordings = ragged()
+    subject = recordings.subject.numpy()
+    rows = np.flatnonzero(subject < 2)[:10]
+    fold = Fold(rows, np.flatnonzero(subject == 3), np.flatnonzero(subject == 4), 3, 4)
+    (outcome,) = at.train(recordings, [at.Job(at.Setting(max_epochs=2), fold)], device="cpu")
+    assert math.isfinite(outcome.history["train_loss"][-1])
+
+
+def test_packing_by_program_and_memory() -> None:
+    recordings = ragged()
+    jobs = many_jobs(recordings)
+    other = [replace_setting(job, temporal_kernel=5) for job in jobs[:3]]
+    packs = pack(recordings, [*jobs, *other], "auto", device=torch.device("cpu"), dtype=torch.float32)
+    assert sorted(map(len, packs)) == [3, 32]
+    assert sorted(position for positions in packs for position in positions) == list(range(35))
+    assert max(map(len, pack(recordings, jobs, 5, device=torch.device("cpu"), dtype=torch.float32))) == 5
+    with pytest.raises(UserError, match="population is 0"):
+        at.train(recordings, jobs, population=0)
+
+
+def test_populations_shrink_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    from autotransfer.training import packing
+
+    recordings = ragged()
+    jobs = many_jobs(recordings)
+    largest = max(packing.member_bytes(recordings, job, torch.float32) for job in jobs)
+    monkeypatch.setattr(packing, "free_memory", lambda device: 8 * largest)
+    assert max(map(len, pack(recordings, jobs, "auto", device=torch.device("cpu"), dtype=torch.float32))) == 4
+
+
+def test_unknown_device_is_refused() -> None:
+    with pytest.raises(UserError, match=r"cannot use the device 'toaster'.*choose auto, cpu or cuda"):
+        resolve_device("toaster")
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="cannot use the device 'cuda'"):
+            at.train(ragged(), [], device="cuda")
+        assert resolve_device("auto") == torch.device("cpu")
+
+
+def test_foreign_folds_and_jobs_are_refused() -> None:
+    recordings = ragged()
+    fold = make_fold(recordings, 0, 1)
+    far = Fold(fold.train, fold.validation, fold.test + 10_000, 0, 1)
+    with pytest.raises(UserError, match="make the folds from the same recordings"):
+        at.train(recordings, [at.Job(at.Setting(), far)])
+    with pytest.raises(UserError, match="train needs Jobs, not Setting"):
+        at.train(recordings, [at.Setting()])
+    with pytest.raises(UserError, match="no test rows"):
+        at.train(recordings, [at.Job(at.Setting(), Fold(fold.train, fold.validation, fold.test[:0], 0, 1))])
+
+
+def test_progress_is_told_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    recordings = ragged()
+    at.train(recordings, [at.Job(at.Setting(max_epochs=2), make_fold(recordings, 0, 1))], device="cpu", progress=True)
+    assert "1/1 trained" in capsys.readouterr().err
+
+
+def test_data_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Counting(train_module.Windows):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            made.append(args[1:])
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(train_module, "Windows", Counting)
+    recordings = ragged()
+    at.train(recordings, many_jobs(recordings, epochs=1)[:6], device="cpu", population=2)
+    assert len(made) == 1
+
+
+def test_no_wide_tensor_is_ever_built() -> None:
+    """The (B, F1, channels, times) tensor of the published order would be the largest by far."""
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((96, 32, 64))
+    recordings = at.Recordings(X, np.arange(96) % 2, np.arange(96) // 24, sfreq=64)
+    job = at.Job(at.Setting(batch_size=32), at.leave_one_subject_out(recordings)[0])
+    windows = train_module.windows_for(recordings, job, {}, device=torch.device("cpu"), dtype=torch.float32)
+    stack = Population(recordings, [job], windows, torch.float32)
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            nonlocal largest
+            out = function(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(tensor, torch.Tensor):
+                    largest = max(largest, tensor.numel())
+            return out
+
+    with Watch():
+        stack.train_epoch()
+    assert 32 * 32 * 64 <= largest < 32 * 8 * 32 * 64
