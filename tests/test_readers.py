@@ -76,9 +76,7 @@ LABELS = [
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("session", [None, [3] * 4 + [8] * 5])
 def test_what_is_saved_comes_back(tmp_path: Path, labels: list[Any], session: list[int] | None) -> None:
-    rec = Recordings(
-        X, labels * 3, [labels[k // 3] for k in range(N)], session, 100, ["Cz", "µ"], name="a study"
-    )
+    rec = Recordings(X, labels * 3, [labels[k // 3] for k in range(N)], session, 100, ["Cz", "µ"], name="a study")
     save_npz(tmp_path / "a.npz", rec)
     save_folder(tmp_path / "a", rec)
     for path in (tmp_path / "a.npz", tmp_path / "a"):
@@ -91,8 +89,11 @@ def test_what_is_saved_comes_back(tmp_path: Path, labels: list[Any], session: li
 def test_saving_replaces_a_file_but_never_a_folder(tmp_path: Path) -> None:
     rec = Recordings(**ARRAYS)
     path = written(tmp_path / "a.npz", y=np.tile(["p", "q", "r"], 3))
+    held = path.open("rb")  # a reader of the old file
     save_npz(path, rec)
     assert load(path).classes == (0, 1, 2)
+    with held, np.load(held) as old:  # replaced, not written over: it still sees the old one, whole
+        assert old["y"].tolist() == ["p", "q", "r"] * 3
     save_folder(tmp_path / "a", rec)
     with pytest.raises(UserError, match="exists; choose a new name"):
         save_folder(tmp_path / "a", rec)
@@ -101,9 +102,7 @@ def test_saving_replaces_a_file_but_never_a_folder(tmp_path: Path) -> None:
     assert_same(load(tmp_path / "a"), load(tmp_path / "empty"))
 
 
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "a.npz")
     before = path.read_bytes()
 
@@ -135,9 +134,7 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
 
 
 def test_plain_npz_of_a_user(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "emg.v2.npz", y=np.tile(["p", "q", "r"], 3), group=np.arange(N), session=np.ones(N)
-    )
+    path = written(tmp_path / "emg.v2.npz", y=np.tile(["p", "q", "r"], 3), group=np.arange(N), session=np.ones(N))
     rec = load(path)
     assert (rec.name, rec.classes, rec.sfreq) == ("emg.v2", ("p", "q", "r"), None)
     assert rec.session.tolist() == [0] * N
@@ -158,9 +155,7 @@ def test_meta(tmp_path: Path, text: str) -> None:
         },
         ensure_ascii=False,
     )
-    meta = {"unicode": np.array(words), "bytes": np.array(words.encode()), "one element": np.array([words])}[
-        text
-    ]
+    meta = {"unicode": np.array(words), "bytes": np.array(words.encode()), "one element": np.array([words])}[text]
     rec = load(written(tmp_path / "a.npz", meta=meta))
     assert (rec.sfreq, rec.channels, rec.classes, rec.subjects) == (
         50.0,
@@ -483,11 +478,7 @@ def test_real_recordings(name: str) -> None:
         meta = json.loads(str(stored["meta"]))
         np.testing.assert_allclose(rec.X[::50].numpy(), stored["X"][::50] * scale, rtol=1e-6)
         assert [rec.classes[k] for k in rec.y] == [meta["classes"][k] for k in stored["y"]]
-        people = (
-            [meta["subjects"][k] for k in stored["subject"]]
-            if "subjects" in meta
-            else stored["subject"].tolist()
-        )
+        people = [meta["subjects"][k] for k in stored["subject"]] if "subjects" in meta else stored["subject"].tolist()
         assert [rec.subjects[k] for k in rec.subject] == people
     assert rec.channels == tuple(meta["channels"])
     assert (rec.name, rec.sfreq) == (name, meta["sfreq"])

@@ -76,15 +76,16 @@ def test_none_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["trial", "subject", "channel"])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e8, -1e15, 1e-30, 36.6])
-def test_a_constant_channel_becomes_exactly_zero(kind: str, value: float) -> None:
-    X = signal()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_constant_channel_becomes_exactly_zero(kind: str, value: float, dtype: torch.dtype) -> None:
+    X = signal(dtype)
     X[:, 1] = value
     shift, gain, index = affine(X, SUBJECT, kind, rows=ROWS)
     out = apply(X, shift[index], gain[index])
     assert (out[:, 1] == 0).all()
     assert torch.isfinite(out).all()
     assert (out[:, 0].std(-1) > 0.1).all()
-    assert (shift[:, 1] == torch.tensor(value)).all()
+    assert (shift[:, 1] == torch.tensor(value, dtype=dtype)).all()
 
 
 def test_a_channel_constant_in_one_trial_is_zero_there_only() -> None:
@@ -112,6 +113,13 @@ def test_channel_uses_the_training_rows_only_and_subject_the_own_trials_only() -
     assert not torch.equal(before[0], after[0])
 
 
+def test_a_spread_too_small_to_invert_stays_finite() -> None:
+    X = signal()
+    X[:, 0] = 0
+    X[:, 0, 0] = 1e-44
+    assert torch.isfinite(standardise(X, None, "trial")).all()
+
+
 def test_a_subject_without_trials_gives_finite_numbers() -> None:
     shift, gain, _ = affine(signal(), SUBJECT + 2, "subject")
     assert shift.shape == (6, C)
@@ -121,9 +129,7 @@ def test_a_subject_without_trials_gives_finite_numbers() -> None:
 
 def test_mistakes() -> None:
     X = signal()
-    with pytest.raises(
-        UserError, match="unknown standardise 'z'; choose from 'trial', 'channel', 'subject', 'none'"
-    ):
+    with pytest.raises(UserError, match="unknown standardise 'z'; choose from 'trial', 'channel', 'subject', 'none'"):
         affine(X, SUBJECT, "z")
     with pytest.raises(UserError, match="needs the training rows"):
         affine(X, SUBJECT, "channel")
@@ -140,9 +146,7 @@ def test_mistakes() -> None:
     hnp.arrays(np.float32, (3, 2, 8), elements=st.floats(-(2.0**49), 2.0**49, width=32)),
     st.sampled_from(["trial", "subject", "channel"]),
 )
-def test_any_admitted_value_gives_finite_numbers_of_zero_mean_and_unit_spread(
-    x: np.ndarray, kind: str
-) -> None:
+def test_any_admitted_value_gives_finite_numbers_of_zero_mean_and_unit_spread(x: np.ndarray, kind: str) -> None:
     X = torch.tensor(x)
     shift, gain, index = affine(X, torch.tensor([0, 1, 1]), kind, rows=torch.arange(3))
     out = apply(X, shift[index], gain[index])

@@ -53,9 +53,7 @@ def test_without_shift_subjects_cannot_be_told_apart_but_classes_can() -> None:
 
 
 def test_mixing_tells_subjects_apart_through_standardisation() -> None:
-    found = [
-        accuracy(features(rec), rec.subject) for rec in (synthetic(subject_shift=d) for d in (0.0, 0.2, 1.0))
-    ]
+    found = [accuracy(features(rec), rec.subject) for rec in (synthetic(subject_shift=d) for d in (0.0, 0.2, 1.0))]
     assert found[0] < 2 * CHANCE
     assert found[0] + 0.2 < found[1]
     assert found[2] > 0.9
@@ -110,6 +108,7 @@ def test_the_class_signal_has_the_documented_frequency_and_power() -> None:
         ({"n_times": 7}, "n_times is 7; .* at least 8"),
         ({"n_times": 8.5}, "n_times is 8.5"),
         ({"sfreq": 0.0}, "sfreq is 0.0"),
+        ({"seed": -1}, "seed is -1; .* at least 0"),
         ({"mixing": -1.0}, "mixing is -1.0"),
         ({"subject_shift": float("nan")}, "mixing is nan"),
         ({"noise": float("inf")}, "noise is inf"),

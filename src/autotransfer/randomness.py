@@ -51,14 +51,3 @@ def bits(key: Tensor, n: int) -> Tensor:
 def uniform(key: Tensor, n: int) -> Tensor:
     """n numbers in [0, 1) for every key: (...,) -> (..., n) float32, 24 bits each."""
     return ((bits(key, n) >> 8) & 0xFFFFFF).to(torch.float32) * 2.0**-24
-
-
-def keep_mask(key: Tensor, n: int, drop: Tensor) -> Tensor:
-    """Dropout masks: (...,) keys, drop (...,) probabilities -> (..., n) bool, True where the unit stays.
-
-    Two units share one word, so a probability is resolved to 1/65536.
-    """
-    words = bits(key, (n + 1) // 2)
-    halves = words.view(torch.int16)[..., :n]
-    threshold = (drop * 65536.0).round().to(torch.int32) - 32768
-    return halves >= threshold.to(torch.int32)[..., None]

@@ -73,9 +73,7 @@ def load(source: str | os.PathLike[str]) -> Recordings:
 def read(source: str | os.PathLike[str]) -> Raw:
     """The same, as found: unchecked, and perhaps without labels."""
     if not isinstance(source, (str, os.PathLike)):
-        raise UserError(
-            f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}"
-        )
+        raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text = os.fspath(source)
     if isinstance(source, str) and text in SETS:
         return Raw.of(SETS[text].make())
@@ -87,12 +85,8 @@ def read(source: str | os.PathLike[str]) -> Raw:
         if key.startswith(".") and text.lower().endswith(key):
             return reader(text)
     if Path(text).suffix.lower() in NOT_READ:
-        raise UserError(
-            f"cannot load {text!r}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}"
-        )
-    problem = (
-        "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
-    )
+        raise UserError(f"cannot load {text!r}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
+    problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
     raise UserError(
         f"cannot load {text!r}: {problem}; choose a file ({_listed(READERS)}), "
         f"a folder of .npy files, or an embedded set ({_listed(SETS)})"

@@ -90,7 +90,8 @@ class Recordings:
         window = f"{self.n_times} samples"
         if self.sfreq is not None:
             window += f" ({self.n_times / self.sfreq:.3g} s at {self.sfreq:g} Hz)"
-        sessions = "" if self.session is None else f", {len(set(self.session.tolist()))} sessions"
+        n = 0 if self.session is None else len(set(self.session.tolist()))
+        sessions = f", {n} session{'s' * (n > 1)}" if n else ""
         return (
             f"<Recordings {self.name!r}: {self.n_trials} trials × {self.n_channels} channels × {window}, "
             f"{self.n_classes} classes, {self.n_subjects} subjects{sessions}>"
@@ -117,9 +118,7 @@ def check_sfreq(sfreq: object) -> float | None:
     except (TypeError, ValueError, OverflowError, RuntimeError):
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise UserError(
-            f"sfreq is {show(sfreq)}; it must be a positive number of samples per second, or None"
-        )
+        raise UserError(f"sfreq is {show(sfreq)}; it must be a positive number of samples per second, or None")
     return value
 
 

@@ -48,7 +48,5 @@ def _watch_file() -> Path:
         )
     file = Path(spec.submodule_search_locations[0]) / "data" / "watch_dataset.npy"
     if not file.is_file():
-        raise UserError(
-            "the installed seglearn lacks its watch data; pip install --force-reinstall 'seglearn>=1.2.5'"
-        )
+        raise UserError("the installed seglearn lacks its watch data; pip install --force-reinstall 'seglearn>=1.2.5'")
     return file

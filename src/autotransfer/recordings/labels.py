@@ -15,9 +15,7 @@ from .messages import show
 Label = Any  # hashable: str, int, float, tuple, ...
 
 
-def encode(
-    values: object, n_trials: int, what: str, names: object = None
-) -> tuple[Tensor, tuple[Label, ...]]:
+def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:
     """Integers 0..K-1, (N,) int64, and the K labels they stand for.
 
     Labels are in sorted order where they can be sorted, else in the order of their first appearance.
@@ -29,14 +27,10 @@ def encode(
     try:
         unique = list(dict.fromkeys(labels))
     except TypeError:
-        raise UserError(
-            f"{what} holds values that cannot be hashed; give one string or number per trial"
-        ) from None
+        raise UserError(f"{what} holds values that cannot be hashed; give one string or number per trial") from None
     if any(_is_missing(label) for label in unique):
         first = next(n for n, label in enumerate(labels) if _is_missing(label))
-        raise UserError(
-            f"{what}[{first}] is {show(labels[first])}; drop trials without a label or give them one"
-        )
+        raise UserError(f"{what}[{first}] is {show(labels[first])}; drop trials without a label or give them one")
     if names is None:
         ordered = _in_order(unique)
         known: tuple[Label, ...] = tuple(ordered)

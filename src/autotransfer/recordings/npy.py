@@ -76,9 +76,7 @@ def _check_header(stream: IO[bytes], size: int, name: str, path: Path, *, mapped
         )
     expected = math.prod(shape) * dtype.itemsize
     if dtype.itemsize == 0 or min(shape, default=0) < 0 or head.tell() + expected != size:
-        raise ValueError(
-            f"the header promises {dtype} of shape {shape}, the file has {size - head.tell()} bytes"
-        )
+        raise ValueError(f"the header promises {dtype} of shape {shape}, the file has {size - head.tell()} bytes")
     memory = _memory_of_machine()
     if not mapped and memory is not None and expected > memory:
         raise UserError(

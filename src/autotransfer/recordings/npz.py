@@ -78,9 +78,7 @@ def _check_is_zip(path: Path) -> None:
     if start.startswith(b"PK"):
         return
     if start == b"\x93NUMPY":
-        raise UserError(
-            f"{str(path)!r} holds a single array, but X, y and subject belong together; {HOW_TO_SAVE}"
-        )
+        raise UserError(f"{str(path)!r} holds a single array, but X, y and subject belong together; {HOW_TO_SAVE}")
     if start.startswith(b"\x80"):
         raise UserError(f"{str(path)!r} is a pickle, which is never opened; {HOW_TO_SAVE}")
     raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
@@ -112,9 +110,7 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
             f"scale must broadcast onto X, such as (1, channels, 1)"
         ) from None
     if not np.isfinite(scale).all():
-        raise UserError(
-            f"scale of {str(path)!r} is {show(scale.ravel()[:4].tolist())}; it must hold finite numbers"
-        )
+        raise UserError(f"scale of {str(path)!r} is {show(scale.ravel()[:4].tolist())}; it must hold finite numbers")
     scaled = np.empty(X.shape, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
         for rows in row_chunks(len(X), X[:1].size):
@@ -141,9 +137,7 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
         raise UserError(f"{where} is {show(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
     known = {key: meta[key] for key in ("sfreq", "name") if meta.get(key) is not None}
     if not isinstance(known.get("sfreq", 1.0), (int, float)) or isinstance(known.get("sfreq"), bool):
-        raise UserError(
-            f"sfreq in {where} is {show(known['sfreq'])}; it must be a number of samples per second"
-        )
+        raise UserError(f"sfreq in {where} is {show(known['sfreq'])}; it must be a number of samples per second")
     if not isinstance(known.get("name", ""), str):
         raise UserError(f"name in {where} is {show(known['name'])}; it must be a string")
     for key in ("channels", "classes", "subjects"):
@@ -195,9 +189,7 @@ def _meta_text(recordings: Recordings) -> str:
     for field in ("classes", "subjects"):
         for label in meta[field]:
             if not _survives_json(label):
-                raise UserError(
-                    f"{field} holds {show(label)}, which a file cannot hold; use strings or numbers"
-                )
+                raise UserError(f"{field} holds {show(label)}, which a file cannot hold; use strings or numbers")
     return json.dumps(meta)
 
 

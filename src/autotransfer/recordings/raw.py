@@ -30,7 +30,5 @@ class Raw:
         """Checked, for training."""
         for field in ("y", "subject"):
             if getattr(self, field) is None:
-                raise UserError(
-                    f"{self.name!r} holds no {field}; to train, {field} must give one label per trial"
-                )
+                raise UserError(f"{self.name!r} holds no {field}; to train, {field} must give one label per trial")
         return Recordings(**{field: getattr(self, field) for field in self.__dataclass_fields__})

@@ -33,9 +33,7 @@ def affine(
         return *_statistics(X, everything, everything, n_trials), everything
     if kind == "subject":
         if subject is None or subject.shape != (n_trials,):
-            raise UserError(
-                "standardise='subject' needs the subject of every trial; give subject, or use 'trial'"
-            )
+            raise UserError("standardise='subject' needs the subject of every trial; give subject, or use 'trial'")
         index = subject.to(device=X.device, dtype=torch.int64)
         return *_statistics(X, everything, index, int(index.max()) + 1), index
     one_group = torch.zeros_like(everything)

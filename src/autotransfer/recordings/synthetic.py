@@ -41,7 +41,8 @@ def synthetic(
 
         x(t) = g_s ∘ R_s [ b_k √2 cos(2π f_k τ_s t + φ) + c √2 cos(2π r τ_s t + ψ) + noise · e(t) ]
 
-    b_k, c       orthonormal topographies of class k and of an idle rhythm present in every trial
+    b_k, c       topographies of class k and of an idle rhythm present in every trial: orthonormal, and used again
+                 in turn where channels are fewer
     f_k, r       their frequencies: the class is in frequency and topography, phases carry nothing
     e(t)         white noise of unit variance, independent between channels
     R_s          rotation exp(mixing · K_s) of the channels, K_s random and skew-symmetric
@@ -56,7 +57,7 @@ def synthetic(
     """
     if subject_shift is not None:
         mixing = gain = subject_shift
-    _check_sizes(n_subjects, n_classes, trials_per_class, n_channels, n_times)
+    _check_sizes(n_subjects, n_classes, trials_per_class, n_channels, n_times, seed)
     _check_dials(sfreq=sfreq, mixing=mixing, gain=gain, label_shift=label_shift, noise=noise)
     counts = _class_counts(n_subjects, n_classes, trials_per_class, label_shift, _stream(seed, "labels"))
     shuffle = _stream(seed, "order").permutation
@@ -70,9 +71,7 @@ def synthetic(
     frequency = np.geomspace(*CLASS_BAND, n_classes)[y] * sfreq
     t = np.arange(n_times) / sfreq
     signal = _wave(frequency * tempo, waves[0], t)[:, None] * topographies[y % n_channels][:, :, None]
-    rhythm = (
-        _wave(RHYTHM * sfreq * tempo, waves[1], t)[:, None] * topographies[n_classes % n_channels][:, None]
-    )
+    rhythm = _wave(RHYTHM * sfreq * tempo, waves[1], t)[:, None] * topographies[n_classes % n_channels][:, None]
     e = _stream(seed, "noise").standard_normal((len(y), n_channels, n_times))
 
     rotations = _rotations(n_subjects, n_channels, mixing, _stream(seed, "rotations"))
@@ -121,7 +120,7 @@ def _rotations(n_subjects: int, n_channels: int, mixing: float, rng: np.random.G
 
 
 def _check_sizes(
-    n_subjects: int, n_classes: int, trials_per_class: int, n_channels: int, n_times: int
+    n_subjects: int, n_classes: int, trials_per_class: int, n_channels: int, n_times: int, seed: int
 ) -> None:
     least = {
         "n_subjects": (n_subjects, MIN_SUBJECTS),
@@ -129,6 +128,7 @@ def _check_sizes(
         "trials_per_class": (trials_per_class, 1),
         "n_channels": (n_channels, 1),
         "n_times": (n_times, MIN_TIMES),
+        "seed": (seed, 0),
     }
     for name, (value, minimum) in least.items():
         if not isinstance(value, int) or value < minimum:

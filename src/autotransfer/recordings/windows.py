@@ -21,9 +21,7 @@ LARGEST = 1e15
 Array = np.ndarray[Any, Any]
 
 
-def check_windows(
-    X: object, channels: object = None, *, allow_constant: bool = True
-) -> tuple[Tensor, tuple[str, ...]]:
+def check_windows(X: object, channels: object = None, *, allow_constant: bool = True) -> tuple[Tensor, tuple[str, ...]]:
     """The checks that need no labels: X (N, channels, times) as float32, and the channel names.
 
     For recordings to predict on. `allow_constant`: whether a channel may have one value throughout, which
@@ -63,9 +61,7 @@ def _numeric_array(X: object) -> Array:
     try:
         source = np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise UserError(
-            f"X is not an array of numbers ({reason(error)}); give (trials, channels, times)"
-        ) from None
+        raise UserError(f"X is not an array of numbers ({reason(error)}); give (trials, channels, times)") from None
     if source.dtype.kind not in "biuf":
         raise UserError(f"X holds {source.dtype} values; give real numbers, such as float32")
     return source
@@ -77,9 +73,7 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
         return tuple(f"ch{c}" for c in range(n_channels))
     names = [str(name) for name in as_list(channels, "channels")]
     if len(names) != n_channels:
-        raise UserError(
-            f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel"
-        )
+        raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
     check_distinct(names, "channels")
     return tuple(names)
 
@@ -118,20 +112,14 @@ def _as_float32(source: Array | Tensor) -> Tensor:
         for rows in row_chunks(source.shape[0], _row_size(source)):
             X[rows] = source[rows].to(torch.float32)
         return X
-    if (
-        source.dtype == np.float32
-        and source.flags.aligned
-        and all(s >= 0 and s % 4 == 0 for s in source.strides)
-    ):
+    if source.dtype == np.float32 and source.flags.aligned and all(s >= 0 and s % 4 == 0 for s in source.strides):
         with warnings.catch_warnings():
             # A file mapped for reading cannot be written to, and nobody here writes to X.
             warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
             return torch.from_numpy(source)
     X = torch.empty(source.shape, dtype=torch.float32)
     target = X.numpy()
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # what overflows becomes infinite and is reported as such
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite and is reported as such
         for rows in row_chunks(source.shape[0], _row_size(source)):
             target[rows] = source[rows]
     return X

@@ -31,6 +31,7 @@ class _Part:
         first = settings[index[0]]
         assert first.method is not None
         assert first.mode is not None
+        self.name = f"{key_of(*first.code_path):08x}"
         options = {name: getattr(first, name) for name in OPTIONS}
         for name in PER_MEMBER:
             if options[name] is not None:
@@ -118,12 +119,12 @@ class Censors:
     def state(self) -> dict[str, Tensor]:
         """Everything that training changes, by name."""
         tensors = {}
-        for number, part in enumerate(self.parts):
+        for part in self.parts:
             for name, tensor in part.censor.state_dict().items():
-                tensors[f"{number}.censor.{name}"] = tensor
+                tensors[f"{part.name}.censor.{name}"] = tensor
             if part.critic is not None:
                 for name, tensor in part.critic.state().items():
-                    tensors[f"{number}.critic.{name}"] = tensor
+                    tensors[f"{part.name}.critic.{name}"] = tensor
         return tensors
 
     def load(self, tensors: dict[str, Tensor]) -> None:

@@ -98,5 +98,5 @@ class Snapshots:
         return {name: getattr(self, name) for name in names}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name])
+        for name in self.state():  # assigned, not copied: members that had left may have needed a longer history
+            setattr(self, name, state[name])

@@ -267,3 +267,29 @@ class Population:
         self.optimiser.select(keep)
         self.censors.select(keep)
         self.snapshots.select(keep)
+
+    def state(self) -> dict[str, Tensor]:
+        """All that training has changed, by name; with `epoch`, `seconds` and the jobs it restores the population."""
+        parts = {
+            "flat": {"values": self.flat.values, "stats": self.flat.stats},
+            "optimiser": self.optimiser.state(),
+            "snapshots": self.snapshots.state(),
+            "censors": self.censors.state(),
+            "last": {"train_loss": self.train_loss, "penalty": self.penalty},
+        }
+        return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+    def load(self, tensors: dict[str, Tensor], epoch: int, seconds: Sequence[float]) -> None:
+        """Continue where a population of the same jobs was when it gave `state()`."""
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            device = self.lr.device
+            start = prefix + "."
+            return {name.removeprefix(start): t.to(device) for name, t in tensors.items() if name.startswith(start)}
+
+        self.flat.load(**part("flat"))
+        self.optimiser.load(part("optimiser"))
+        self.snapshots.load(part("snapshots"))
+        self.censors.load(part("censors"))
+        self.train_loss, self.penalty = part("last")["train_loss"], part("last")["penalty"]
+        self.epoch, self.seconds = epoch, list(seconds)

@@ -1,0 +1,97 @@
+"""Minibatches: every promise of shuffled and balanced batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotransfer.training.batches import balanced, n_batches, shuffled
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_shuffled_uses_every_row_at_most_once() -> None:
+    rows = np.arange(100, 203)
+    batches = shuffled(rows, 16, generator=rng())
+    assert batches.shape == (6, 16)
+    assert len(set(batches.ravel())) == 96
+    assert set(batches.ravel()) <= set(rows)
+    assert n_batches(5, 16) == 1
+
+
+def labels(n_subjects: int, n_classes: int, per_cell: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    subject, y = np.divmod(np.arange(n_subjects * n_classes * per_cell) // per_cell, n_classes)
+    order = rng(1).permutation(len(y))
+    return np.arange(len(y)), y[order], subject[order]
+
+
+def test_emg_like_data_have_four_rows_in_every_group() -> None:
+    """38 subjects, 8 classes, 128 rows: shuffled batches would have 0.4 rows a group."""
+    rows, y, subject = labels(38, 8, 13)
+    batches = balanced(rows, y, subject, 128, generator=rng())
+    assert batches.shape == (len(rows) // 128, 128)
+    for batch in batches:
+        cells, count = np.unique(np.stack([subject[batch], y[batch]]), axis=1, return_counts=True)
+        assert count.min() >= 4
+        present, share = np.unique(subject[batch], return_counts=True)
+        assert len(present) == 4
+        assert (share == 32).all()
+        per_class = np.bincount(cells[1], minlength=8)
+        assert (per_class >= 2).sum() >= 6  # nearly every class has two subjects to compare
+    appearances = np.bincount(subject[batches.ravel()], minlength=38)
+    assert appearances.max() - appearances.min() <= 32
+    assert np.bincount(batches.ravel()).max() <= 2
+
+
+def test_class_proportions_are_kept() -> None:
+    """The loss weights classes by their training counts, so batches must not equalise them."""
+    generator = rng(3)
+    subject = np.repeat(np.arange(10), 200)
+    y = (generator.random(2000) < 0.2).astype(np.int64)
+    epochs = [balanced(np.arange(2000), y, subject, 64, generator=rng(epoch)) for epoch in range(5)]
+    assert np.mean([y[batches].mean() for batches in epochs]) == pytest.approx(y.mean(), abs=0.02)
+
+
+def test_subjects_of_very_different_size_appear_equally_often() -> None:
+    sizes = [14, 720, 100, 60, 300]
+    subject = np.repeat(np.arange(5), sizes)
+    y = rng().integers(0, 2, len(subject))
+    batches = balanced(np.arange(len(subject)), y, subject, 32, generator=rng())
+    share = np.bincount(subject[batches.ravel()]) / batches.size
+    np.testing.assert_allclose(share, 0.2, atol=0.02)
+
+
+def test_rare_classes_are_seen() -> None:
+    subject = np.repeat(np.arange(4), 50)
+    y = np.zeros(200, dtype=np.int64)
+    y[[3, 60, 61, 62]] = 1  # subject 0 has one row of class 1, subject 1 three
+    seen = {row for epoch in range(3) for row in balanced(np.arange(200), y, subject, 32, generator=rng(epoch)).ravel()}
+    assert {3, 60, 61, 62} <= seen
+
+
+def test_every_row_is_seen_over_the_epochs() -> None:
+    rows, y, subject = labels(6, 3, 7)
+    seen = {row for epoch in range(20) for row in balanced(rows, y, subject, 24, generator=rng(epoch)).ravel()}
+    assert seen == set(rows)
+
+
+def test_the_same_generator_gives_the_same_batches() -> None:
+    rows, y, subject = labels(6, 3, 7)
+    first, again, other = (balanced(rows, y, subject, 24, generator=rng(seed)) for seed in (5, 5, 6))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), min_size=2, max_size=80), st.integers(2, 40))
+def test_any_labels_give_full_batches_of_known_rows(cells: list[tuple[int, int]], size: int) -> None:
+    subject, y = (np.array(column) for column in zip(*cells, strict=True))
+    rows = np.arange(len(y)) * 3
+    size = min(size, len(rows))
+    batches = balanced(rows, y, subject, size, generator=rng())
+    assert batches.shape == (n_batches(len(rows), size), size)
+    assert set(batches.ravel()) <= set(rows)

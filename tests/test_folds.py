@@ -1,0 +1,77 @@
+"""Folds: disjoint, complete, by subject."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import describe, make_fold, subject_pairs
+
+
+def recordings(n_subjects: int = 5) -> at.Recordings:
+    generator = np.random.default_rng(0)
+    subject = np.repeat([f"s{i}" for i in range(n_subjects)], 6)
+    return at.Recordings(generator.standard_normal((len(subject), 2, 16)), np.tile([0, 1], len(subject) // 2), subject)
+
+
+def test_every_subject_is_tested_once_and_validated_by_the_one_before() -> None:
+    rec = recordings()
+    folds = at.leave_one_subject_out(rec)
+    assert [fold.test_subject for fold in folds] == list(rec.subjects)
+    assert [fold.validation_subject for fold in folds] == ["s4", "s0", "s1", "s2", "s3"]
+    labels = np.array([rec.subjects[i] for i in rec.subject])
+    for fold in folds:
+        together = np.concatenate([fold.train, fold.validation, fold.test])
+        assert sorted(together) == list(range(rec.n_trials))
+        assert set(labels[fold.test]) == {fold.test_subject}
+        assert set(labels[fold.validation]) == {fold.validation_subject}
+        assert not {fold.test_subject, fold.validation_subject} & set(labels[fold.train])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_validation_is_seeded_and_a_permutation(seed: int) -> None:
+    rec = recordings(6)
+    folds = at.leave_one_subject_out(rec, validation="random", seed=seed)
+    again = at.leave_one_subject_out(rec, validation="random", seed=seed)
+    assert [f.validation_subject for f in folds] == [f.validation_subject for f in again]
+    assert sorted(f.validation_subject for f in folds) == sorted(rec.subjects)
+    assert all(f.validation_subject != f.test_subject for f in folds)
+
+
+def test_random_validation_depends_on_the_seed() -> None:
+    rec = recordings(6)
+    orders = {
+        tuple(f.validation_subject for f in at.leave_one_subject_out(rec, validation="random", seed=seed))
+        for seed in range(8)
+    }
+    assert len(orders) > 1
+
+
+def test_a_fold_and_its_twin_share_the_trajectory_but_not_the_key() -> None:
+    fold = at.leave_one_subject_out(recordings())[0]
+    twin = fold.swapped()
+    assert twin.trajectory == fold.trajectory
+    assert twin.key != fold.key
+    assert twin.swapped().key == fold.key
+    assert (twin.test == fold.validation).all()
+    assert twin.test_subject == fold.validation_subject
+
+
+def test_every_pair_once() -> None:
+    pairs = subject_pairs(recordings(5))
+    assert len({frozenset((f.validation_subject, f.test_subject)) for f in pairs}) == len(pairs) == 10
+    assert len({f.trajectory for f in pairs}) == 10
+
+
+def test_mistakes() -> None:
+    with pytest.raises(UserError, match="cannot be both"):
+        make_fold(recordings(), 1, 1)
+    with pytest.raises(UserError, match="unknown validation 'next'; choose from 'previous', 'random'"):
+        at.leave_one_subject_out(recordings(), validation="next")
+
+
+def test_the_split_can_be_printed() -> None:
+    text = describe(at.leave_one_subject_out(recordings()))
+    assert text.splitlines()[0] == "fold 0: test s0 (6 trials), validation s4 (6), training 18"

@@ -1,0 +1,70 @@
+"""The probe reads what is there, and nothing that is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+
+
+def codes(shift: float, n_subjects: int = 4, per_subject: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    s = np.repeat(np.arange(n_subjects), per_subject)
+    means = np.eye(n_subjects, 8) * shift
+    return generator.standard_normal((len(s), 8)) + means[s], s
+
+
+def test_independent_codes_leak_nothing() -> None:
+    z, s = codes(0.0)
+    found = at.leakage(z, s)
+    assert found.chance == 0.25
+    assert abs(found.accuracy - 0.25) < 0.08
+    assert found.bits < 0.02
+
+
+def test_separated_subjects_are_read_completely() -> None:
+    found = at.leakage(*codes(12.0))
+    assert found.accuracy > 0.99
+    assert 1.9 < found.bits <= 2.0
+    assert found.excess > 0.98
+
+
+def test_leakage_grows_with_the_shift_and_never_exceeds_the_information() -> None:
+    found = [at.leakage(*codes(shift, per_subject=300)) for shift in (0.5, 1.0, 2.0)]
+    assert found[0].accuracy < found[1].accuracy < found[2].accuracy
+    # I(z; s) of the mixture by Monte Carlo, exact posteriors
+    for shift, leak in zip((0.5, 1.0, 2.0), found, strict=True):
+        z, s = codes(shift, per_subject=5000, seed=1)
+        logits = z[:, :4] * shift
+        log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        information = 2 + log_p[np.arange(len(s)), s].mean() / np.log(2)
+        assert leak.bits <= information + 0.03
+        assert leak.bits > 0.6 * information - 0.03
+
+
+def test_the_scale_of_the_codes_does_not_matter() -> None:
+    z, s = codes(1.0)
+    assert at.leakage(z * 1e-4 + 3, s).accuracy == pytest.approx(at.leakage(z, s).accuracy, abs=0.02)
+
+
+def test_unequal_numbers_of_trials_do_not_bias_chance() -> None:
+    z, s = codes(0.0, per_subject=100)
+    keep = np.r_[0:100, 100:110, 200:300, 300:312]
+    found = at.leakage(z[keep], s[keep])
+    assert abs(found.accuracy - 0.25) < 0.12
+
+
+@pytest.mark.parametrize(
+    ("z", "s", "message"),
+    [
+        (np.zeros((4, 2, 2)), np.arange(4), "leakage needs z"),
+        (np.full((4, 2), np.nan), [0, 0, 1, 1], "not finite"),
+        (np.zeros((4, 2)), [0, 0, 0, 0], "at least 2 subjects"),
+        (np.zeros((4, 2)), [0, 0, 0, 1], "at least 2 trials"),
+    ],
+)
+def test_mistakes(z: np.ndarray, s: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        at.leakage(z, np.asarray(s))

@@ -1,0 +1,101 @@
+"""Settings and grids: every field checked, equal trainings are equal settings."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.settings import Setting
+
+
+def test_the_baseline_has_one_form() -> None:
+    baseline = Setting()
+    assert baseline == Setting(method=None, mode="conditional", strength=3)
+    assert baseline == Setting(method="mmd", strength=0)
+    assert baseline == Setting(method="mige", strength=0.0, estimator="stein")
+    row = baseline.as_row()
+    assert row["method"] == row["mode"] == row["strength"] == "none"
+    assert baseline.name == "baseline"
+    assert baseline.batches == "shuffled"
+
+
+def test_fields_that_a_method_does_not_read_do_not_tell_settings_apart() -> None:
+    assert Setting(method="mmd", estimator="stein", variant="paper") == Setting(method="mmd")
+    assert Setting(method="mmd", length_scale=2) == Setting(method="mmd", length_scale=2.0)
+    assert Setting(method="pairwise_mmd", pairs="all", size=3) == Setting(method="pairwise_mmd")
+    assert Setting(method="mmd").batches == "balanced"
+    assert hash(Setting(method="mmd", strength=1)) == hash(Setting(method="mmd", strength=1.0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "gan"}, "unknown method 'gan'; choose from 'adversary', 'mige', 'mmd', 'pairwise_mmd', 'began'"),
+        ({"method": "mmd", "mode": "joint"}, "unknown mode 'joint'; choose from 'marginal', 'conditional'"),
+        ({"method": "mige", "estimator": "kde"}, "unknown estimator 'kde'"),
+        ({"method": "mmd", "length_scale": "mean"}, "unknown length_scale 'mean'"),
+        ({"method": "mmd", "length_scale": -1.0}, "length_scale is -1.0"),
+        ({"method": "pairwise_mmd", "pairs": "some"}, "unknown pairs 'some'"),
+        ({"method": "pairwise_mmd", "pairs": "clique", "size": 1}, "size is 1"),
+        ({"method": "pairwise_mmd", "pairs": "bernoulli", "fraction": 1.5}, "fraction is 1.5"),
+        ({"method": "began", "variant": "new"}, "unknown variant 'new'"),
+        ({"method": "mmd", "strength": -1}, "strength is -1"),
+        ({"method": "mmd", "strength": float("nan")}, "strength is nan"),
+        ({"standardise": "zscore"}, "unknown standardise 'zscore'"),
+        ({"batches": "sorted"}, "unknown batches 'sorted'"),
+        ({"batch_size": 1}, "batch_size is 1"),
+        ({"max_epochs": 0}, "max_epochs is 0"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"lr": 0}, "lr is 0"),
+        ({"weight_decay": -1}, "weight_decay is -1"),
+        ({"patience": 0}, "patience is 0"),
+    ],
+)
+def test_mistakes_name_the_value(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        Setting(**arguments)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_json_round_trip_and_key() -> None:
+    for setting in at.grid("quick"):
+        assert Setting.from_json(setting.to_json()) == setting
+    assert len({setting.key for setting in at.grid("paper")}) == 346
+    with pytest.raises(UserError, match="unknown field 'speed'"):
+        Setting.from_json('{"speed": 3}')
+
+
+def test_paper_grid() -> None:
+    settings = at.grid("paper")
+    assert len(set(settings)) == len(settings) == 346
+    assert settings[0] == Setting()
+    count = {m: sum(s.method == m for s in settings) for m in at.CENSORS}
+    assert count == {"adversary": 15, "began": 15, "mmd": 15, "pairwise_mmd": 15, "mige": 3 * 5 * 19}
+    assert {s.strength for s in settings if s.method == "mmd"} == {1, 3, 10, 30, 100}
+    assert {s.strength for s in settings if s.method == "mige"} == {1, 0.3, 0.1, 0.03, 0.01}
+    assert len({s.name for s in settings}) == 346
+
+
+def test_quick_grid_covers_every_method() -> None:
+    settings = at.grid("quick")
+    assert 10 <= len(settings) <= 14
+    assert {s.method for s in settings} == {None, *at.CENSORS}
+    assert all(0.1 <= s.strength <= 3 for s in settings if s.method in ("mmd", "pairwise_mmd"))
+    with pytest.raises(UserError, match="unknown grid 'huge'; choose from 'paper', 'quick'"):
+        at.grid("huge")
+
+
+def test_every_field_reaches_the_key() -> None:
+    """A number that changes an outcome but not the key would let a ledger confuse two trainings."""
+    base = Setting(method="pairwise_mmd", pairs="clique", size=2)
+    changes = {"temporal_filters": 4, "spatial_depth": 1, "latent_filters": 8, "temporal_kernel": 9, "dropout": 0.1,
+               "max_norm": True, "standardise": "subject", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
+               "weight_decay": 0.5, "max_epochs": 7, "patience": 3, "shuffle_subjects": True}  # fmt: skip
+    known = {field.name for field in fields(Setting)}
+    assert set(changes) <= known
+    for name, value in changes.items():
+        assert Setting(method="pairwise_mmd", pairs="clique", size=2, **{name: value}).key != base.key, name

@@ -1,0 +1,67 @@
+"""The shape of the package: data flow one way, names are explicit, importing costs little."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import autotransfer as at
+
+PACKAGE = Path(at.__file__).parent
+# A room imports only from rooms to its left.
+ROOMS = [
+    "errors", "randomness", "settings", "grids", "recordings", "folds", "jobs", "model", "censoring", "training",
+    "runs", "search", "report", "estimator", "export", "cluster", "cli",
+]  # fmt: skip
+ANYWHERE = {"__init__", "__main__"}
+
+
+def imports_of(path: Path) -> set[str]:
+    """First component below the package of everything the file imports from it."""
+    depth = len(path.relative_to(PACKAGE).parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == depth:
+            found |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("autotransfer"):
+            found |= set((node.module or "").split(".")[1:2])
+    return found
+
+
+def test_imports_point_left() -> None:
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room in ANYWHERE:
+            continue
+        assert room in ROOMS, f"{room} has no place in the order of rooms"
+        wrong += [f"{path.name}: {other}" for other in imports_of(path) if ROOMS.index(other) > ROOMS.index(room)]
+    assert not wrong
+
+
+def test_public_names_exist_and_are_listed() -> None:
+    for name in at.__all__:
+        assert getattr(at, name) is not None
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    typed = {
+        alias.asname
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert typed == set(at.__all__), "what type checkers see and what __getattr__ gives must agree"
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = ("torch", "sklearn", "pandas", "optuna", "plotly", "mne", "moabb", "onnx", "dask", "scipy")
+    code = f"import sys, autotransfer; print([m for m in {heavy!r} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == "[]"
+
+
+def test_no_file_has_outgrown_its_idea() -> None:
+    long = {path.name: n for path in PACKAGE.rglob("*.py") if (n := len(path.read_text().splitlines())) > 320}
+    assert not long
