@@ -1,0 +1,62 @@
+"""A population in flight, on disk: safetensors with a checksum, replaced atomically."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from ..jobs import Job
+from ..recordings import Recordings
+from ..training.gather import Windows
+from ..training.population import Population
+from .files import write_atomically
+
+
+def save_checkpoint(path: Path, population: Population, keys: list[str]) -> None:
+    """keys: the ledger's names of the members, in order."""
+    note = json.dumps({"keys": keys, "epoch": population.epoch, "seconds": population.seconds, "size": population.size})
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in population.state().items()}
+    body = save(tensors, metadata={"population": note})
+    write_atomically(path, hashlib.blake2b(body, digest_size=32).digest() + body)
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, object]] | None:
+    """Tensors and note, or None if there is no checkpoint or it is damaged: the population then starts again."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, body = content[:32], content[32:]
+    if hashlib.blake2b(body, digest_size=32).digest() != digest:
+        return None
+    try:
+        length = int.from_bytes(body[:8], "little")
+        note = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["population"])
+        return load(body), note
+    except (SafetensorError, ValueError, KeyError):
+        return None
+
+
+def restore(
+    recordings: Recordings, jobs: dict[str, Job], windows: Windows, dtype: torch.dtype, path: Path
+) -> tuple[Population, list[str]] | None:
+    """The population of a checkpoint, whose members are a subset of `jobs` by key; None if it does not fit."""
+    found = load_checkpoint(path)
+    if found is None:
+        return None
+    tensors, note = found
+    keys, seconds, epoch, size = note["keys"], note["seconds"], note["epoch"], note["size"]
+    if not isinstance(keys, list) or not keys or not set(keys) <= set(jobs):
+        return None
+    assert isinstance(seconds, list)
+    assert isinstance(epoch, int)
+    assert isinstance(size, int)
+    population = Population(recordings, [jobs[key] for key in keys], windows, dtype)
+    population.load(tensors, epoch, seconds)
+    population.size = size
+    return population, keys

@@ -1,0 +1,71 @@
+"""What the user asked of a run: stored with it, so that `resume` needs nothing but the folder."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from ..errors import UserError, check_choice
+from ..grids import GRIDS, grid
+from ..settings import STANDARDISATIONS, Setting
+
+DEFAULT_EPOCHS = {"paper": 500, "quick": 100}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of `autotransfer run`. None: what the grid or the setting says."""
+
+    source: str
+    grid: str = "quick"
+    search: str = "grid"  # grid: every setting; tpe: sampled by Optuna
+    trials: int = 40  # of a tpe search
+    storage: str | None = None  # URL of Optuna's storage; None: SQLite in the run's folder
+    epochs: int | None = None
+    patience: int | None = None
+    batch_size: int | None = None
+    standardise: str | None = None
+    seed: int = 0
+    seeds: int = 1  # how many seeds stage two trains
+    nested: str = "fast"  # full: every pair of subjects left out
+    final: str = "ensemble"  # refit: also one model trained on everybody
+    device: str = "auto"
+    population: int | str = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("grid", self.grid, GRIDS)
+        check_choice("search", self.search, ("grid", "tpe"))
+        check_choice("nested", self.nested, ("fast", "full"))
+        check_choice("final", self.final, ("ensemble", "refit"))
+        if self.standardise is not None:
+            check_choice("standardise", self.standardise, STANDARDISATIONS)
+        for name in ("trials", "epochs", "patience", "batch_size", "seeds"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} is {value}; it must be at least 1")
+        if self.nested == "full" and self.search == "tpe":
+            raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
+
+    @property
+    def max_epochs(self) -> int:
+        return self.epochs or DEFAULT_EPOCHS[self.grid]
+
+    def apply(self, setting: Setting) -> Setting:
+        """The setting with what the user asked for all of them."""
+        changes: dict[str, Any] = {"max_epochs": self.max_epochs}
+        for name in ("patience", "batch_size", "standardise"):
+            if getattr(self, name) is not None:
+                changes[name] = getattr(self, name)
+        return replace(setting, **changes)
+
+    def settings(self) -> list[Setting]:
+        """The grid as it will be trained, the baseline first."""
+        return [self.apply(setting) for setting in grid(self.grid)]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RunOptions:
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})

@@ -1,0 +1,1 @@
+"""The hands-off procedure: what to train, what to keep, what to choose."""
