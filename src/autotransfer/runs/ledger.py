@@ -104,7 +104,11 @@ class Ledger:
             + " ORDER BY number, key",
             values,
         )
-        return [Entry(*row[:8], record=None if row[8] is None else json.loads(row[8])) for row in rows]
+        names = ("key", "stage", "setting", "validation", "test", "seed", "status", "starts")
+        return [
+            Entry(**dict(zip(names, row, strict=False)), record=None if row[8] is None else json.loads(row[8]))
+            for row in rows
+        ]
 
     def statuses(self) -> dict[str, str]:
         return dict(self.connection.execute("SELECT key, status FROM jobs"))
@@ -124,7 +128,8 @@ class Ledger:
         status = "done" if record.get("failure") is None else "failed"
         with self.transaction() as connection:
             connection.execute(
-                "UPDATE jobs SET status = ?, record = ?, tensors = ? WHERE key = ? AND status NOT IN ('done', 'failed')",
+                "UPDATE jobs SET status = ?, record = ?, tensors = ? "
+                "WHERE key = ? AND status NOT IN ('done', 'failed')",
                 (status, json.dumps(record), tensors, key),
             )
 

@@ -47,5 +47,4 @@ def results_table(entries: Sequence[Entry], subjects: Sequence[Hashable]) -> pd.
                 "key": entry.key,
             }
         )
-    table = pd.DataFrame(rows, columns=COLUMNS + sorted(set(Setting().as_row()) - set(COLUMNS)))
-    return table
+    return pd.DataFrame(rows, columns=COLUMNS + sorted(set(Setting().as_row()) - set(COLUMNS)))

@@ -20,6 +20,7 @@ from ..folds import make_fold
 from ..jobs import Job, Outcome
 from ..recordings import Recordings, load
 from ..settings import Setting
+from ..training.evaluation import HISTORY
 from ..training.gather import Windows
 from ..training.packing import pack, resolve_device
 from ..training.population import Population
@@ -39,8 +40,8 @@ def fingerprint(recordings: Recordings) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for tensor in (recordings.X, recordings.y, recordings.subject):
         digest.update(str(tuple(tensor.shape)).encode())
-        for chunk in tensor.split(1024):
-            digest.update(chunk.contiguous().numpy().tobytes())
+        for start in range(0, len(tensor), 1024):
+            digest.update(tensor[start : start + 1024].contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -66,6 +67,7 @@ class Run:
     def __init__(self, folder: Path, ledger: Ledger, recordings: Recordings, options: RunOptions) -> None:
         self.folder, self.ledger, self.recordings, self.options = folder, ledger, recordings, options
         self._prepared: dict[tuple[str, int], Windows] = {}
+        self._prune_at: int | None = None
 
     @classmethod
     def create(cls, folder: Path, options: RunOptions) -> Run:
@@ -119,8 +121,12 @@ class Run:
 
     # work
 
-    def work(self, label: str, *, shown: bool | None = None) -> None:
-        """Train every job that is not finished: first what was begun, then the rest in new populations."""
+    def work(self, label: str, *, prune_at: int | None = None, shown: bool | None = None) -> None:
+        """Train every job that is not finished: first what was begun, then the rest in new populations.
+
+        prune_at: the epoch after which the worse half of a population's censored members is given up.
+        """
+        self._prune_at = prune_at
         device = resolve_device(self.options.device)
         self._pack_waiting(device)
         left = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
@@ -154,11 +160,31 @@ class Run:
                     save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                     last = time.monotonic()
 
-            for outcome in train_population(population, after_epoch=after_epoch):
-                self.ledger.finish(members[id(outcome.job)], record_of(outcome), tensors_of(outcome))
+            def give_up(population: Population) -> list[int]:
+                pruned = self._pruned(number, population, [members[id(job)] for job in population.jobs])
+                return [place for place, job in enumerate(population.jobs) if members[id(job)] in pruned]
+
+            for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
+                key = members[id(outcome.job)]
+                pruned = key in self.ledger.recall(f"pruned {number}", [])
+                self.ledger.finish(key, record_of(outcome) | {"pruned": pruned}, tensors_of(outcome))
                 bar.finished(outcome)
         self.ledger.end_population(number)
         path.unlink(missing_ok=True)
+
+    def _pruned(self, number: int, population: Population, keys: list[str]) -> list[str]:
+        """Members to give up after this epoch. Decided once and noted first, so that a kill cannot prune twice."""
+        if population.epoch != self._prune_at:
+            return []
+        decided: list[str] | None = self.ledger.recall(f"pruned {number}")
+        if decided is None:
+            scores = population.snapshots.history[:, population.epoch - 1].tolist()
+            column = [HISTORY.index(f"score_{population.side(member)}") for member in range(len(keys))]
+            censored = [m for m, job in enumerate(population.jobs) if job.setting.method is not None]
+            censored.sort(key=lambda member: (scores[member][column[member]], keys[member]))
+            decided = [keys[member] for member in censored[: len(censored) // 2]]
+            self.ledger.remember(**{f"pruned {number}": decided})
+        return decided
 
     def _population(
         self, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device

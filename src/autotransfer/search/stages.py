@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 SHORTLIST_PER_METHOD = 3
 
@@ -22,7 +23,7 @@ class Score(NamedTuple):
     value: float
 
 
-def by_subject(scores: Iterable[Score], setting: str) -> np.ndarray:  # type: ignore[type-arg]
+def by_subject(scores: Iterable[Score], setting: str) -> NDArray[np.float64]:
     """The setting's mean validation score on each subject (seeds and trajectories averaged), by subject."""
     values: dict[int, list[float]] = {}
     for score in scores:

@@ -24,7 +24,7 @@ class Flat:
         buffers = [buffer for _, _, _, buffer in self._slots("_buffers")]
         self.values = torch.cat([tensor.flatten(1) for tensor in parameters], 1)
         members = self.values.shape[0]
-        self.stats = torch.cat([self.values.new_empty(members, 0), *(tensor.flatten(1) for tensor in buffers)], 1)
+        self.stats = torch.cat([self.values.new_empty(members, 0), *(t.reshape(members, -1) for t in buffers)], 1)
         self._point()
 
     def _slots(self, kind: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:

@@ -18,7 +18,6 @@ from .train import windows_for
 CHUNK = 256
 
 
-@torch.no_grad()
 def encode(
     recordings: Recordings,
     outcomes: Sequence[Outcome],
@@ -32,12 +31,25 @@ def encode(
 
     final: the weights of the last epoch instead of the best snapshot's.
     """
+    states = [outcome.final_state if final else outcome.state for outcome in outcomes]
+    return encode_states(recordings, [o.job for o in outcomes], states, rows, device=device, dtype=dtype)
+
+
+@torch.no_grad()
+def encode_states(
+    recordings: Recordings,
+    jobs: Sequence[Job],
+    states: Sequence[dict[str, Tensor]],
+    rows: NDArray[np.int64],
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:
+    """The same from stored states."""
     place = torch.device(device)
-    jobs: list[Job] = [outcome.job for outcome in outcomes]
     prepared: dict[tuple[str, int], Windows] = {}
     stack = Population(recordings, jobs, windows_for(recordings, jobs[0], prepared, device=place, dtype=dtype), dtype)
-    for member, outcome in enumerate(outcomes):
-        state = outcome.final_state if final else outcome.state
+    for member, state in enumerate(states):
         for prefix, module in stack.flat.modules.items():
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
                 tensor.data[member] = state[f"{prefix}.{name}"].to(tensor)

@@ -129,10 +129,14 @@ class Population:
                 over[member] = None
         return over
 
+    def side(self, member: int) -> int:
+        """Which of the two held-out sets validates this member."""
+        fold = self.jobs[member].fold
+        return 0 if sides(fold)[0] is fold.validation else 1
+
     def outcome(self, member: int, failure: str | None) -> Outcome:
         """What a member has come to, seen from its job's fold and, as `swapped`, from the twin."""
-        job = self.jobs[member]
-        side = 0 if sides(job.fold)[0] is job.fold.validation else 1
+        job, side = self.jobs[member], self.side(member)
         final = self.flat.unflatten(self.flat.values[member].cpu(), self.flat.stats[member].cpu())
         final |= {name: tensor.cpu() for name, tensor in self.censors.member_state(member).items()}
         twin = Job(job.setting, job.fold.swapped(), job.seed)

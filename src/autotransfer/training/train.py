@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,13 +18,23 @@ from .population import Population
 from .progress import Progress
 
 
-def run(population: Population, *, after_epoch: Callable[[Population], None] | None = None) -> Iterator[Outcome]:
-    """Train a population to its end; outcomes come as members finish, and finished members leave the stack."""
+def run(
+    population: Population,
+    *,
+    give_up: Callable[[Population], Collection[int]] | None = None,
+    after_epoch: Callable[[Population], None] | None = None,
+) -> Iterator[Outcome]:
+    """Train a population to its end; outcomes come as members finish, and finished members leave the stack.
+
+    give_up: after each epoch, the members that are not worth training any further.
+    """
     while population.jobs:
         start = time.perf_counter()
         population.train_epoch()
         population.evaluate()
         over = population.finished()
+        if give_up is not None:
+            over = dict.fromkeys(give_up(population)) | over
         share = (time.perf_counter() - start) / len(population.jobs)
         population.seconds = [seconds + share for seconds in population.seconds]
         for member, failure in over.items():

@@ -1,0 +1,257 @@
+"""The command line. Heavy modules are imported inside the commands, so that --help answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .errors import UserError
+
+if TYPE_CHECKING:
+    from .runs.run import Run
+
+app = typer.Typer(
+    name="autotransfer",
+    help="Models for biosignals that work on people they have never seen.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Source = Annotated[
+    str, typer.Argument(metavar="DATA", help="A .npz file, a folder of .npy files, or the name of an embedded set.")
+]
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+@app.command()
+def run(
+    data: Source,
+    out: Annotated[Path, typer.Option(help="Folder for everything the run produces.")],
+    grid: Annotated[str, typer.Option(help="Settings to try: quick (about a dozen) or paper (346).")] = "quick",
+    search: Annotated[str, typer.Option(help="grid: try all of the grid. tpe: sample with Optuna.")] = "grid",
+    trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
+    storage: Annotated[
+        str | None, typer.Option(help="URL of Optuna's storage, to share a search; default: RUN/optuna.sqlite.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="At most this many epochs; default 100 (quick), 500 (paper).")
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop a training after this many epochs without progress.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
+    standardise: Annotated[
+        str | None, typer.Option(help="trial (default), channel, subject (transductive) or none.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds the candidates are trained with.")] = 1,
+    nested: Annotated[str, typer.Option(help="fast, or full: every pair of subjects left out.")] = "fast",
+    final: Annotated[
+        str, typer.Option(help="ensemble of the folds, or refit: also one model on everybody.")
+    ] = "ensemble",
+    population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
+) -> None:
+    """Search, cross-validate over subjects, choose, and write model and report to OUT."""
+    from .runs.options import RunOptions
+
+    options = RunOptions(
+        source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
+        batch_size=batch_size, standardise=standardise, device=device, seed=seed, seeds=seeds, nested=nested,
+        final=final, population=_population(population),
+    )  # fmt: skip
+    if dry_run:
+        _dry_run(options)
+        return
+    from .runs.files import Lock
+    from .runs.run import Run
+
+    created = Run.create(out, options)
+    with Lock(out):
+        _conduct(created)
+
+
+def _population(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(f"population is {text!r}; give auto or a number of at least 1")
+    return int(text)
+
+
+def _dry_run(options: Any) -> None:
+    from .folds import describe, leave_one_subject_out
+    from .recordings import load
+    from .search.estimate import estimate
+    from .training.progress import clock
+
+    recordings = load(options.source)
+    say(repr(recordings))
+    say(describe(leave_one_subject_out(recordings)))
+    cost = estimate(recordings, options)
+    say(
+        f"{cost.trainings} trainings of up to {options.max_epochs} epochs: {cost.settings} settings on one split, "
+        f"then at most {cost.candidates} candidates on {cost.folds} folds with {options.seeds} seeds"
+    )
+    say(f"about {clock(cost.seconds)} on this machine, about {cost.bytes / 2**30:.1f} GiB of memory")
+
+
+@app.command()
+def resume(folder: Folder) -> None:
+    """Continue a run after any interruption; finished jobs are never trained again."""
+    from .runs.files import Lock
+    from .runs.run import Run
+
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}; start a run with: autotransfer run DATA --out {folder}")
+    with Lock(folder):
+        opened = Run.open(folder)
+        if opened.ledger.recall("complete", False) and (folder / "choice.json").exists():
+            say(f"{folder} is finished; its report is {folder / 'report.html'}")
+            return
+        _conduct(opened)
+
+
+def _conduct(opened: Run) -> None:
+    """The procedure, the report, and the answer in a few lines."""
+    from .search.procedure import conduct
+
+    try:
+        choice = conduct(opened, say)
+        _write_report(opened)
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    for line in answer(choice):
+        say(line)
+    say(f"report: {(opened.folder / 'report.html').resolve()}")
+
+
+def answer(choice: dict[str, Any]) -> list[str]:
+    """The outcome of a run in words: chosen setting, its scores beside the baseline's."""
+
+    def numbers(scores: dict[str, float]) -> str:
+        values = sorted(scores.values())
+        mean = sum(values) / len(values)
+        import numpy as np
+
+        return f"mean {mean:.3f}, lower quartile {np.percentile(values, 25):.3f}, minimum {values[0]:.3f}"
+
+    lines = [f"chosen: {choice['chosen']['name']}"]
+    if choice["baseline_won"]:
+        lines.append("censoring did not help on these recordings: the uncensored baseline was chosen")
+    lines += [
+        f"  test, as published   {numbers(choice['test_scores']['chosen'])}",
+        f"  test, nested choice  {numbers(choice['nested_test_scores'])}",
+        f"  baseline             {numbers(choice['test_scores']['baseline'])}",
+    ]
+    if "nested_full_test_scores" in choice:
+        lines.append(f"  test, nested full    {numbers(choice['nested_full_test_scores'])}")
+    return lines
+
+
+def _write_report(opened: Run) -> Path:
+    from .report.collect import collect
+    from .report.page import write
+    from .search.procedure import write_results
+
+    write_results(opened)
+    path = opened.folder / "report.html"
+    write(collect(opened), path)
+    return path
+
+
+@app.command()
+def status(folder: Folder) -> None:
+    """How far a run is: jobs done, running, failed, time left."""
+    from .runs.progress import standing
+
+    for line in standing(folder):
+        say(line)
+
+
+@app.command()
+def report(folder: Folder) -> None:
+    """Write RUN/report.html anew, also of a run that is not finished."""
+    from .runs.run import Run
+
+    say(f"report: {_write_report(Run.open(folder)).resolve()}")
+
+
+@app.command()
+def predict(
+    folder: Folder,
+    data: Source,
+    out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
+    model: Annotated[str, typer.Option(help="ensemble, or refit where the run made one.")] = "ensemble",
+) -> None:
+    """Predict the class of new windows with a run's model."""
+    from .errors import check_choice
+    from .recordings import read
+    from .runs.files import write_atomically
+    from .runs.predictions import predictions
+    from .runs.saved_model import load_model
+
+    check_choice("model", model, ("ensemble", "refit"))
+    home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
+    saved = load_model(home)
+    table = predictions(saved, read(data))
+    text = table.to_csv(index=False)
+    if out is None:
+        print(text, end="")
+    else:
+        write_atomically(out, text)
+        say(f"{len(table)} predictions: {out}")
+
+
+@app.command()
+def datasets() -> None:
+    """What can be loaded by name, and how."""
+    from .recordings import SETS
+
+    for name, known in SETS.items():
+        say(f"{name:<12} {known.description}")
+        say(f"{'':<12} {known.obtained}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
+    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 30,
+) -> None:
+    """AutoTransfer end to end on real smartwatch recordings, in a few minutes; continues what was begun."""
+    if (out / "ledger.sqlite").exists():
+        resume(out)
+        if (out / "choice.json").exists():
+            for line in answer(json.loads((out / "choice.json").read_text())):
+                say(line)
+        return
+    run(data="watch", out=out, epochs=epochs)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        print(f"autotransfer: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

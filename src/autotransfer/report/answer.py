@@ -1,0 +1,153 @@
+"""The top of the page: what was found, how sure it is, and what the numbers are not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from .comparison import Contender, find, honest
+from .escaping import Html, joined, tag
+from .statistics import FEWEST_TO_TEST, Paired, paired
+from .summary import Summary
+from .tables import setting_names
+from .wording import MODE_MEANING, count, given, interval, probability, score, setting_words, signed, verdict
+
+
+def answer(summary: Summary, rows: list[Contender]) -> Html:
+    """The section that a reader in a hurry reads."""
+    if not summary.complete:
+        return incomplete(summary)
+    base, best = find(rows, "none"), honest(rows)
+    pair = paired(best.scores, base.scores) if base and best else None
+    found = verdict(summary.choice, pair)
+    return tag(
+        "section",
+        tag("h2", found.headline, id="answer-title"),
+        tag("p", found.sentence, class_="lead"),
+        _meaning(summary),
+        _tiles(pair) if pair and best else None,
+        _caveats(summary, rows, pair),
+        class_=f"answer {found.kind}",
+        id="answer",
+        aria_labelledby="answer-title",
+    )
+
+
+def incomplete(summary: Summary) -> Html:
+    """A banner in place of any claim."""
+    done, total = summary.jobs_done, max(summary.jobs_total, summary.jobs_done)
+    bar = Html(f'<progress value="{int(done)}" max="{max(int(total), 1)}" aria-label="jobs done"></progress>')
+    known = f"{done:,} of {count(total, 'job')} known so far"
+    return tag(
+        "section",
+        tag("h2", "INCOMPLETE: this run has not finished", id="answer-title"),
+        bar,
+        tag("p", f"{known}. What follows is what has been measured; nothing has been chosen yet, and no conclusion "
+            "can be drawn. Continue with ", tag("code", "autotransfer resume"), ".", class_="lead"),
+        class_="answer incomplete",
+        id="answer",
+        role="status",
+        aria_labelledby="answer-title",
+    )  # fmt: skip
+
+
+def _meaning(summary: Summary) -> Html | None:
+    chosen = (summary.choice or {}).get("chosen") or {}
+    meaning = MODE_MEANING.get(str(given(chosen, "mode")))
+    return tag("p", f"In {chosen['mode']} mode, {meaning}.", class_="meaning") if meaning else None
+
+
+def _tiles(pair: Paired) -> Html:
+    changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
+    tiles = (
+        ("AutoTransfer", score(pair.first.mean), f"baseline {score(pair.second.mean)}"),
+        ("Difference", signed(pair.mean), f"95 % interval {interval(pair)}"),
+        ("Lower quartile", score(pair.first.lower_quartile), f"baseline {score(pair.second.lower_quartile)}"),
+        ("Subjects that gained", f"{pair.wins} of {pair.n}", changed),
+    )
+    inside = (tag("div", tag("dt", a), tag("dd", tag("b", b), tag("span", c))) for a, b, c in tiles)
+    return tag("dl", *inside, class_="tiles")
+
+
+def _caveats(summary: Summary, rows: list[Contender], pair: Paired | None) -> Html | None:
+    items = [
+        *_transductive(summary),
+        *_estimate_notes(summary, rows),
+        *_test_notes(pair),
+    ]
+    if not items:
+        return None
+    return joined(tag("h3", "What these numbers are"), tag("ul", *(tag("li", item) for item in items), class_="caveats"))
+
+
+def _transductive(summary: Summary) -> list[Html]:
+    choice = summary.choice or {}
+    if "subject" not in [(choice.get(side) or {}).get("standardise") for side in ("chosen", "baseline")]:
+        return []
+    return [joined(tag("strong", "Transductive: "), tag("span", "trials are standardised per subject, with statistics "
+            "of the test subject's own unlabelled trials. The scores hold for new people only if some of their data "
+            "are at hand before the first prediction."))]  # fmt: skip
+
+
+def _estimate_notes(summary: Summary, rows: list[Contender]) -> list[str]:
+    """Which number is which, and what each has seen."""
+    notes = []
+    best, published = honest(rows), find(rows, "published")
+    if best and best.key == "nested":
+        notes.append(
+            "The scores above are nested: for each test subject the setting was chosen again without the validation "
+            "scores measured on that subject. Its labels still took part in training the models of other folds and in "
+            "the shortlist, so a little optimism may remain."
+        )
+    if best and best.key == "nested_full":
+        notes.append(
+            "The scores above are fully nested: for each test subject, shortlist and choice rest only on models and "
+            "scores that never saw that subject."
+        )
+    if best and best.key == "published":
+        notes.append(
+            "The scores above are as published in the paper: the setting was chosen with validation scores that also "
+            "stem from the test subjects, which is a little optimistic. The run recorded no nested estimate."
+        )
+    elif published and best:
+        mean = sum(published.scores.values()) / len(published.scores)
+        notes.append(
+            f"As published in the paper, with one choice for all subjects, the score is {score(mean)}. That choice "
+            "has seen validation scores of every subject, so read it as the optimistic one of the two."
+        )
+    notes += _nested_choices(summary)
+    return notes
+
+
+def _nested_choices(summary: Summary) -> list[str]:
+    choice = summary.choice or {}
+    picks = Counter(str(name) for name in (choice.get("nested_full_choices") or choice.get("nested_choices") or {}).values())
+    if not picks:
+        return []
+    names = setting_names(summary)
+    if len(picks) == 1:
+        return [f"The nested choice is the same for all {sum(picks.values())} subjects, so the choice is stable."]
+    words = "; ".join(f"{names.get(name, name)} for {count(n, 'subject')}" for name, n in picks.most_common(4))
+    rest = len(picks) - 4
+    return [f"The nested choice varies: {words}{f'; and {count(rest, "other setting")}' if rest > 0 else ''}."]
+
+
+def _test_notes(pair: Paired | None) -> list[str]:
+    if pair is None or pair.interval is None:
+        return []
+    notes = []
+    if pair.n < FEWEST_TO_TEST:
+        notes.append(
+            f"With only {pair.n} subjects the interval is a rough guide, and no test of significance is possible."
+        )
+    elif pair.p is None:
+        notes.append(f"Only {pair.wins + pair.losses} of {pair.n} subjects differ at all: too few for a test.")
+    else:
+        notes.append(
+            f"Wilcoxon signed-rank test over {pair.n} subjects: p {'' if pair.p < 0.001 else '= '}{probability(pair.p)}. "
+            "Interval and test treat subjects as independent, although models of different folds share training data."
+        )
+    return notes
+
+
+def chosen_words(summary: Summary) -> str:
+    return setting_words((summary.choice or {}).get("chosen") or {})

@@ -1,0 +1,168 @@
+"""Collect a Summary from a run: scores from the ledger, leakage and a latent picture from the stored weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load
+from torch import Tensor
+
+from ..folds import Fold
+from ..jobs import Job
+from ..recordings import Recordings
+from ..runs.ledger import FINISHED, Entry
+from ..runs.results import results_table
+from ..runs.run import Run
+from ..settings import Setting
+from ..training.latent import encode_states
+from ..training.leakage import leakage
+from .summary import Summary
+
+PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
+PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
+DRAWN_TRIALS = 600
+
+
+def collect(run: Run) -> Summary:
+    """Everything the page shows. What is costly to read off the weights is kept in the ledger."""
+    rec, ledger, options = run.recordings, run.ledger, run.options
+    entries = ledger.entries()
+    path = run.folder / "choice.json"
+    complete = bool(ledger.recall("complete", False)) and path.exists()
+    choice: dict[str, Any] | None = json.loads(path.read_text()) if complete else None
+    done = [entry for entry in entries if entry.status in FINISHED]
+    shown = [entry for entry in done if entry.stage in ("search", "folds")]
+    roles = _roles(choice, shown)
+    extras = _weights_story(run, roles) if choice is not None else {"leakage": {}, "latent": {}}
+    counts = np.bincount(rec.subject.numpy(), minlength=rec.n_subjects)
+    return Summary(
+        name=rec.name,
+        source=options.source,
+        command=ledger.recall("command") or f"autotransfer run {options.source} --out {run.folder}",
+        complete=complete,
+        jobs_done=len(done),
+        jobs_total=len(entries),
+        started=ledger.recall("started", ""),
+        seconds=float(sum(entry.record["seconds"] for entry in done if entry.record)),
+        device=options.device,
+        versions=ledger.recall("versions", {}),
+        options=options.to_dict() | {"max_epochs": options.max_epochs},
+        data={
+            "n_trials": rec.n_trials,
+            "n_channels": rec.n_channels,
+            "n_times": rec.n_times,
+            "sfreq": rec.sfreq,
+            "channels": list(rec.channels),
+            "classes": [str(c) for c in rec.classes],
+            "subjects": [str(s) for s in rec.subjects],
+            "trials": counts.tolist(),
+        },
+        splits=_splits(run),
+        results=results_table(shown, [str(s) for s in rec.subjects]),
+        choice=choice,
+        histories=_histories(shown, choice),
+        confusion={role: _confusion(own) for role, own in roles.items()},
+        leakage=extras["leakage"],
+        latent={role: pd.DataFrame(columns) for role, columns in extras["latent"].items()},
+    )
+
+
+def _roles(choice: dict[str, Any] | None, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Fold entries of the chosen setting and of the baseline."""
+    if choice is None:
+        return {}
+    wanted = {role: choice[role]["name"] for role in ("baseline", "chosen")}
+    return {
+        role: [e for e in entries if Setting.from_json(e.setting).name == name and e.record]
+        for role, name in wanted.items()
+    }
+
+
+def _splits(run: Run) -> list[dict[str, Any]]:
+    seen: dict[tuple[int, int], Fold] = {}
+    for entry in run.ledger.entries():
+        if entry.stage in ("search", "folds"):
+            seen.setdefault((entry.test, entry.validation), run.job(entry).fold)
+    return [
+        {
+            "fold": test,
+            "validation_subject": str(fold.validation_subject),
+            "test_subject": str(fold.test_subject),
+            "n_train": len(fold.train),
+            "n_validation": len(fold.validation),
+            "n_test": len(fold.test),
+        }
+        for (test, _), fold in sorted(seen.items())
+    ]
+
+
+def _histories(entries: Sequence[Entry], choice: dict[str, Any] | None) -> dict[str, list[dict[str, Any]]]:
+    """Learning curves of the baseline and the chosen setting, or while there is no choice of the baseline."""
+    names = {"baseline"} | ({choice["chosen"]["name"]} if choice else set())
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        name = Setting.from_json(entry.setting).name
+        if name in names and entry.record is not None:
+            found.setdefault(name, []).append({"fold": entry.test, "seed": entry.seed} | entry.record["history"])
+    return found
+
+
+def _confusion(entries: Sequence[Entry]) -> list[list[int]]:
+    """Summed over all test subjects."""
+    total: list[list[int]] = sum(np.array(e.record["test_confusion"]) for e in entries if e.record).tolist()  # type: ignore[union-attr]
+    return total
+
+
+def _weights_story(run: Run, roles: dict[str, list[Entry]]) -> dict[str, Any]:
+    """Leakage and latent pictures, computed once per run."""
+    known: dict[str, Any] | None = run.ledger.recall("weights story")
+    if known is None:
+        known = {"leakage": {}, "latent": {}}
+        for role, entries in roles.items():
+            first_seed = [entry for entry in entries if entry.seed == run.options.seed]
+            spread = np.unique(np.linspace(0, len(first_seed) - 1, PROBED_FOLDS).astype(int))
+            probed = [_codes(run, first_seed[place]) for place in spread]
+            known["leakage"][role] = [
+                {"fold": float(entry.test)} | _leaked(z, rec_rows, run.recordings) for entry, z, rec_rows in probed
+            ]
+            known["latent"][role] = _picture(*probed[0][1:], run.recordings)
+        run.ledger.remember(**{"weights story": known})
+    return known
+
+
+def _codes(run: Run, entry: Entry) -> tuple[Entry, Tensor, NDArray[np.int64]]:
+    """z of the fold's training trials at the last epoch, at most PROBED_TRIALS of them."""
+    job: Job = run.job(entry)
+    rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_TRIALS]
+    tensors = load(run.ledger.tensors(entry.key))
+    state = {name.removeprefix("final."): t for name, t in tensors.items() if name.startswith("final.")}
+    z, _ = encode_states(run.recordings, [job], [state], rows)
+    return entry, z[0], rows
+
+
+def _leaked(z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> dict[str, float]:
+    subject = recordings.subject.numpy()[rows]
+    enough = np.bincount(subject)[subject] >= 5  # a probe cannot be tested on fewer
+    found = leakage(z[torch.as_tensor(enough)], subject[enough])
+    return {"accuracy": found.accuracy, "chance": found.chance, "bits": found.bits}
+
+
+def _picture(z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> dict[str, list[Any]]:
+    """Two principal components of the codes."""
+    z = z[:DRAWN_TRIALS].double()
+    rows = rows[:DRAWN_TRIALS]
+    z = (z - z.mean(0)) / z.std(0).clamp(min=1e-9)
+    _, _, directions = torch.linalg.svd(z, full_matrices=False)
+    plane = (z @ directions[:2].T).numpy().round(3)
+    return {
+        "x": plane[:, 0].tolist(),
+        "y": plane[:, 1].tolist(),
+        "subject": [str(recordings.subjects[i]) for i in recordings.subject[rows].tolist()],
+        "class": [str(recordings.classes[i]) for i in recordings.y[rows].tolist()],
+    }

@@ -1,0 +1,85 @@
+"""The one way user text enters the page: cleaned, then escaped for where it goes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html import escape
+from typing import Any
+
+import numpy as np
+
+# Controls, lone surrogates (they have no UTF-8) and direction overrides (they reorder their neighbours).
+_UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+
+
+class Html(str):
+    """Text that is markup already. Every other string is escaped before it becomes part of the page."""
+
+    __slots__ = ()
+
+
+def plain(value: object) -> str:
+    """What a person should read: 3 and 3.0 name the same subject, whatever table they went through."""
+    if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
+        value = int(value)
+    return _UNSHOWABLE.sub("\ufffd", str(value))
+
+
+def short(value: object, length: int = 22) -> str:
+    """For labels: the middle is cut, because names of one study tend to differ at their ends."""
+    text = " ".join(plain(value).split())
+    if len(text) <= length:
+        return text
+    head = (length - 1) // 2
+    return f"{text[:head]}…{text[head + 1 - length :]}"
+
+
+def plot_text(value: object, length: int = 22) -> str:
+    """For labels that plotly draws: it reads tags such as <b> and <a href>, and entities, hence these two."""
+    return short(value, length).replace("&", "&amp;").replace("<", "&lt;")
+
+
+def html_text(value: object) -> Html:
+    return value if isinstance(value, Html) else Html(escape(plain(value), quote=True))
+
+
+def tag(name: str, *children: object, **attributes: object) -> Html:
+    """tag("p", text, class_="note"): children and attributes are escaped unless they are Html.
+
+    An attribute that is None or False is left out, True is written without a value; "_" stands for "-".
+    """
+    written = ""
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            label = key.rstrip("_").replace("_", "-")
+            written += f" {label}" if value is True else f' {label}="{escape(plain(value), quote=True)}"'
+    inside = "".join(html_text(child) for child in children if child is not None)
+    return Html(f"<{name}{written}>{inside}</{name}>")
+
+
+def joined(*parts: Html | None) -> Html:
+    return Html("".join(part for part in parts if part is not None))
+
+
+def script_json(value: Any) -> Html:
+    """JSON for a <script> element: no "<" is left that could end it, and no number that JSON does not know."""
+    text = json.dumps(_known(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Html(text)
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {plain(key): _known(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_known(item) for item in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.6g}") if math.isfinite(value) else None  # more digits are never seen, only stored
+    return None if value is None else plain(value)

@@ -1,0 +1,23 @@
+"""All figures of the page, in its order."""
+
+from __future__ import annotations
+
+from .latent_figures import latent_by_class, latent_by_subject, leakage
+from .plot import Figure
+from .result_figures import by_subject, differences, results
+from .search_figures import candidates, tried
+from .summary import Summary
+from .training_figures import confusion, curves
+
+SECTIONS = {
+    "results": (results, by_subject, differences),
+    "search": (tried, candidates),
+    "people": (leakage, latent_by_subject, latent_by_class),
+    "training": (confusion, curves),
+}
+
+
+def figures(summary: Summary) -> dict[str, list[Figure]]:
+    """Section -> its figures; one that the run has no data for is left out. summary: as from `settled`."""
+    made = {section: [make(summary) for make in makers] for section, makers in SECTIONS.items()}
+    return {section: [figure for figure in found if figure is not None] for section, found in made.items()}

@@ -1,0 +1,185 @@
+"use strict";
+// Draws the figures of the report. Everything it needs is in the page.
+(() => {
+  const root = document.documentElement;
+  const errors = [];
+  const report = (what) => {
+    errors.push(String(what));
+    root.dataset.errors = JSON.stringify(errors);
+  };
+  addEventListener("error", (event) => report(event.message));
+  addEventListener("unhandledrejection", (event) => report(event.reason));
+  document.addEventListener("securitypolicyviolation", (event) => report(event.violatedDirective + " " + event.blockedURI));
+
+  const figures = JSON.parse(document.getElementById("figure-data").textContent);
+  const light = document.createElement("div");
+  light.className = "light";
+  light.hidden = true;
+  document.body.append(light);
+  const PRINT_WIDTH = 690; // what is left of A4 and of US letter between the margins
+  const GAP = 56;          // between panels: room for tick labels and titles
+
+  // ---- colours ---------------------------------------------------------------------------------------------------
+  // Only keys that hold colours are looked at, so that a subject called "var(--ink)" keeps its name.
+  function painted(value, style, key = "") {
+    if (Array.isArray(value)) return value.map((item) => painted(item, style, key));
+    if (value && typeof value === "object")
+      return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, painted(item, style, name)]));
+    if (typeof value === "string" && /color/i.test(key) && value.startsWith("var("))
+      return style.getPropertyValue(value.slice(4, -1)).trim();
+    return value;
+  }
+
+  // ---- layout ----------------------------------------------------------------------------------------------------
+  function arranged(figure, width, style, title) {
+    const layout = painted(figure.layout, style);
+    const narrow = width < 560;
+    const columns = narrow ? 1 : figure.panels;
+    const rows = Math.ceil(figure.panels / columns);
+    const top = figure.panels > 1 || layout.annotations.some((note) => note.yanchor === "bottom" && note.y === 1) ? 28 : 10;
+    const margin = { l: narrow ? 46 : 54, r: 14, t: top + (title ? 44 : 0), b: 50, ...layout.margin };
+    const inner = width - margin.l - margin.r;
+    const wide = (inner - (columns - 1) * GAP) / columns;
+    const high = figure.square ? Math.min(wide, figure.height) : figure.height;
+    const gap = GAP + (figure.square ? 14 : 30);
+    const all = rows * high + (rows - 1) * gap;
+    for (let i = 0; i < figure.panels; i++) {
+      const [column, row, suffix] = [i % columns, Math.floor(i / columns), i ? i + 1 : ""];
+      const left = (column * (wide + GAP)) / inner;
+      const bottom = 1 - (row * (high + gap) + high) / all;
+      Object.assign(layout["xaxis" + suffix], { domain: [left, left + wide / inner], anchor: "y" + suffix });
+      Object.assign(layout["yaxis" + suffix], { domain: [Math.max(0, bottom), bottom + high / all], anchor: "x" + suffix });
+    }
+    const color = (name) => style.getPropertyValue(name).trim();
+    const legend = figure.legend ? legendBelow(figure, width) : 0;
+    return {
+      ...layout, margin: { ...margin, b: margin.b + legend }, width, height: all + margin.t + margin.b + legend,
+      paper_bgcolor: title ? color("--background") : "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 11 : 12, color: color("--ink") },
+      hoverlabel: { bgcolor: color("--surface"), bordercolor: color("--grid"), font: { color: color("--ink") }, align: "left" },
+      showlegend: figure.legend, bargap: 0.5, uirevision: "keep", hovermode: "closest", autosize: false,
+      legend: { orientation: "h", x: 0, xanchor: "left", y: 0, yref: "container", yanchor: "bottom", traceorder: "normal" },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--muted"), activecolor: color("--accent") },
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+      title: title ? { text: title, x: 0, xref: "paper", xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { t: 14 } } : undefined,
+    };
+  }
+
+  function legendBelow(figure, width) {
+    const names = figure.data.filter((trace) => trace.showlegend !== false).map((trace) => trace.name || "");
+    const longest = Math.max(0, ...names.map((name) => name.length)) * 7 + 50;
+    const perRow = Math.max(1, Math.floor(width / longest));
+    return 12 + 20 * Math.ceil(names.length / perRow);
+  }
+
+  // ---- drawing ---------------------------------------------------------------------------------------------------
+  const place = (figure) => document.querySelector(`[data-figure="${figure.key}"]`);
+  const button = (figure, kind, icon) => ({ name: kind, title: "Save as " + kind.toUpperCase(), icon, click: () => save(figure, kind) });
+
+  function draw(figure, width, style) {
+    const plot = place(figure).querySelector(".plot");
+    const config = {
+      displaylogo: false, responsive: false,
+      modeBarButtons: [[button(figure, "png", Plotly.Icons.camera), button(figure, "svg", Plotly.Icons.drawline),
+        button(figure, "csv", Plotly.Icons.disk), "resetScale2d"]],
+    };
+    figure.width = width;
+    return Plotly.react(plot, painted(figure.data, style), arranged(figure, width, style), config);
+  }
+
+  async function drawAll(width, style = getComputedStyle(root)) {
+    for (const figure of figures) {
+      const plot = place(figure).querySelector(".plot");
+      await draw(figure, width || plot.clientWidth, style);
+      root.dataset.rendered = document.querySelectorAll(".plot .main-svg .subplot").length;
+      if (!width) await new Promise((next) => setTimeout(next)); // lets the page scroll while it draws
+    }
+  }
+
+  // ---- saving ----------------------------------------------------------------------------------------------------
+  function save(figure, kind) {
+    if (kind === "csv") return download(figure.key + ".csv", csv(figure.table));
+    const style = getComputedStyle(light); // pictures go into papers and slides: always on white
+    const layout = arranged(figure, 900, style, figure.title);
+    const options = { format: kind, filename: figure.key, width: 900, height: layout.height, scale: kind === "png" ? 2 : 1 };
+    return Plotly.downloadImage({ data: painted(figure.data, style), layout }, options);
+  }
+
+  function csv(table) {
+    const cell = (value) => {
+      if (value === null || value === undefined) return "";
+      let text = String(value);
+      if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = "'" + text; // a spreadsheet would run it
+      return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+    };
+    return [table.columns, ...table.rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+  }
+
+  function download(name, text) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob(["\ufeff", text], { type: "text/csv" }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  function fillTable(figure, box) {
+    const table = document.createElement("table");
+    const add = (parent, kind, values) => {
+      const row = parent.insertRow();
+      for (const value of values) {
+        const cell = row.appendChild(document.createElement(kind));
+        cell.textContent = value ?? "–";
+        if (typeof value === "number") cell.className = "n";
+      }
+    };
+    add(table.createTHead(), "th", figure.table.columns);
+    const body = table.createTBody();
+    figure.table.rows.slice(0, 500).forEach((row) => add(body, "td", row));
+    if (figure.table.rows.length > 500) add(body, "td", ["The rest is in the CSV."]);
+    box.replaceChildren(table);
+  }
+
+  // ---- start -----------------------------------------------------------------------------------------------------
+  async function unpacked() {
+    const bytes = Uint8Array.from(atob(document.getElementById("plotly-packed").textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  }
+
+  function listen() {
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
+    addEventListener("beforeprint", () => {
+      document.querySelectorAll("details").forEach((box) => (box.open = !box.closest(".tools")));
+      drawAll(PRINT_WIDTH, getComputedStyle(light));
+    });
+    addEventListener("afterprint", () => drawAll());
+    let waiting;
+    addEventListener("resize", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => figures.some((f) => f.width !== place(f).clientWidth) && drawAll(), 150);
+    });
+  }
+
+  async function start() {
+    root.dataset.figures = figures.length;
+    for (const figure of figures) {
+      const box = place(figure);
+      box.querySelectorAll("[data-save]").forEach((b) => b.addEventListener("click", () => save(figure, b.dataset.save)));
+      box.querySelector("details").addEventListener("toggle", (event) => fillTable(figure, event.target.querySelector(".table")), { once: true });
+    }
+    if (figures.length) {
+      const script = document.createElement("script");
+      script.textContent = await unpacked();
+      document.head.append(script);
+      script.remove();
+      await drawAll();
+      listen();
+    }
+    root.dataset.ready = "true";
+  }
+  start().catch((reason) => {
+    report(reason);
+    document.querySelectorAll(".plot").forEach((plot) => (plot.textContent = "This browser cannot draw the figure; open “Numbers” instead."));
+  });
+})();

@@ -1,0 +1,176 @@
+"""The report: one HTML file that needs nothing but a browser."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import os
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+from .answer import answer
+from .comparison import contenders, settled
+from .escaping import Html, html_text, joined, plain, script_json, tag
+from .figures import figures
+from .plot import Figure
+from .summary import Summary
+from .tables import estimates, facts, failures, settings, splits, subjects
+from .wording import count, duration, number
+
+# Nothing may be fetched, sent or framed; what runs is written in this file.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+HEADINGS = {
+    "results": "Results on unseen subjects",
+    "search": "How the setting was found",
+    "people": "What the code still tells about people",
+    "training": "Inside the models",
+}
+
+
+def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
+    """Put the report at `path`: readers see the old file or the new one, never half of it."""
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with open(part, "w", encoding="utf-8", newline="\n") as file:
+            file.write(render(summary))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+    return target
+
+
+def render(summary: Summary) -> str:
+    """The whole page as text."""
+    return document(summary, plotly=plotly_library())
+
+
+@lru_cache(maxsize=1)
+def plotly_library() -> Html:
+    """plotly.js, packed: the page unpacks it in memory, which makes the file less than half as large."""
+    from plotly.offline import get_plotlyjs
+
+    packed = gzip.compress(get_plotlyjs().encode(), 9, mtime=0)  # without a time, equal runs give equal files
+    return Html(base64.b64encode(packed).decode())
+
+
+def document(summary: Summary, *, plotly: Html) -> str:
+    """plotly: base64 of the gzipped library; without it the page still has its text and tables."""
+    run = settled(summary)
+    rows = contenders(run)
+    shown = figures(run)
+    name = plain(run.name)
+    title = f"{'' if run.complete else 'INCOMPLETE: '}{name} – AutoTransfer report"
+    tables = {"results": [estimates(rows) if run.complete else None, subjects(run, rows)], "search": [settings(run)]}
+    present = [key for key in HEADINGS if shown[key] or any(tables.get(key, []))]
+    body = joined(
+        tag("a", "Skip to the figures", href="#figures", class_="skip"),
+        _header(run),
+        tag("main", answer(run, rows), _contents(present),
+            tag("div", *(_section(key, shown[key], tables.get(key, [])) for key in present), id="figures"),
+            _details(run)),
+        tag("footer", "Made by AutoTransfer. This file is complete in itself and loads nothing from the network."),
+    )  # fmt: skip
+    everything = [_for_script(figure) for found in shown.values() for figure in found]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            tag("title", title),
+            f"<style>{_asset('page.css')}</style></head><body>",
+            body,
+            tag("script", script_json(everything), type="application/json", id="figure-data"),
+            tag("script", plotly, type="text/plain", id="plotly-packed"),
+            f"<script>{_asset('page.js')}</script></body></html>\n",
+        ]
+    )
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _header(run: Summary) -> Html:
+    data = run.data
+    size = []
+    if data.get("subjects"):
+        size.append(count(len(data["subjects"]), "subject"))
+    if data.get("n_trials"):
+        size.append(count(int(data["n_trials"]), "trial"))
+    if data.get("classes"):
+        size.append(count(len(data["classes"]), "class", "classes"))
+    if data.get("n_channels"):
+        size.append(count(int(data["n_channels"]), "channel"))
+    if data.get("n_times"):
+        rate = f" at {number(data['sfreq'])} Hz" if data.get("sfreq") else ""
+        size.append(f"{int(data['n_times']):,} samples{rate}")
+    return tag("header", tag("p", "AutoTransfer report", class_="brand"), tag("h1", run.name),
+               tag("p", " · ".join(size), class_="size"))  # fmt: skip
+
+
+def _contents(present: list[str]) -> Html:
+    links = [tag("a", HEADINGS[key], href=f"#{key}") for key in present]
+    return tag("nav", *links, tag("a", "Data, splits and how to repeat it", href="#details"), aria_label="Contents")
+
+
+def _section(key: str, found: list[Figure], tables: list[Html | None]) -> Html:
+    plots = [_figure(figure) for figure in found]
+    return tag("section", tag("h2", HEADINGS[key], id=key), *plots, *tables, aria_labelledby=key)
+
+
+def _figure(figure: Figure) -> Html:
+    buttons = [tag("button", kind.upper(), type="button", data_save=kind, aria_label=f"Save “{figure.title}” as {kind.upper()}")
+               for kind in ("png", "svg", "csv")]  # fmt: skip
+    return tag(
+        "figure",
+        tag("h3", figure.title, id=f"{figure.key}-title"),
+        tag("figcaption", figure.caption),
+        tag("div", class_="plot", role="img", aria_label=f"{figure.title}. {figure.caption}"),
+        tag("div", tag("details", tag("summary", "Numbers"), tag("div", class_="table")), tag("span", "Save as "), *buttons,
+            class_="tools"),
+        id=f"figure-{figure.key}",
+        data_figure=figure.key,
+        aria_labelledby=f"{figure.key}-title",
+    )  # fmt: skip
+
+
+def _for_script(figure: Figure) -> dict[str, object]:
+    return {
+        "key": figure.key, "title": figure.title, "data": figure.data, "layout": figure.layout, "panels": figure.panels,
+        "height": figure.height, "square": figure.square, "legend": figure.legend,
+        "table": {"columns": figure.columns, "rows": figure.rows},
+    }  # fmt: skip
+
+
+def _details(run: Summary) -> Html:
+    data = {key: value for key, value in run.data.items() if value is not None}
+    time = {"started": run.started, "computing time": duration(run.seconds), "device": run.device,
+            "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}"}  # fmt: skip
+    return tag(
+        "section",
+        tag("h2", "Data, splits and how to repeat it", id="details"),
+        failures(run),
+        tag("h3", "Repeat this run"),
+        tag("pre", tag("code", run.command), tabindex="0"),
+        facts("Options and seeds", run.options),
+        splits(run),
+        facts("Data", {"source": run.source, **{_words(key): value for key, value in data.items()}}),
+        facts("Time and place", time),
+        facts("Versions", run.versions),
+        aria_labelledby="details",
+    )
+
+
+def _words(key: str) -> str:
+    known = {"n_trials": "trials", "n_channels": "channels", "n_times": "samples per trial", "sfreq": "sampling rate (Hz)",
+             "channels": "channel names", "trials": "trials per subject"}  # fmt: skip
+    return known.get(key, key.replace("_", " "))

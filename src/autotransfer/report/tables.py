@@ -1,0 +1,161 @@
+"""The numbers of the page as tables. Every cell is escaped on its way in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from .comparison import Contender, by_subject, find, is_empty, numbers, subject_order, succeeded, validation_table
+from .escaping import Html, joined, plain, tag
+from .search_figures import shortlist
+from .statistics import holm, paired, spread
+from .summary import Summary
+from .wording import METHOD_NAMES, duration, interval, probability, score, setting_words, signed
+
+MOST_FAILURES = 50
+
+
+def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: int, less: str = "") -> Html:
+    """A table whose columns from `numeric` on are numbers; `less` lists the columns that a phone leaves out."""
+    hidden = less.split()
+
+    def cell(kind: str, position: int, content: object) -> Html:
+        names = ["n"] if position >= numeric else []
+        names += ["less"] if str(position) in hidden else []
+        head = kind == "th" or position == 0
+        scope = None if not head else "col" if kind == "th" else "row"
+        return tag("th" if head else "td", content, class_=" ".join(names) or None, scope=scope)
+
+    top = tag("tr", *(cell("th", i, head) for i, head in enumerate(heads)))
+    body = joined(*(tag("tr", *(cell("td", i, value) for i, value in enumerate(row))) for row in rows))
+    inside = tag("table", tag("caption", caption), tag("thead", top), tag("tbody", body))
+    return tag("div", inside, class_="table", tabindex="0", role="region", aria_label=caption)
+
+
+def folded(summary_line: str, *content: Html, opened: bool = False) -> Html:
+    return tag("details", tag("summary", summary_line), *content, open=opened)
+
+
+def estimates(rows: list[Contender]) -> Html | None:
+    """Baseline, AutoTransfer in its estimates and every method, each against the baseline."""
+    base = find(rows, "none")
+    if base is None:
+        return None
+    pairs = {row.key: paired(row.scores, base.scores) for row in rows if row.key != "none"}
+    methods = {row.key: pair.p for row in rows if not row.is_autotransfer and (pair := pairs.get(row.key))}
+    corrected = holm(methods)
+    lines = []
+    for row in sorted(rows, key=lambda row: (row.key != "none", not row.is_autotransfer)):
+        described = spread(list(row.scores.values()))
+        own = [row.label, score(described.mean), score(described.lower_quartile), score(described.minimum)]
+        pair = pairs.get(row.key)
+        if pair is None:
+            lines.append([*own, "–", "–", "–", "–"])
+        else:
+            p = corrected[row.key] if row.key in corrected else pair.p
+            against = f"{pair.wins} / {pair.ties} / {pair.losses}"
+            lines.append([*own, signed(pair.mean), interval(pair), against, probability(p)])
+    heads = ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p")
+    return table("Test scores and their difference to the baseline", heads, lines, numeric=1, less="2 3 6")
+
+
+def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
+    """Score of every subject, and which setting the nested choice took for it."""
+    shown = [row for row in (find(rows, key) for key in ("none", "published", "nested", "nested_full")) if row]
+    order = subject_order(shown)
+    if not order or len(shown) < 2:
+        return None
+    choice = summary.choice or {}
+    picks = choice.get("nested_full_choices") or choice.get("nested_choices") or {}
+    picked = {plain(key): plain(value) for key, value in picks.items()}
+    names = setting_names(summary)
+    lines = [
+        [s, names.get(picked.get(s, ""), picked.get(s, "–")), *(score(row.scores.get(s)) for row in shown)] for s in order
+    ]
+    heads = ("subject", "chosen without it", *(row.label.replace("AutoTransfer, ", "") for row in shown))
+    return folded(
+        "Score of every subject and the setting chosen for it",
+        table("Test score by subject", heads, lines, numeric=2, less="1"),
+    )
+
+
+def setting_names(summary: Summary) -> dict[str, str]:
+    """Setting's name -> in words."""
+    once = summary.results.drop_duplicates("setting")
+    records = [{str(k): v for k, v in record.items()} for record in once.to_dict("records")]
+    return {str(record["setting"]): setting_words(record) for record in records}
+
+
+def settings(summary: Summary) -> Html | None:
+    """Every setting tried: its stage-one score and, if it got there, what stage two measured."""
+    first = succeeded(summary.results, "search").groupby("setting")["validation_score"].mean()
+    second = validation_table(summary)
+    names = setting_names(summary)
+    listed = shortlist(summary)
+    seconds = summary.results.groupby("setting")["seconds"].sum()
+
+    def line(name: str) -> list[object]:
+        tests = list(by_subject(summary.results, name).values())
+        q25, mean = (second.at[name, c] if name in second.index else None for c in ("q25", "mean"))
+        return [names[name], "yes" if name in listed else "", score(_get(first, name)), score(q25), score(mean),
+                score(spread(tests).mean if tests else None), duration(_get(seconds, name) or 0)]  # fmt: skip
+
+    if not names:
+        return None
+    order = sorted(names, key=lambda n: (n not in listed, -(second["q25"].get(n) or 0), -(_get(first, n) or 0)))
+    heads = ("setting", "shortlist", "stage one", "stage two, lower quartile", "stage two, mean", "test mean", "time")
+    caption = "Validation scores of every setting; the test mean is shown for completeness and chose nothing"
+    return folded(
+        f"Table of all {len(names)} settings",
+        table(caption, heads, [line(name) for name in order], numeric=2, less="1 4 5 6"),
+        opened=len(names) <= 16,
+    )
+
+
+def _get(series: pd.Series[Any], name: str) -> float | None:
+    value = series.get(name)
+    return None if value is None or pd.isna(value) else float(value)
+
+
+def splits(summary: Summary) -> Html | None:
+    if not summary.splits:
+        return None
+    keys = ("fold", "test_subject", "validation_subject", "n_train", "n_validation", "n_test")
+    heads = ("fold", "test subject", "validation subject", "training trials", "validation trials", "test trials")
+    lines = [[plain(split.get(key, "–")) for key in keys] for split in summary.splits]
+    return folded(f"Splits ({len(lines)} folds)", table("Who trains, validates and tests", heads, lines, numeric=3, less="4"))
+
+
+def failures(summary: Summary) -> Html | None:
+    """Jobs that failed, and why."""
+    failed = summary.results[~summary.results["failure"].map(is_empty).astype(bool)]
+    if failed.empty:
+        return None
+    names = setting_names(summary)
+    lines = [[names[r["setting"]], r["stage"], r["test_subject"], plain(r["seed"]), plain(r["failure"])[:300]]
+             for _, r in failed.head(MOST_FAILURES).iterrows()]  # fmt: skip
+    rest = len(failed) - len(lines)
+    heads = ("setting", "stage", "test subject", "seed", "what happened")
+    note = tag("p", f"{rest} more are in results.csv.", class_="caption") if rest else None
+    count = "1 job" if len(failed) == 1 else f"{len(failed)} jobs"
+    return joined(tag("h3", f"{count} failed", id="failures"), table("Failed jobs", heads, lines, numeric=9), note)
+
+
+def facts(caption: str, values: dict[str, Any]) -> Html | None:
+    """A list of names and values, side by side."""
+    if not values:
+        return None
+    pairs = joined(*(tag("div", tag("dt", key), tag("dd", fact(value))) for key, value in values.items()))
+    return joined(tag("h3", caption), tag("dl", pairs, class_="facts"))
+
+
+def fact(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{plain(k)}: {plain(v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(plain(v) for v in value)
+    return plain(value)
+
+

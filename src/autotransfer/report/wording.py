@@ -1,0 +1,135 @@
+"""Settings, durations and verdicts in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .statistics import Paired
+
+METHOD_NAMES = {
+    "none": "Baseline",
+    "adversary": "Adversary",
+    "mige": "MIGE",
+    "mmd": "MMD",
+    "pairwise_mmd": "Pairwise MMD",
+    "began": "BEGAN",
+}
+ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
+MODE_MEANING = {
+    "marginal": "what the network extracts should not tell who the subject is",
+    "conditional": "within each class, what the network extracts should not tell who the subject is",
+    "complementary": "one half of what the network extracts should not tell who the subject is, the other half should",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the run found, in one line and one sentence."""
+
+    kind: str  # "gain", "unclear", "loss", "baseline" or "unknown"
+    headline: str
+    sentence: str
+
+
+def given(fields: Mapping[str, Any], key: str) -> Any:
+    """The field, or None where it plays no role: tables write that as "none" or leave it empty."""
+    value = fields.get(key)
+    if value is None or value in ("none", "") or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value
+
+
+def setting_words(fields: Mapping[str, Any]) -> str:
+    """A setting as a person would say it: 'MMD, conditional, λ = 0.3'."""
+    method = given(fields, "method")
+    if method is None:
+        return "Uncensored baseline"
+    words = [METHOD_NAMES.get(str(method), str(method))]
+    if (mode := given(fields, "mode")) is not None:
+        words.append(str(mode))
+    if (strength := given(fields, "strength")) is not None:
+        words.append(f"λ = {number(strength)}")
+    if (estimator := given(fields, "estimator")) is not None:
+        words.append(ESTIMATOR_NAMES.get(str(estimator), str(estimator)))
+        if (gamma := given(fields, "regularization")) is not None:
+            words.append(f"γ = {number(gamma)}")
+    if (scale := given(fields, "length_scale")) not in (None, "median"):
+        words.append(f"{scale} length scale" if isinstance(scale, str) else f"σ = {number(scale)}")
+    return ", ".join(words)
+
+
+def number(value: Any) -> str:
+    try:
+        return f"{float(value):g}"
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def score(value: float | None) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def signed(value: float) -> str:
+    """With a true minus, and no sign on what rounds to zero."""
+    text = f"{abs(value):.3f}"
+    return text if float(text) == 0 else ("+" if value > 0 else "−") + text
+
+
+def interval(pair: Paired) -> str:
+    return "–" if pair.interval is None else f"{signed(pair.interval[0])} to {signed(pair.interval[1])}"
+
+
+def probability(p: float | None) -> str:
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if hours else f"{minutes} min"
+
+
+def count(n: int, one: str, many: str | None = None) -> str:
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
+    """The headline. A gain is claimed only where the whole interval lies above zero."""
+    if choice is None:
+        return Verdict("unknown", "Nothing has been chosen", "The run recorded no choice.")
+    chosen = setting_words(choice.get("chosen") or {})
+    if choice.get("baseline_won"):
+        return Verdict(
+            "baseline",
+            "Censoring did not help on these recordings",
+            "The uncensored baseline had the highest lower quartile of validation scores, so AutoTransfer kept it.",
+        )
+    if pair is None or pair.interval is None:
+        return Verdict("unknown", f"Chosen: {chosen}", "There are too few test scores to compare it with the baseline.")
+    scores = f"{score(pair.first.mean)} against {score(pair.second.mean)}"
+    low, high = pair.interval
+    if low > 0:
+        return Verdict(
+            "gain",
+            f"Censoring helped on unseen subjects: {signed(pair.mean)} balanced accuracy",
+            f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}.",
+        )
+    if high < 0:
+        return Verdict(
+            "loss",
+            f"Censoring lowered the score on unseen subjects: {signed(pair.mean)} balanced accuracy",
+            f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}, which validation favoured.",
+        )
+    return Verdict(
+        "unclear",
+        "No clear gain from censoring on these recordings",
+        f"AutoTransfer scored {scores} for the uncensored baseline, and the interval for the difference includes "
+        f"zero. It chose {chosen}, which validation favoured.",
+    )

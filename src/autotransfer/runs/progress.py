@@ -1,0 +1,52 @@
+"""How far a run is, read from its ledger while another process may be writing it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..settings import Setting
+from ..training.progress import clock
+from .files import in_use
+from .ledger import FINISHED, Ledger
+
+
+def standing(folder: Path) -> list[str]:
+    """Lines that say what is done, running, waiting and failed, and how long the rest may take."""
+    ledger = Ledger(folder / "ledger.sqlite")
+    counts = ledger.counts()
+    total = sum(counts.values())
+    done, failed = counts.get("done", 0), counts.get("failed", 0)
+    working = in_use(folder)
+    running = counts.get("running", 0)
+    complete = bool(ledger.recall("complete", False))
+    state = (
+        "finished"
+        if complete
+        else "at work"
+        if working
+        else f"interrupted; continue with: autotransfer resume {folder}"
+    )
+    lines = [
+        f"{folder}: {state}",
+        f"{done} of {total} known jobs done, {running} {'running' if working else 'begun'}, "
+        f"{counts.get('waiting', 0)} waiting, {failed} failed",
+    ]
+    entries = ledger.entries()
+    spent = sum(entry.record["seconds"] for entry in entries if entry.record)
+    epochs = sum(entry.record["epochs"] for entry in entries if entry.record)
+    left = sum(Setting.from_json(entry.setting).max_epochs for entry in entries if entry.status not in FINISHED)
+    if epochs:
+        lines.append(f"{clock(spent)} of training so far, about {clock(spent / epochs * left)} left for the known jobs")
+    started = ledger.recall("started")
+    if started and working:
+        since = time.time() - datetime.fromisoformat(started).astimezone(UTC).timestamp()
+        lines.append(f"begun {clock(since)} ago")
+    lines += [
+        f"failed: {Setting.from_json(e.setting).name}: {e.record['failure']}"
+        for e in entries
+        if e.status == "failed" and e.record
+    ]
+    ledger.close()
+    return lines

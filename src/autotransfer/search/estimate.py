@@ -1,0 +1,80 @@
+"""What a run will cost, before it starts: how many trainings, how long, how much memory."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from ..folds import make_fold
+from ..jobs import Job
+from ..recordings import Recordings
+from ..runs.options import RunOptions
+from ..runs.run import DTYPE
+from ..settings import Setting
+from ..training.packing import member_bytes, pack, resolve_device
+from ..training.population import Population
+from ..training.train import windows_for
+from .stages import SHORTLIST_PER_METHOD
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """At most: patience and pruning make a run shorter."""
+
+    settings: int
+    candidates: int
+    folds: int
+    trainings: int
+    seconds: float
+    bytes: int
+
+
+def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, int, int]:
+    """(settings of stage one, candidates of stage two, all trainings)."""
+    settings = options.settings()
+    n = recordings.n_subjects
+    if options.search == "tpe":
+        tried, candidates = options.trials + 1, 1 + 5 * SHORTLIST_PER_METHOD
+    else:
+        tried = len(settings)
+        per_method = Counter(setting.method for setting in settings)
+        candidates = sum(1 if method is None else min(k, SHORTLIST_PER_METHOD) for method, k in per_method.items())
+    candidates = min(candidates, tried)
+    trainings = tried + candidates * (n * options.seeds - 1)
+    if options.nested == "full":
+        trainings += len(settings) * n * (n - 1) // 2
+    return tried, candidates, trainings
+
+
+def estimate(recordings: Recordings, options: RunOptions) -> Estimate:
+    """Times one epoch of a few settings on this machine and multiplies."""
+    tried, candidates, trainings = count_trainings(recordings, options)
+    device = resolve_device(options.device)
+    fold = make_fold(recordings, recordings.n_subjects - 1, 0)
+    sample = {setting.method: setting for setting in options.settings()}
+    settings: list[Setting] = [replace(setting, max_epochs=2) for setting in sample.values()]
+    jobs = [Job(setting, fold) for setting in settings]
+    seconds = 0.0
+    largest = 0
+    for positions in pack(recordings, jobs, options.population, device=device, dtype=DTYPE):
+        members = [jobs[position] for position in positions]
+        stack = Population(
+            recordings, members, windows_for(recordings, members[0], {}, device=device, dtype=DTYPE), DTYPE
+        )
+        start = time.perf_counter()
+        stack.train_epoch()
+        stack.evaluate()
+        seconds += time.perf_counter() - start
+        largest = max(largest, *(member_bytes(recordings, job, DTYPE) for job in members))
+    many = [Job(setting, fold) for setting in options.settings()] * (1 if trainings < 1000 else 3)
+    stacked = max(map(len, pack(recordings, many, options.population, device=device, dtype=DTYPE)))
+    data = 2 * recordings.X.numel() * DTYPE.itemsize
+    return Estimate(
+        settings=tried,
+        candidates=candidates,
+        folds=recordings.n_subjects,
+        trainings=trainings,
+        seconds=seconds / len(jobs) * trainings * options.max_epochs,
+        bytes=data + stacked * largest,
+    )

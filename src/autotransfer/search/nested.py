@@ -1,0 +1,67 @@
+"""`--nested full`: for every subject a choice that rests on nothing which ever saw that subject.
+
+Every pair of subjects is left out once; one trajectory serves both orders. For test subject t the shortlist
+comes from models trained without t and v = the subject before, scored on v, and the choice from models trained
+without t and each other subject v, scored on v.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..runs.ledger import Entry
+from ..runs.run import Run
+from ..settings import Setting
+from .procedure import Tell, folds_of
+from .stages import Score, choose, shortlist
+
+
+def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> dict[str, Any]:
+    """Train what is missing; the choices and scores by subject."""
+    settings, folds, seed = run.options.settings(), folds_of(run), run.options.seed
+    n = run.recordings.n_subjects
+    run.add(run.entry("nested", setting, *fold, seed) for setting in settings for fold in folds)
+    tell(f"nested full: {len(settings)} settings × {len(folds)} splits for the shortlists")
+    run.work("nested shortlists", shown=shown)
+
+    methods = {setting.key: setting.method for setting in settings}
+    known = _by_key(run)
+    lists = {}
+    for validation, test in folds:
+        scores = [_seen_without(known, run, setting, validation, test, seed) for setting in settings]
+        lists[test] = shortlist(scores, methods)
+    pairs = [(v, t) for t in range(n) for v in range(t)]
+    needed = [(s, v, t) for s in settings for v, t in pairs if s.key in lists[t] or s.key in lists[v]]
+    run.add(run.entry("nested", setting, v, t, seed) for setting, v, t in needed)
+    tell(f"nested full: {len(needed)} trainings with a pair of subjects left out")
+    run.work("nested pairs", shown=shown)
+
+    known = _by_key(run)
+    by_key = {setting.key: setting for setting in settings}
+    names, values = {}, {}
+    for validation, test in folds:
+        candidates = [by_key[key] for key in lists[test]]
+        scores = [
+            _seen_without(known, run, setting, v, test, seed) for setting in candidates for v in range(n) if v != test
+        ]
+        chosen = by_key[choose(scores, lists[test])]
+        # Only now is the test score looked at: of the model validated by the subject before, as in stage two.
+        entry = known[run.entry("", chosen, validation, test, seed).key]
+        assert entry.record is not None
+        record = entry.record if entry.test == test else entry.record["swapped"]
+        subject = str(run.recordings.subjects[test])
+        names[subject], values[subject] = chosen.name, record["test_score"]
+    return {"nested_full_choices": names, "nested_full_test_scores": values}
+
+
+def _by_key(run: Run) -> dict[str, Entry]:
+    return {entry.key: entry for entry in run.ledger.entries()}
+
+
+def _seen_without(known: dict[str, Entry], run: Run, setting: Setting, validation: int, test: int, seed: int) -> Score:
+    """The score on `validation` of the setting trained without it and without `test`."""
+    entry = known[run.entry("", setting, validation, test, seed).key]
+    assert entry.record is not None
+    record = entry.record if entry.validation == validation else entry.record["swapped"]
+    failed = entry.record["failure"] is not None
+    return Score(setting.key, validation, 0.0 if failed else record["validation_score"])

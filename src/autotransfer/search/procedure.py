@@ -1,0 +1,147 @@
+"""AutoTransfer from the first job to the choice: stage one, shortlist, every fold, choice, honest estimates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..folds import leave_one_subject_out
+from ..runs.files import write_atomically
+from ..runs.ledger import Entry
+from ..runs.results import results_table
+from ..runs.run import Run
+from ..settings import Setting
+from .models import build_models
+from .stages import Score, by_subject, choose, lower_quartile, shortlist, without_subject
+
+Tell = Callable[[str], None]
+
+
+def validation_scores(entries: Sequence[Entry], *, twins: bool = True) -> list[Score]:
+    """What may be used to choose: each trajectory as validated by its validation subject and, with twins, as
+    validated by the other held-out subject, whose snapshot is another. Failed jobs count as 0."""
+    scores = []
+    for entry in entries:
+        if entry.record is None:
+            continue
+        setting, record = Setting.from_json(entry.setting), entry.record
+        failed = record["failure"] is not None
+        scores.append(Score(setting.key, entry.validation, 0.0 if failed else record["validation_score"]))
+        if twins:
+            twin = record["swapped"]["validation_score"]
+            scores.append(Score(setting.key, entry.test, 0.0 if failed else twin))
+    return scores
+
+
+def folds_of(run: Run) -> list[tuple[int, int]]:
+    """(validation, test) positions of the leave-one-subject-out folds."""
+    place = {subject: number for number, subject in enumerate(run.recordings.subjects)}
+    folds = leave_one_subject_out(run.recordings)
+    return [(place[fold.validation_subject], place[fold.test_subject]) for fold in folds]
+
+
+def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
+    """Stage one: every setting on one fixed split. Returns the shortlist, the baseline first."""
+    options, folds = run.options, folds_of(run)
+    if options.search == "tpe":
+        from .tpe import tpe_search
+
+        settings = tpe_search(run, tell, shown=shown)
+    else:
+        settings = options.settings()
+        run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
+        tell(f"stage one: {len(settings)} settings on one split")
+        run.work("stage one", shown=shown)
+    first = _entries_of(run, settings, [folds[0]], [options.seed])
+    scores = validation_scores(first, twins=False)
+    by_key = {setting.key: setting for setting in settings}
+    kept = shortlist(scores, {key: setting.method for key, setting in by_key.items()})
+    return [by_key[key] for key in kept]
+
+
+def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bool | None) -> None:
+    """Stage two: the shortlist on every fold, with every seed."""
+    options, folds = run.options, folds_of(run)
+    seeds = range(options.seed, options.seed + options.seeds)
+    run.add(run.entry("folds", setting, *fold, seed) for seed in seeds for setting in candidates for fold in folds)
+    tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seeds")
+    run.work("stage two", shown=shown)
+
+
+def _entries_of(
+    run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]], seeds: Sequence[int]
+) -> list[Entry]:
+    """Finished jobs of these settings, folds and seeds, whichever stage trained them."""
+    wanted = {run.entry("", s, *fold, seed).key for s in settings for fold in folds for seed in seeds}
+    return [entry for entry in run.ledger.entries() if entry.key in wanted]
+
+
+def decide(run: Run, candidates: Sequence[Setting]) -> dict[str, Any]:
+    """The published choice and, beside it, the choice remade for each subject without their scores."""
+    options, folds, subjects = run.options, folds_of(run), run.recordings.subjects
+    seeds = range(options.seed, options.seed + options.seeds)
+    entries = _entries_of(run, candidates, folds, seeds)
+    scores = validation_scores(entries)
+    keys = [setting.key for setting in candidates]
+    chosen = choose(scores, keys)
+    nested = {test: choose(without_subject(scores, test), keys) for _, test in folds}
+
+    # Only now are test scores looked at, and nothing below this line chooses.
+    tests = scores_on_test(entries)
+    by_key = {setting.key: setting for setting in candidates}
+    baseline = next(setting.key for setting in candidates if setting.method is None)
+    name = {key: setting.name for key, setting in by_key.items()}
+    return {
+        "chosen": _told(by_key[chosen]),
+        "baseline": _told(by_key[baseline]),
+        "baseline_won": chosen == baseline,
+        "shortlist": [name[key] for key in keys],
+        "validation_q25": {name[key]: lower_quartile(scores, key) for key in keys},
+        "validation_mean": {name[key]: float(by_subject(scores, key).mean()) for key in keys},
+        "test_scores": {
+            "chosen": {str(subjects[t]): tests[chosen, t] for _, t in folds},
+            "baseline": {str(subjects[t]): tests[baseline, t] for _, t in folds},
+        },
+        "nested_test_scores": {str(subjects[t]): tests[nested[t], t] for _, t in folds},
+        "nested_choices": {str(subjects[t]): name[nested[t]] for _, t in folds},
+        "transductive": by_key[chosen].standardise == "subject",
+    }
+
+
+def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
+    """Mean test score of each setting (by key) on each test subject over the seeds."""
+    values: dict[tuple[str, int], list[float]] = {}
+    for entry in entries:
+        if entry.record is not None:
+            key = Setting.from_json(entry.setting).key
+            values.setdefault((key, entry.test), []).append(entry.record["test_score"])
+    return {key: float(np.mean(scores)) for key, scores in values.items()}
+
+
+def _told(setting: Setting) -> dict[str, Any]:
+    return setting.as_row() | {"name": setting.name}
+
+
+def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> dict[str, Any]:
+    """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder."""
+    candidates = search_stage(run, tell, shown=shown)
+    fold_stage(run, candidates, tell, shown=shown)
+    choice = decide(run, candidates)
+    if run.options.nested == "full":
+        from .nested import full_nesting
+
+        choice |= full_nesting(run, tell, shown=shown)
+    write_results(run)
+    chosen = next(setting for setting in candidates if setting.name == choice["chosen"]["name"])
+    build_models(run, chosen, choice, tell)
+    write_atomically(run.folder / "choice.json", json.dumps(choice, indent=1))
+    run.ledger.remember(complete=True)
+    return choice
+
+
+def write_results(run: Run) -> None:
+    table = results_table(run.ledger.entries(), run.recordings.subjects)
+    write_atomically(run.folder / "results.csv", table.to_csv(index=False))
