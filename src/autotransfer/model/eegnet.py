@@ -136,7 +136,7 @@ class EEGNet(nn.Module):
         h = self._dropout(elu_pool(h, self.pools[0]), group, noise, drop, layer=1)
         times = h.shape[-1]
         h = filter_times(h.reshape(members * wide, batch, times), self.depthwise.reshape(members * wide, SECOND_KERNEL))
-        h = mix_channels(self.pointwise.reshape(members, -1, wide), h.view(members, wide, batch * times))
+        h = mix_channels(self.pointwise.reshape(members, -1, wide), h.reshape(members, wide, batch * times))
         h = self.norm3(h, None, active).view(members, -1, batch, times)
         h = self._dropout(elu_pool(h, self.pools[1]), group, noise, drop, layer=2)
         return h.transpose(1, 2).flatten(2)

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from .moments import padding
 
-TILE = 64  # times per tile of a long signal: the product costs (TILE + K - 1) / K of the useful work
+TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save
 
 
 def apply(function: type[Function], *arguments: Any) -> Any:
@@ -95,11 +95,11 @@ def filter_times(x: Tensor, w: Tensor) -> Tensor:
     """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
 
     Short signals take one Toeplitz product; long ones are cut into overlapping tiles first, so that
-    the work grows with times × (TILE + K), not with times².
+    the work grows with times × (tile + K), not with times².
     """
     times, kernel = x.shape[-1], w.shape[-1]
     left, _ = padding(kernel)
-    tile = max(TILE, kernel - 1)
+    tile = max(TILE, -(-(kernel - 1) // 16) * 16)  # at least the overlap, and a round number for the products
     if times <= 2 * tile:
         whole: Tensor = apply(_ToeplitzProduct, x, w, times, left)
         return whole

@@ -76,7 +76,9 @@ def _caveats(summary: Summary, rows: list[Contender], pair: Paired | None) -> Ht
     ]
     if not items:
         return None
-    return joined(tag("h3", "What these numbers are"), tag("ul", *(tag("li", item) for item in items), class_="caveats"))
+    return joined(
+        tag("h3", "What these numbers are"), tag("ul", *(tag("li", item) for item in items), class_="caveats")
+    )
 
 
 def _transductive(summary: Summary) -> list[Html]:
@@ -120,15 +122,17 @@ def _estimate_notes(summary: Summary, rows: list[Contender]) -> list[str]:
 
 def _nested_choices(summary: Summary) -> list[str]:
     choice = summary.choice or {}
-    picks = Counter(str(name) for name in (choice.get("nested_full_choices") or choice.get("nested_choices") or {}).values())
+    picks = Counter(
+        str(name) for name in (choice.get("nested_full_choices") or choice.get("nested_choices") or {}).values()
+    )
     if not picks:
         return []
     names = setting_names(summary)
     if len(picks) == 1:
         return [f"The nested choice is the same for all {sum(picks.values())} subjects, so the choice is stable."]
     words = "; ".join(f"{names.get(name, name)} for {count(n, 'subject')}" for name, n in picks.most_common(4))
-    rest = len(picks) - 4
-    return [f"The nested choice varies: {words}{f'; and {count(rest, "other setting")}' if rest > 0 else ''}."]
+    rest = f"; and {count(len(picks) - 4, 'other setting')}" if len(picks) > 4 else ""
+    return [f"The nested choice varies: {words}{rest}."]
 
 
 def _test_notes(pair: Paired | None) -> list[str]:

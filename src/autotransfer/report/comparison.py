@@ -45,9 +45,19 @@ def settled(summary: Summary) -> Summary:
         table[column] = [plain(value) for value in table[column]]
     table = table.reset_index(drop=True)
     if summary.complete:
-        return replace(summary, results=table)
+        run = replace(summary, results=table)
+        return _without_twin(run) if (summary.choice or {}).get("baseline_won") else run
     # Whatever was chosen so far may be chosen differently in the end.
     return replace(summary, results=table, choice=None, leakage={}, latent={}, confusion={})
+
+
+def _without_twin(summary: Summary) -> Summary:
+    """Where the baseline was chosen, "chosen" and "baseline" are one model: it is drawn once."""
+    kept = [
+        {side: value for side, value in part.items() if side != "chosen"}
+        for part in (summary.leakage, summary.latent, summary.confusion)
+    ]
+    return replace(summary, leakage=kept[0], latent=kept[1], confusion=kept[2])
 
 
 def succeeded(results: pd.DataFrame, stage: str) -> pd.DataFrame:

@@ -35,7 +35,7 @@ SIDES = (("baseline", "Baseline", GREY), ("chosen", "Chosen", ACCENT))
 
 
 def leakage(summary: Summary) -> Figure | None:
-    """How well a fresh probe reads the subject from the code, before and after, per fold."""
+    """How well a fresh probe reads the subject from z, before and after, per fold."""
     found = {side: _finite(summary.leakage.get(side)) for side, *_ in SIDES}
     folds = sorted(set(found["baseline"]) | set(found["chosen"]))
     if not folds:
@@ -44,7 +44,9 @@ def leakage(summary: Summary) -> Figure | None:
     names = [plain(tests[fold]) if fold in tests else f"fold {fold}" for fold in folds]
     data: list[Json] = []
     both = [i for i, fold in enumerate(folds) if fold in found["baseline"] and fold in found["chosen"]]
-    ends = [v for i in both for v in (found["baseline"][folds[i]]["accuracy"], found["chosen"][folds[i]]["accuracy"], None)]
+    ends = [
+        v for i in both for v in (found["baseline"][folds[i]]["accuracy"], found["chosen"][folds[i]]["accuracy"], None)
+    ]
     data.append({"type": "scatter", "mode": "lines", "x": [v for i in both for v in (i, i, None)], "y": ends,
                  "line": {"color": MUTED, "width": 1.5}, "hoverinfo": "skip", "showlegend": False})  # fmt: skip
     for side, label, fill in SIDES:
@@ -61,8 +63,8 @@ def leakage(summary: Summary) -> Figure | None:
     )
     return Figure(
         key="leakage",
-        title="Can the subject be read from the code?",
-        caption="A fresh classifier tries to tell from the network's code which training subject a trial belongs to; "
+        title="Can the subject be read from the representation?",
+        caption="A fresh classifier tries to tell from the network's latent code which training subject a trial belongs to; "
         "at the dashed line it can only guess, so censoring should move the dots down.",
         data=data,
         layout=layout,
@@ -118,12 +120,12 @@ def _picture(summary: Summary, by: str, other: str) -> Figure | None:
             )  # fmt: skip
         parts.append({axis_name("x", panel): bare_axis(), axis_name("y", panel): bare_axis()})
         parts.append({"annotations": [panel_title(labels[side], panel)]})
-    wish = "the less the colours form islands, the less the code tells about who it was"
+    wish = "the less the colours form islands, the less the representation tells who it was"
     if by == "class":
         wish = "islands of one colour are what the classifier needs, and censoring should leave them in place"
     return Figure(
         key=f"latent-{by}",
-        title=f"The code of every trial, coloured by {by}",
+        title=f"The representation of every trial, coloured by {by}",
         caption=f"Each dot is a training trial of one fold, flattened to two dimensions: {wish}.",
         data=[trace for trace in data if trace["x"]],
         layout=stacked(*parts),
@@ -133,6 +135,7 @@ def _picture(summary: Summary, by: str, other: str) -> Figure | None:
         square=True,
         height=380,
         legend=len(names) <= MOST_NAMES,
+        axes=False,
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@
     const columns = narrow ? 1 : figure.panels;
     const rows = Math.ceil(figure.panels / columns);
     const top = figure.panels > 1 || layout.annotations.some((note) => note.yanchor === "bottom" && note.y === 1) ? 28 : 10;
-    const margin = { l: narrow ? 46 : 54, r: 14, t: top + (title ? 44 : 0), b: 50, ...layout.margin };
+    const margin = { l: !figure.axes ? 2 : narrow ? 44 : 52, r: figure.axes ? 14 : 2, t: top + (title ? 44 : 0), b: figure.axes ? 46 : 6, ...layout.margin };
     const inner = width - margin.l - margin.r;
     const wide = (inner - (columns - 1) * GAP) / columns;
     const high = figure.square ? Math.min(wide, figure.height) : figure.height;
@@ -58,7 +58,7 @@
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 11 : 12, color: color("--ink") },
       hoverlabel: { bgcolor: color("--surface"), bordercolor: color("--grid"), font: { color: color("--ink") }, align: "left" },
       showlegend: figure.legend, bargap: 0.5, uirevision: "keep", hovermode: "closest", autosize: false,
-      legend: { orientation: "h", x: 0, xanchor: "left", y: 0, yref: "container", yanchor: "bottom", traceorder: "normal" },
+      legend: { orientation: "h", x: 0, xanchor: "left", y: 0, yref: "container", yanchor: "bottom", traceorder: "normal", itemsizing: "constant" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--muted"), activecolor: color("--accent") },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       title: title ? { text: title, x: 0, xref: "paper", xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { t: 14 } } : undefined,

@@ -26,7 +26,7 @@ POLICY = (
 HEADINGS = {
     "results": "Results on unseen subjects",
     "search": "How the setting was found",
-    "people": "What the code still tells about people",
+    "people": "What the representation still tells about people",
     "training": "Inside the models",
 }
 
@@ -146,7 +146,7 @@ def _figure(figure: Figure) -> Html:
 def _for_script(figure: Figure) -> dict[str, object]:
     return {
         "key": figure.key, "title": figure.title, "data": figure.data, "layout": figure.layout, "panels": figure.panels,
-        "height": figure.height, "square": figure.square, "legend": figure.legend,
+        "height": figure.height, "square": figure.square, "legend": figure.legend, "axes": figure.axes,
         "table": {"columns": figure.columns, "rows": figure.rows},
     }  # fmt: skip
 

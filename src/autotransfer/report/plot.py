@@ -6,7 +6,7 @@ panels are laid out by the page too, side by side where there is room and below 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .escaping import plot_text
@@ -56,7 +56,8 @@ class Figure:
     panels: int = 1
     height: int = 340  # of one panel, in pixels
     square: bool = False  # panels as high as they are wide
-    legend: bool = field(default=True)
+    legend: bool = True
+    axes: bool = True  # whether they have labels that need room
 
 
 def colour(method: str) -> str:
@@ -92,18 +93,24 @@ def points(x: list[Any], y: list[Any], name: str, *, fill: str, symbol: str = "c
 
 def score_axis(title: str) -> Json:
     """Balanced accuracy is always drawn from 0 to 1: a zoomed axis makes small gains look large."""
-    return {"title": {"text": title}, "range": [0, 1], "dtick": 0.2, "gridcolor": GRID, "zeroline": False}
+    return {
+        "title": {"text": title, "standoff": 8},
+        "range": [0, 1],
+        "dtick": 0.2,
+        "gridcolor": GRID,
+        "zeroline": False,
+    }
 
 
 def plain_axis(title: str = "", **more: Any) -> Json:
-    return {"title": {"text": title}, "gridcolor": GRID, "zeroline": False, **more}
+    return {"title": {"text": title, "standoff": 8}, "gridcolor": GRID, "zeroline": False, **more}
 
 
 def name_axis(names: list[str], title: str = "") -> Json:
     """Names at positions 0, 1, ...: as categories, plotly would read '1' as a number and merge equal short forms."""
     labels = [plot_text(name, 14) for name in names]
     return {
-        "title": {"text": title}, "range": [-0.6, len(names) - 0.4], "showgrid": False, "zeroline": False,
+        "title": {"text": title, "standoff": 8}, "range": [-0.6, len(names) - 0.4], "showgrid": False, "zeroline": False,
         "tickmode": "array", "tickvals": list(range(len(names))), "ticktext": labels,
         "tickangle": "auto" if sum(map(len, labels)) < 70 else -90,
     }  # fmt: skip

@@ -138,10 +138,10 @@ def differences(summary: Summary) -> Figure | None:
     names, values = list(pair.differences), list(pair.differences.values())
     fills = [ACCENT if v > 0 else LOSS if v < 0 else GREY for v in values]
     texts = [f"subject {plot_text(n)}: {signed(v)}" for n, v in pair.differences.items()]
-    stems: Json = {"type": "bar", "x": list(range(len(names))), "y": values, "width": 0.12, "name": "difference",
-                   "marker": {"color": fills}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
-    heads = points(stems["x"], values, "difference", fill=ACCENT, text=texts, marker={"color": fills, "size": 10})
-    heads["showlegend"] = False
+    stems = [{"type": "scatter", "mode": "lines", "x": [i, i], "y": [0, v], "line": {"color": fill, "width": 3},
+              "hoverinfo": "skip", "showlegend": False} for i, (v, fill) in enumerate(zip(values, fills, strict=True))]  # fmt: skip
+    heads = points(list(range(len(names))), values, "difference", fill=ACCENT, text=texts, showlegend=False,
+                   marker={"color": fills, "size": 10})  # fmt: skip
     reach = 1.2 * max(0.05, *(abs(v) for v in values), *(abs(v) for v in pair.interval or ()))
     layout = stacked(
         _mean_band(pair.mean, pair.interval),
@@ -150,14 +150,14 @@ def differences(summary: Summary) -> Figure | None:
                           "font": {"color": ACCENT, "size": 13}}]},
         {"xaxis": name_axis(names, "test subject, worst to best under the baseline")},
         {"yaxis": plain_axis("difference", range=[-reach, reach], zeroline=True, zerolinecolor=MUTED,
-                             tickformat="+.2~f")},
+                             tickformat="+.2f")},
     )  # fmt: skip
     return Figure(
         key="differences",
         title="Gain or loss of every subject",
         caption=f"{best.label} minus baseline, in the order of the figure above; the line is the mean over subjects, "
         "the band its 95 % interval, and a band that touches zero means that the gain may be chance.",
-        data=[stems, heads],
+        data=[*stems, heads],
         layout=layout,
         columns=("test_subject", "difference"),
         rows=[[n, v] for n, v in pair.differences.items()],

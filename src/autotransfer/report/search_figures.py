@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
 
 from ..settings import METHODS, MODES
-from .comparison import chance, numbers, succeeded, validation_table
+from .comparison import chance, succeeded, validation_table
 from .escaping import plain, plot_text
 from .plot import (
     ACCENT,
+    BACKGROUND,
     GREY,
     INK,
     MUTED,
@@ -32,6 +34,9 @@ from .summary import Summary
 from .wording import METHOD_NAMES, score, setting_words
 
 
+MOST_TICKS = 9
+
+
 def shortlist(summary: Summary) -> set[str]:
     """Names of the settings that went on to stage two."""
     given = (summary.choice or {}).get("shortlist")
@@ -48,6 +53,7 @@ def tried(summary: Summary) -> Figure | None:
     modes = [mode for mode in (*MODES, *sorted(set(censored["mode"]) - set(MODES))) if mode in set(censored["mode"])]
     plain_score = table[table["method"] == "none"]["validation_score"].mean()
     baseline = None if pd.isna(plain_score) else float(plain_score)
+    along = strength_axis(censored["strength"].tolist())
     data: list[Json] = []
     parts: list[Json] = []
     seen: set[str] = set()
@@ -58,14 +64,12 @@ def tried(summary: Summary) -> Figure | None:
             if len(rows):
                 data.append({**_settings(rows, method, listed), **on_panel(panel), "showlegend": method not in seen})
                 seen.add(method)
-        log = plain_axis("strength λ", type="log", dtick=1)
-        first = {} if panel == 0 else {"showticklabels": True}
         parts += [
-            {axis_name("x", panel): log, axis_name("y", panel): {**score_axis("validation score"), **first}},
-            level_line(baseline, "baseline", horizontal=True, panel=panel),
+            {axis_name("x", panel): along, axis_name("y", panel): score_axis("" if panel else "validation score")},
+            level_line(baseline, "", horizontal=True, panel=panel),
             {"annotations": [panel_title(plot_text(mode), panel)]},
         ]
-    data.append(points([None], [None], "on the shortlist", fill="rgba(0,0,0,0)", marker=_ring(True), text=[""]))
+    data += _legend_only(baseline is not None)
     return Figure(
         key="tried",
         title="Settings tried in stage one",
@@ -81,8 +85,24 @@ def tried(summary: Summary) -> Figure | None:
     )  # fmt: skip
 
 
-def _ring(on: bool) -> Json:
-    return {"size": 11 if on else 8, "line": {"color": INK, "width": 2 if on else 0}}
+def strength_axis(strengths: list[float]) -> Json:
+    """Logarithmic and the same in every panel; a grid's own values are its ticks."""
+    values = sorted(set(strengths))
+    ends = [math.log10(values[0]) - 0.35, math.log10(values[-1]) + 0.35]
+    if len(values) > MOST_TICKS:
+        return plain_axis("strength λ", type="log", dtick=1, range=ends)
+    return plain_axis("strength λ", type="log", range=ends, tickmode="array", tickvals=values,
+                      ticktext=[f"{value:g}" for value in values])  # fmt: skip
+
+
+def _legend_only(baseline: bool) -> list[Json]:
+    """What a ring and the dashed line mean."""
+    ring = {"size": 11, "line": {"color": INK, "width": 2}}
+    items = [points([None], [None], "on the shortlist", fill="rgba(0,0,0,0)", marker=ring, text=[""])]
+    if baseline:
+        items.append({"type": "scatter", "mode": "lines", "x": [None], "y": [None], "name": "baseline",
+                      "line": {"color": MUTED, "width": 1, "dash": "dash"}})  # fmt: skip
+    return items
 
 
 def _settings(rows: pd.DataFrame, method: str, listed: set[str]) -> Json:
@@ -154,9 +174,5 @@ def _above(words: str, position: int, *, chosen: bool) -> Json:
     return {
         "text": f"<b>{text} · chosen</b>" if chosen else text, "showarrow": False, "xref": "x domain", "x": 0,
         "yref": "y", "y": position, "yshift": 15, "xanchor": "left", "font": {"size": 12, "color": ACCENT if chosen else MUTED},
+        "bgcolor": BACKGROUND, "borderpad": 1,
     }  # fmt: skip
-
-
-def choice_numbers(summary: Summary) -> dict[str, float]:
-    """Lower quartile of validation scores by setting, as the choice recorded it."""
-    return numbers((summary.choice or {}).get("validation_q25"))

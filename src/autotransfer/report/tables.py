@@ -17,7 +17,9 @@ from .wording import METHOD_NAMES, duration, interval, probability, score, setti
 MOST_FAILURES = 50
 
 
-def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: int, less: str = "") -> Html:
+def table(
+    caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: int, less: str = ""
+) -> Html:
     """A table whose columns from `numeric` on are numbers; `less` lists the columns that a phone leaves out."""
     hidden = less.split()
 
@@ -47,7 +49,7 @@ def estimates(rows: list[Contender]) -> Html | None:
     methods = {row.key: pair.p for row in rows if not row.is_autotransfer and (pair := pairs.get(row.key))}
     corrected = holm(methods)
     lines = []
-    for row in sorted(rows, key=lambda row: (row.key != "none", not row.is_autotransfer)):
+    for row in sorted(rows, key=lambda row: (row.key != "none", not row.is_autotransfer, row.key == "published")):
         described = spread(list(row.scores.values()))
         own = [row.label, score(described.mean), score(described.lower_quartile), score(described.minimum)]
         pair = pairs.get(row.key)
@@ -58,7 +60,11 @@ def estimates(rows: list[Contender]) -> Html | None:
             against = f"{pair.wins} / {pair.ties} / {pair.losses}"
             lines.append([*own, signed(pair.mean), interval(pair), against, probability(p)])
     heads = ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p")
-    return table("Test scores and their difference to the baseline", heads, lines, numeric=1, less="2 3 6")
+    caption = (
+        "Test scores and their difference to the baseline. p: Wilcoxon signed-rank test, for the methods corrected "
+        "for their number after Holm"
+    )
+    return table(caption, heads, lines, numeric=1, less="2 3 6")
 
 
 def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
@@ -72,7 +78,8 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
     picked = {plain(key): plain(value) for key, value in picks.items()}
     names = setting_names(summary)
     lines = [
-        [s, names.get(picked.get(s, ""), picked.get(s, "–")), *(score(row.scores.get(s)) for row in shown)] for s in order
+        [s, names.get(picked.get(s, ""), picked.get(s, "–")), *(score(row.scores.get(s)) for row in shown)]
+        for s in order
     ]
     heads = ("subject", "chosen without it", *(row.label.replace("AutoTransfer, ", "") for row in shown))
     return folded(
@@ -94,12 +101,13 @@ def settings(summary: Summary) -> Html | None:
     second = validation_table(summary)
     names = setting_names(summary)
     listed = shortlist(summary)
+    chosen = plain(((summary.choice or {}).get("chosen") or {}).get("name"))
     seconds = summary.results.groupby("setting")["seconds"].sum()
 
     def line(name: str) -> list[object]:
         tests = list(by_subject(summary.results, name).values())
         q25, mean = (second.at[name, c] if name in second.index else None for c in ("q25", "mean"))
-        return [names[name], "yes" if name in listed else "", score(_get(first, name)), score(q25), score(mean),
+        return [tag("strong", names[name], " · chosen") if name == chosen else names[name], "yes" if name in listed else "", score(_get(first, name)), score(q25), score(mean),
                 score(spread(tests).mean if tests else None), duration(_get(seconds, name) or 0)]  # fmt: skip
 
     if not names:
@@ -125,7 +133,9 @@ def splits(summary: Summary) -> Html | None:
     keys = ("fold", "test_subject", "validation_subject", "n_train", "n_validation", "n_test")
     heads = ("fold", "test subject", "validation subject", "training trials", "validation trials", "test trials")
     lines = [[plain(split.get(key, "–")) for key in keys] for split in summary.splits]
-    return folded(f"Splits ({len(lines)} folds)", table("Who trains, validates and tests", heads, lines, numeric=3, less="4"))
+    return folded(
+        f"Splits ({len(lines)} folds)", table("Who trains, validates and tests", heads, lines, numeric=3, less="4")
+    )
 
 
 def failures(summary: Summary) -> Html | None:
@@ -157,5 +167,3 @@ def fact(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(plain(v) for v in value)
     return plain(value)
-
-

@@ -123,7 +123,10 @@ def _panel(summary: Summary, title: str, panel: int) -> list[Json]:
     across = plain_axis("epoch", rangemode="tozero")
     parts: list[Json] = [{"annotations": [panel_title(title, panel)], axis_name("x", panel): across}]
     if title == "Validation score":
-        parts += [{axis_name("y", panel): score_axis("")}, level_line(chance(summary), "chance", horizontal=True, panel=panel)]
+        parts += [
+            {axis_name("y", panel): score_axis("")},
+            level_line(chance(summary), "chance", horizontal=True, panel=panel),
+        ]
     else:
         parts += [{axis_name("y", panel): plain_axis(rangemode="tozero" if title == "Loss" else "normal")}]
     return parts
@@ -161,7 +164,14 @@ def confusion(summary: Summary) -> Figure | None:
         anchor = "x" if panel == 0 else f"x{panel + 1}"
         parts += [
             {axis_name("x", panel): {**ticks, "title": {"text": "predicted"}}},
-            {axis_name("y", panel): {**ticks, "title": {"text": "true"}, "autorange": "reversed", "scaleanchor": anchor}},
+            {
+                axis_name("y", panel): {
+                    **ticks,
+                    "title": {"text": "true"},
+                    "autorange": "reversed",
+                    "scaleanchor": anchor,
+                }
+            },
             {"annotations": [panel_title(label, panel)]},
         ]
         rows += [[side, names[i], names[j], int(counts[i][j])] for i in range(size) for j in range(size)]

@@ -89,8 +89,8 @@ def probability(p: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours else f"{minutes} min"
