@@ -9,7 +9,7 @@ from .escaping import Html, joined, tag
 from .statistics import FEWEST_TO_TEST, Paired, paired
 from .summary import Summary
 from .tables import setting_names
-from .wording import MODE_MEANING, count, given, interval, probability, score, setting_words, signed, verdict
+from .wording import MODE_MEANING, count, given, interval, probability, score, signed, verdict
 
 
 def answer(summary: Summary, rows: list[Contender]) -> Html:
@@ -147,11 +147,7 @@ def _test_notes(pair: Paired | None) -> list[str]:
         notes.append(f"Only {pair.wins + pair.losses} of {pair.n} subjects differ at all: too few for a test.")
     else:
         notes.append(
-            f"Wilcoxon signed-rank test over {pair.n} subjects: p {'' if pair.p < 0.001 else '= '}{probability(pair.p)}. "
+            f"Wilcoxon signed-rank test over {pair.n} subjects: p {probability(pair.p, relation='= ')}. "
             "Interval and test treat subjects as independent, although models of different folds share training data."
         )
     return notes
-
-
-def chosen_words(summary: Summary) -> str:
-    return setting_words((summary.choice or {}).get("chosen") or {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -13,6 +13,8 @@ from ..settings import METHODS
 from .escaping import plain
 from .summary import Summary
 from .wording import METHOD_NAMES
+
+T = TypeVar("T")
 
 COLUMNS = (
     "stage", "setting", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardise",
@@ -53,11 +55,13 @@ def settled(summary: Summary) -> Summary:
 
 def _without_twin(summary: Summary) -> Summary:
     """Where the baseline was chosen, "chosen" and "baseline" are one model: it is drawn once."""
-    kept = [
-        {side: value for side, value in part.items() if side != "chosen"}
-        for part in (summary.leakage, summary.latent, summary.confusion)
-    ]
-    return replace(summary, leakage=kept[0], latent=kept[1], confusion=kept[2])
+
+    def first(sides: dict[str, T]) -> dict[str, T]:
+        return {side: value for side, value in sides.items() if side != "chosen"}
+
+    return replace(
+        summary, leakage=first(summary.leakage), latent=first(summary.latent), confusion=first(summary.confusion)
+    )
 
 
 def succeeded(results: pd.DataFrame, stage: str) -> pd.DataFrame:
@@ -67,6 +71,22 @@ def succeeded(results: pd.DataFrame, stage: str) -> pd.DataFrame:
 
 def is_empty(value: object) -> bool:
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def records(results: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dicts."""
+    return [{str(key): value for key, value in row.items()} for row in results.to_dict("records")]
+
+
+def chosen_name(summary: Summary) -> str | None:
+    name = ((summary.choice or {}).get("chosen") or {}).get("name")
+    return None if name is None else plain(name)
+
+
+def shortlist(summary: Summary) -> set[str]:
+    """Names of the settings that went on to stage two."""
+    given = (summary.choice or {}).get("shortlist")
+    return {plain(name) for name in given} if given else set(succeeded(summary.results, "folds")["setting"])
 
 
 def by_subject(results: pd.DataFrame, setting: str) -> dict[str, float]:
@@ -115,8 +135,8 @@ def contenders(summary: Summary) -> list[Contender]:
         rows[0] = replace(rows[0], scores=numbers(tests["baseline"]))
     elif tests.get("baseline"):
         rows.insert(0, Contender("none", METHOD_NAMES["none"], "baseline", numbers(tests["baseline"])))
-    chosen = (choice.get("chosen") or {}).get("name")
-    rows.append(Contender("published", "AutoTransfer, published", chosen, numbers(tests.get("chosen"))))
+    published = numbers(tests.get("chosen"))
+    rows.append(Contender("published", "AutoTransfer, published", chosen_name(summary), published))
     rows.append(Contender("nested", "AutoTransfer, nested", None, numbers(choice.get("nested_test_scores"))))
     full = numbers(choice.get("nested_full_test_scores"))
     rows.append(Contender("nested_full", "AutoTransfer, nested full", None, full))

@@ -3,81 +3,53 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from . import plot
 from .escaping import plain, plot_text
-from .plot import (
-    ACCENT,
-    GREY,
-    MUTED,
-    Figure,
-    Json,
-    axis_name,
-    bare_axis,
-    level_line,
-    name_axis,
-    nth,
-    on_panel,
-    panel_title,
-    points,
-    score_axis,
-    stacked,
-)
+from .plot import ACCENT, GREY, MUTED, Figure, Json
 from .summary import Summary
 from .wording import score
 
 MOST_POINTS = 1200  # per picture: more hide each other, and each costs the reader's browser
 MOST_NAMES = 14  # in a legend
-SIDES = (("baseline", "Baseline", GREY), ("chosen", "Chosen", ACCENT))
+SIDES = {"baseline": ("Baseline", GREY), "chosen": ("Chosen", ACCENT)}
+Measured = dict[int, dict[str, float]]  # fold -> accuracy, chance, bits
 
 
 def leakage(summary: Summary) -> Figure | None:
     """How well a fresh probe reads the subject from z, before and after, per fold."""
-    found = {side: _finite(summary.leakage.get(side)) for side, *_ in SIDES}
+    found = {side: _finite(summary.leakage.get(side)) for side in SIDES}
     folds = sorted(set(found["baseline"]) | set(found["chosen"]))
     if not folds:
         return None
     tests = {int(split.get("fold", i)): split.get("test_subject") for i, split in enumerate(summary.splits)}
     names = [plain(tests[fold]) if fold in tests else f"fold {fold}" for fold in folds]
-    data: list[Json] = []
-    both = [i for i, fold in enumerate(folds) if fold in found["baseline"] and fold in found["chosen"]]
-    ends = [
-        v for i in both for v in (found["baseline"][folds[i]]["accuracy"], found["chosen"][folds[i]]["accuracy"], None)
-    ]
-    data.append({"type": "scatter", "mode": "lines", "x": [v for i in both for v in (i, i, None)], "y": ends,
-                 "line": {"color": MUTED, "width": 1.5}, "hoverinfo": "skip", "showlegend": False})  # fmt: skip
-    for side, label, fill in SIDES:
-        here = [(i, found[side][fold]) for i, fold in enumerate(folds) if fold in found[side]]
-        texts = [f"test subject {plot_text(names[i])}<br>{label}: {score(r['accuracy'])}{_bits(r)}" for i, r in here]
-        if here:
-            data.append(points([i for i, _ in here], [r["accuracy"] for _, r in here], label, fill=fill, text=texts,
-                               marker={"size": 10}))  # fmt: skip
     chances = [r["chance"] for side in found.values() for r in side.values() if "chance" in r]
-    layout = stacked(
-        level_line(float(np.mean(chances)) if chances else None, "chance", horizontal=True),
-        {"xaxis": name_axis(names, "fold, by its test subject")},
-        {"yaxis": score_axis("accuracy of reading the subject")},
+    layout = plot.stacked(
+        plot.axes(
+            plot.names_axis(names, "fold, by its test subject"), plot.score_axis("accuracy of reading the subject")
+        ),
+        plot.level(float(np.mean(chances)) if chances else None, "chance"),
     )
+    rows = [(i, fold, side) for i, fold in enumerate(folds) for side in SIDES if fold in found[side]]
     return Figure(
         key="leakage",
         title="Can the subject be read from the representation?",
-        caption="A fresh classifier tries to tell from the network's latent code which training subject a trial belongs to; "
-        "at the dashed line it can only guess, so censoring should move the dots down.",
-        data=data,
+        caption="A fresh classifier tries to tell from the network's latent code which training subject a trial "
+        "belongs to. At the dashed line it can only guess, so censoring should move the dots down.",
+        data=[_joints(found, folds), *(_measured(found[s], s, folds, names) for s in SIDES if found[s])],
         layout=layout,
         columns=("fold", "test_subject", "model", "accuracy", "chance", "bits"),
-        rows=[[fold, name, side, r["accuracy"], r.get("chance"), r.get("bits")]
-              for fold, name in zip(folds, names, strict=True) for side, *_ in SIDES if (r := found[side].get(fold))],
+        rows=[[f, names[i], s, *(found[s][f].get(k) for k in ("accuracy", "chance", "bits"))] for i, f, s in rows],
         height=300,
-    )  # fmt: skip
+    )
 
 
-def _finite(rows: list[dict[str, float]] | None) -> dict[int, dict[str, float]]:
-    """Fold -> what was measured there."""
-    kept: dict[int, dict[str, float]] = {}
+def _finite(rows: list[dict[str, float]] | None) -> Measured:
+    kept: Measured = {}
     for position, row in enumerate(rows or []):
         known = {k: float(v) for k, v in row.items() if v is not None and math.isfinite(float(v))}
         if "accuracy" in known:
@@ -85,76 +57,98 @@ def _finite(rows: list[dict[str, float]] | None) -> dict[int, dict[str, float]]:
     return kept
 
 
-def _bits(row: dict[str, float]) -> str:
-    return f"<br>at least {row['bits']:.2f} bits" if "bits" in row else ""
+def _joints(found: dict[str, Measured], folds: list[int]) -> Json:
+    """A line from before to after, for the folds that have both."""
+    x: list[int | None] = []
+    y: list[float | None] = []
+    for i, fold in enumerate(folds):
+        if fold in found["baseline"] and fold in found["chosen"]:
+            x += [i, i, None]
+            y += [found["baseline"][fold]["accuracy"], found["chosen"][fold]["accuracy"], None]
+    return plot.line(x, y, "", stroke=MUTED, width=1.5, showlegend=False)
+
+
+def _measured(found: Measured, side: str, folds: list[int], names: list[str]) -> Json:
+    label, fill = SIDES[side]
+    here = [(i, found[fold]) for i, fold in enumerate(folds) if fold in found]
+    bits = [f"<br>at least {r['bits']:.2f} bits" if "bits" in r else "" for _, r in here]
+    texts = [
+        f"test subject {plot_text(names[i])}<br>{label}: {score(r['accuracy'])}{b}"
+        for (i, r), b in zip(here, bits, strict=True)
+    ]
+    x, y = [i for i, _ in here], [r["accuracy"] for _, r in here]
+    return plot.points(x, y, label, fill=fill, text=texts, marker={"size": 10})
 
 
 def latent_by_subject(summary: Summary) -> Figure | None:
-    return _picture(summary, "subject", "class")
+    reading = "the less the colours form islands, the less the representation tells who it was"
+    return _picture(summary, "subject", reading)
 
 
 def latent_by_class(summary: Summary) -> Figure | None:
-    return _picture(summary, "class", "subject")
+    reading = "islands of one colour are what the classifier needs, and censoring should leave them in place"
+    return _picture(summary, "class", reading)
 
 
-def _picture(summary: Summary, by: str, other: str) -> Figure | None:
-    """Codes of one fold's training trials in two dimensions, a panel for each model, coloured by `by`."""
-    frames = {side: thinned(summary.latent[side]) for side, *_ in SIDES if side in summary.latent}
+def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
+    """z of one fold's training trials in two dimensions, a panel for each model, coloured by `by`."""
+    frames = {side: thinned(summary.latent[side]) for side in SIDES if side in summary.latent}
     frames = {side: frame for side, frame in frames.items() if len(frame)}
     if not frames:
         return None
-    names = list(dict.fromkeys(name for frame in frames.values() for name in frame[by]))
-    names.sort(key=_natural)
-    labels = {side: label for side, label, _ in SIDES}
-    data: list[Json] = []
+    names = sorted({str(name) for frame in frames.values() for name in frame[by]}, key=_natural)
     parts: list[Json] = []
-    for panel, (side, frame) in enumerate(frames.items()):
-        for position, name in enumerate(names):
-            rows = frame[frame[by] == name]
-            fill, symbol = nth(position)
-            data.append(
-                points(rows["x"].tolist(), rows["y"].tolist(), plot_text(name), fill=fill, symbol=symbol,
-                       text=[plot_text(value) for value in rows[other]], legendgroup=str(position),
-                       hovertemplate=f"{by} %{{fullData.name}}<br>{other} %{{text}}<extra></extra>",
-                       marker={"size": 5, "opacity": 0.75}, showlegend=panel == 0, **on_panel(panel))
-            )  # fmt: skip
-        parts.append({axis_name("x", panel): bare_axis(), axis_name("y", panel): bare_axis()})
-        parts.append({"annotations": [panel_title(labels[side], panel)]})
-    wish = "the less the colours form islands, the less the representation tells who it was"
-    if by == "class":
-        wish = "islands of one colour are what the classifier needs, and censoring should leave them in place"
+    for panel, side in enumerate(frames):
+        parts.append(plot.axes(plot.bare_axis(frame=True), plot.bare_axis(frame=True), panel))
+        parts.append({"annotations": [plot.panel_title(f"<b>{SIDES[side][0]}</b>", panel)]})
     return Figure(
         key=f"latent-{by}",
         title=f"The representation of every trial, coloured by {by}",
-        caption=f"Each dot is a training trial of one fold, flattened to two dimensions: {wish}.",
-        data=[trace for trace in data if trace["x"]],
-        layout=stacked(*parts),
+        caption=f"Each dot is a training trial of one fold, flattened to two dimensions: {reading}.",
+        data=[trace for panel, frame in enumerate(frames.values()) for trace in _clouds(frame, by, names, panel)],
+        layout=plot.stacked(*parts),
         columns=("model", "x", "y", "subject", "class"),
-        rows=[[side, *row] for side, frame in frames.items() for row in frame[["x", "y", "subject", "class"]].values.tolist()],
+        rows=[[side, *row] for side, frame in frames.items() for row in frame.values.tolist()],
         panels=len(frames),
+        height=400,
         square=True,
-        height=380,
         legend=len(names) <= MOST_NAMES,
         axes=False,
-    )  # fmt: skip
+    )
+
+
+def _clouds(frame: pd.DataFrame, by: str, names: list[str], panel: int) -> list[Json]:
+    other = "class" if by == "subject" else "subject"
+    hover = f"{by} %{{fullData.name}}<br>{other} %{{text}}<extra></extra>"
+    traces = []
+    for position, name in enumerate(names):
+        rows = frame[frame[by] == name]
+        if len(rows):
+            fill, symbol = plot.nth(position)
+            dots = plot.points(rows["x"].tolist(), rows["y"].tolist(), plot_text(name), fill=fill, symbol=symbol)
+            dots["marker"] |= {"size": 5, "opacity": 0.75}
+            dots |= {"text": [plot_text(value) for value in rows[other]], "hovertemplate": hover}
+            traces.append({**dots, "legendgroup": str(position), "showlegend": panel == 0, **plot.on_panel(panel)})
+    return traces
 
 
 def thinned(frame: pd.DataFrame) -> pd.DataFrame:
-    """Finite points, names as text, evenly thinned to what a page can carry."""
-    table = frame.reindex(columns=["x", "y", "subject", "class"])
+    """Columns x, y, subject, class: finite points, names as text, evenly thinned to what a page can carry."""
+    table = frame.reindex(columns=pd.Index(["x", "y", "subject", "class"])).astype(object)
     for column in ("x", "y"):
-        table[column] = pd.to_numeric(table[column], errors="coerce")
-    table = table[np.isfinite(table["x"]) & np.isfinite(table["y"])]
-    if len(table) > MOST_POINTS:
-        table = table.iloc[np.linspace(0, len(table) - 1, MOST_POINTS).round().astype(int)]
+        table[column] = pd.to_numeric(table[column], errors="coerce").replace([math.inf, -math.inf], math.nan)
+    table = table.dropna(subset=["x", "y"])
     for column in ("subject", "class"):
-        table[column] = pd.Series([plain(value) for value in table[column]], index=table.index, dtype=object)
-    return table
+        table[column] = [plain(value) for value in table[column]]
+    if len(table) <= MOST_POINTS:
+        return table
+    return table.iloc[np.linspace(0, len(table) - 1, MOST_POINTS).round().astype(int)]
 
 
-def _natural(name: str) -> tuple[Any, ...]:
+def _natural(name: str) -> tuple[int, float, str]:
     """2 before 10, numbers before words."""
     try:
-        return (0, float(name), name)
+        value = float(name)
     except ValueError:
-        return (1, 0.0, name)
+        value = math.nan
+    return (0, value, name) if math.isfinite(value) else (1, 0.0, name)

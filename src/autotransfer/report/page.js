@@ -40,8 +40,9 @@
     const margin = { l: !figure.axes ? 2 : narrow ? 44 : 52, r: figure.axes ? 14 : 2, t: top + (title ? 44 : 0), b: figure.axes ? 46 : 6, ...layout.margin };
     const inner = width - margin.l - margin.r;
     const wide = (inner - (columns - 1) * GAP) / columns;
-    const high = figure.square ? Math.min(wide, figure.height) : figure.height;
-    const gap = GAP + (figure.square ? 14 : 30);
+    const low = narrow && figure.panels > 1 ? 0.75 : 1; // stacked panels: less to scroll
+    const high = figure.square ? Math.min(wide, figure.height) : figure.height * low;
+    const gap = GAP + (figure.axes ? 30 : -12);
     const all = rows * high + (rows - 1) * gap;
     for (let i = 0; i < figure.panels; i++) {
       const [column, row, suffix] = [i % columns, Math.floor(i / columns), i ? i + 1 : ""];
@@ -58,7 +59,7 @@
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 11 : 12, color: color("--ink") },
       hoverlabel: { bgcolor: color("--surface"), bordercolor: color("--grid"), font: { color: color("--ink") }, align: "left" },
       showlegend: figure.legend, bargap: 0.5, uirevision: "keep", hovermode: "closest", autosize: false,
-      legend: { orientation: "h", x: 0, xanchor: "left", y: 0, yref: "container", yanchor: "bottom", traceorder: "normal", itemsizing: "constant" },
+      legend: { orientation: "h", x: 0, xanchor: "left", y: 0, yref: "container", yanchor: "bottom", traceorder: "normal", itemsizing: figure.axes ? "trace" : "constant" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--muted"), activecolor: color("--accent") },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       title: title ? { text: title, x: 0, xref: "paper", xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { t: 14 } } : undefined,

@@ -11,18 +11,26 @@ from pathlib import Path
 
 from .answer import answer
 from .comparison import contenders, settled
-from .escaping import Html, html_text, joined, plain, script_json, tag
+from .escaping import Html, joined, plain, script_json, tag
 from .figures import figures
 from .plot import Figure
 from .summary import Summary
 from .tables import estimates, facts, failures, settings, splits, subjects
-from .wording import count, duration, number
+from .wording import count, duration, moment, number
 
 # Nothing may be fetched, sent or framed; what runs is written in this file.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
+DATA_WORDS = {
+    "n_trials": "trials",
+    "n_channels": "channels",
+    "n_times": "samples per trial",
+    "sfreq": "sampling rate (Hz)",
+    "channels": "channel names",
+    "trials": "trials per subject",
+}
 HEADINGS = {
     "results": "Results on unseen subjects",
     "search": "How the setting was found",
@@ -128,19 +136,20 @@ def _section(key: str, found: list[Figure], tables: list[Html | None]) -> Html:
 
 
 def _figure(figure: Figure) -> Html:
-    buttons = [tag("button", kind.upper(), type="button", data_save=kind, aria_label=f"Save “{figure.title}” as {kind.upper()}")
-               for kind in ("png", "svg", "csv")]  # fmt: skip
+    kinds = [(kind, kind.upper()) for kind in ("png", "svg", "csv")]
+    said = f"Save “{figure.title}” as"
+    buttons = [tag("button", n, type="button", data_save=kind, aria_label=f"{said} {n}") for kind, n in kinds]
+    numbers = tag("details", tag("summary", "Numbers"), tag("div", class_="table"))
     return tag(
         "figure",
         tag("h3", figure.title, id=f"{figure.key}-title"),
         tag("figcaption", figure.caption),
         tag("div", class_="plot", role="img", aria_label=f"{figure.title}. {figure.caption}"),
-        tag("div", tag("details", tag("summary", "Numbers"), tag("div", class_="table")), tag("span", "Save as "), *buttons,
-            class_="tools"),
+        tag("div", numbers, tag("span", "Save as "), *buttons, class_="tools"),
         id=f"figure-{figure.key}",
         data_figure=figure.key,
         aria_labelledby=f"{figure.key}-title",
-    )  # fmt: skip
+    )
 
 
 def _for_script(figure: Figure) -> dict[str, object]:
@@ -153,7 +162,7 @@ def _for_script(figure: Figure) -> dict[str, object]:
 
 def _details(run: Summary) -> Html:
     data = {key: value for key, value in run.data.items() if value is not None}
-    time = {"started": run.started, "computing time": duration(run.seconds), "device": run.device,
+    time = {"started": moment(run.started), "computing time": duration(run.seconds), "device": run.device,
             "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}"}  # fmt: skip
     return tag(
         "section",
@@ -171,6 +180,4 @@ def _details(run: Summary) -> Html:
 
 
 def _words(key: str) -> str:
-    known = {"n_trials": "trials", "n_channels": "channels", "n_times": "samples per trial", "sfreq": "sampling rate (Hz)",
-             "channels": "channel names", "trials": "trials per subject"}  # fmt: skip
-    return known.get(key, key.replace("_", " "))
+    return DATA_WORDS.get(key, plain(key).replace("_", " "))

@@ -13,18 +13,19 @@ from .escaping import plot_text
 
 Json = dict[str, Any]
 
-INK, MUTED, GRID, ACCENT, SOFT = "var(--ink)", "var(--muted)", "var(--grid)", "var(--accent)", "var(--accent-soft)"
-BACKGROUND, GREY, GREY_SOFT, LOSS = "var(--background)", "var(--grey)", "var(--grey-soft)", "var(--c1)"
+INK, MUTED, GRID, BACKGROUND = "var(--ink)", "var(--muted)", "var(--grid)", "var(--background)"
+ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--grey)", "var(--grey-soft)"
 # Seven hues that stay apart under the common colour deficiencies (Tol's "vibrant"); the shape tells them apart too.
 PALETTE = (ACCENT, *(f"var(--c{i})" for i in range(1, 6)), GREY)
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
+LOSS = PALETTE[1]
 COLOURS = {
     "none": GREY,
-    "adversary": "var(--c1)",
-    "mige": "var(--c2)",
-    "mmd": "var(--c3)",
-    "pairwise_mmd": "var(--c4)",
-    "began": "var(--c5)",
+    "adversary": PALETTE[1],
+    "mige": PALETTE[2],
+    "mmd": PALETTE[3],
+    "pairwise_mmd": PALETTE[4],
+    "began": PALETTE[5],
     "published": ACCENT,
     "nested": ACCENT,
     "nested_full": ACCENT,
@@ -48,7 +49,7 @@ class Figure:
 
     key: str
     title: str
-    caption: str  # one sentence: how to read it
+    caption: str  # one sentence or two: how to read it
     data: list[Json]
     layout: Json
     columns: tuple[str, ...]
@@ -73,86 +74,121 @@ def nth(index: int) -> tuple[str, str]:
     return PALETTE[index % len(PALETTE)], SYMBOLS[index // len(PALETTE) % len(SYMBOLS)]
 
 
-def axis_name(kind: str, panel: int) -> str:
-    """The layout's key for an axis of the panel-th panel: xaxis, xaxis2, ..."""
-    return f"{kind}axis{panel or ''}" if panel == 0 else f"{kind}axis{panel + 1}"
+# ---- panels ----------------------------------------------------------------------------------------------------------
+
+
+def suffix(panel: int) -> str:
+    """plotly counts axes x, x2, x3, ..."""
+    return "" if panel == 0 else str(panel + 1)
 
 
 def on_panel(panel: int) -> Json:
     """What a trace needs to lie on a panel."""
-    suffix = "" if panel == 0 else str(panel + 1)
-    return {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+    return {"xaxis": f"x{suffix(panel)}", "yaxis": f"y{suffix(panel)}"}
 
 
-def points(x: list[Any], y: list[Any], name: str, *, fill: str, symbol: str = "circle", **more: Any) -> Json:
-    """Dots that may sit on the very edge of the axes, such as a score of 1."""
-    marker = {"color": fill, "symbol": symbol, "size": 9, **more.pop("marker", {})}
-    return {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, "marker": marker,
-            "cliponaxis": False, "hovertemplate": "%{text}<extra></extra>", **more}  # fmt: skip
+def axes(x: Json, y: Json, panel: int = 0) -> Json:
+    return {f"xaxis{suffix(panel)}": x, f"yaxis{suffix(panel)}": y}
 
 
-def score_axis(title: str) -> Json:
-    """Balanced accuracy is always drawn from 0 to 1: a zoomed axis makes small gains look large."""
-    return {
-        "title": {"text": title, "standoff": 8},
-        "range": [0, 1],
-        "dtick": 0.2,
-        "gridcolor": GRID,
-        "zeroline": False,
-    }
+def stacked(*parts: Json) -> Json:
+    """Layouts put together: shapes and annotations are appended, the rest is taken over."""
+    whole: Json = {"shapes": [], "annotations": []}
+    for part in parts:
+        for key, value in part.items():
+            whole[key] = whole[key] + value if key in ("shapes", "annotations") else value
+    return whole
+
+
+# ---- axes ------------------------------------------------------------------------------------------------------------
 
 
 def plain_axis(title: str = "", **more: Any) -> Json:
     return {"title": {"text": title, "standoff": 8}, "gridcolor": GRID, "zeroline": False, **more}
 
 
-def name_axis(names: list[str], title: str = "") -> Json:
+def score_axis(title: str) -> Json:
+    """Balanced accuracy is always drawn from 0 to 1: a zoomed axis makes small gains look large."""
+    return plain_axis(title, range=[0, 1], dtick=0.2)
+
+
+def names_axis(names: list[str], title: str = "", *, length: int = 14, **more: Any) -> Json:
     """Names at positions 0, 1, ...: as categories, plotly would read '1' as a number and merge equal short forms."""
-    labels = [plot_text(name, 14) for name in names]
-    return {
-        "title": {"text": title, "standoff": 8}, "range": [-0.6, len(names) - 0.4], "showgrid": False, "zeroline": False,
-        "tickmode": "array", "tickvals": list(range(len(names))), "ticktext": labels,
-        "tickangle": "auto" if sum(map(len, labels)) < 70 else -90,
-    }  # fmt: skip
+    labels = [plot_text(name, length) for name in names]
+    crowded = sum(map(len, labels)) > 70
+    ticks = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": labels}
+    ends = [-0.6, len(names) - 0.4]
+    return plain_axis(title, range=ends, showgrid=False, tickangle=-90 if crowded else "auto", **ticks) | more
 
 
-def bare_axis() -> Json:
+def bare_axis(*, frame: bool) -> Json:
     """For positions without a unit."""
-    return {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "mirror": True,
-            "showline": True, "linecolor": GRID}  # fmt: skip
-
-
-def level_line(value: float | None, text: str, *, horizontal: bool, panel: int = 0) -> Json:
-    """Layout entries for a dashed line at a level, labelled where it ends; nothing for None."""
-    if value is None:
-        return {"shapes": [], "annotations": []}
-    suffix = "" if panel == 0 else str(panel + 1)
-    along, across = ("x", "y") if horizontal else ("y", "x")
-    line = {
-        "type": "line", "layer": "below", f"{along}ref": f"{along}{suffix} domain", f"{across}ref": f"{across}{suffix}",
-        f"{along}0": 0, f"{along}1": 1, f"{across}0": value, f"{across}1": value,
-        "line": {"color": MUTED, "width": 1, "dash": "dash"},
-    }  # fmt: skip
-    label = {
-        "text": text, "showarrow": False, "font": {"color": MUTED, "size": 11},
-        f"{along}ref": f"{along}{suffix} domain", f"{across}ref": f"{across}{suffix}", f"{along}": 1, f"{across}": value,
-        "xanchor": "right" if horizontal else "left", "yanchor": "bottom" if horizontal else "top",
-    }  # fmt: skip
-    return {"shapes": [line], "annotations": [label]}
-
-
-def panel_title(text: str, panel: int) -> Json:
-    suffix = "" if panel == 0 else str(panel + 1)
     return {
-        "text": f"<b>{text}</b>", "showarrow": False, "xref": f"x{suffix} domain", "yref": f"y{suffix} domain",
-        "x": 0, "y": 1, "xanchor": "left", "yanchor": "bottom", "yshift": 6, "font": {"size": 13, "color": INK},
-    }  # fmt: skip
+        "showgrid": False,
+        "zeroline": False,
+        "showticklabels": False,
+        "ticks": "",
+        "showline": frame,
+        "mirror": frame,
+        "linecolor": GRID,
+    }
 
 
-def stacked(*parts: Json) -> Json:
-    """Layouts put together: lists are appended, the rest is taken over."""
-    whole: Json = {"shapes": [], "annotations": []}
-    for part in parts:
-        for key, value in part.items():
-            whole[key] = whole[key] + value if key in ("shapes", "annotations") else value
-    return whole
+# ---- marks -----------------------------------------------------------------------------------------------------------
+
+
+def points(x: list[Any], y: list[Any], name: str, *, fill: Any, symbol: str = "circle", **more: Any) -> Json:
+    """Dots that may sit on the very edge of the axes, such as a score of 1; `text` is shown when pointed at."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": x,
+        "y": y,
+        "name": name,
+        "cliponaxis": False,
+        "hovertemplate": "%{text}<extra></extra>",
+        **more,
+        "marker": {"color": fill, "symbol": symbol, "size": 9, **more.get("marker", {})},
+    }
+
+
+def line(x: list[Any], y: list[Any], name: str, *, stroke: str, width: float = 2, **more: Any) -> Json:
+    """A line that says nothing when pointed at, unless given a hovertemplate."""
+    look = {"color": stroke, "width": width, **more.pop("line", {})}
+    silent = {} if "hovertemplate" in more else {"hoverinfo": "skip"}
+    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": look, **silent, **more}
+
+
+def note(text: str, *, x: float, y: float, fill: str = INK, size: int = 12, panel: int = 0, **more: Any) -> Json:
+    """Text in a panel: x as a share of its width unless xref says otherwise, y on its axis."""
+    refs = {"xref": f"x{suffix(panel)} domain", "yref": f"y{suffix(panel)}"}
+    font = {"color": fill, "size": size}
+    return {"text": text, "showarrow": False, "x": x, "y": y, "xanchor": "left", "font": font, **refs, **more}
+
+
+def panel_title(text: str, panel: int, *, fill: str = INK) -> Json:
+    above = {"yref": f"y{suffix(panel)} domain", "yanchor": "bottom", "yshift": 5}
+    return note(text, x=0, y=1, fill=fill, size=13, panel=panel, **above)
+
+
+def level(value: float | None, text: str = "", *, panel: int = 0) -> Json:
+    """Layout entries for a dashed horizontal line, labelled at its right end; nothing for None."""
+    if value is None:
+        return {}
+    label = note(text, x=1, y=value, fill=MUTED, size=11, panel=panel, xanchor="right", yanchor="bottom")
+    return {"shapes": [_dashes("x", "y", value, panel)], "annotations": [label] if text else []}
+
+
+def upright(value: float | None, text: str = "") -> Json:
+    """The same for a vertical line, labelled at its top."""
+    if value is None:
+        return {}
+    place = {"xref": "x", "yref": "y domain", "yanchor": "top"}
+    label = note(text, x=value, y=1, fill=MUTED, size=11, **place)
+    return {"shapes": [_dashes("y", "x", value, 0)], "annotations": [label] if text else []}
+
+
+def _dashes(along: str, across: str, value: float, panel: int) -> Json:
+    refs = {f"{along}ref": f"{along}{suffix(panel)} domain", f"{across}ref": f"{across}{suffix(panel)}"}
+    ends = {f"{along}0": 0, f"{along}1": 1, f"{across}0": value, f"{across}1": value}
+    return {"type": "line", "layer": "below", "line": {"color": MUTED, "width": 1, "dash": "dash"}, **refs, **ends}

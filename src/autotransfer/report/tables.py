@@ -7,12 +7,22 @@ from typing import Any
 
 import pandas as pd
 
-from .comparison import Contender, by_subject, find, is_empty, numbers, subject_order, succeeded, validation_table
+from .comparison import (
+    Contender,
+    by_subject,
+    chosen_name,
+    find,
+    is_empty,
+    records,
+    shortlist,
+    subject_order,
+    succeeded,
+    validation_table,
+)
 from .escaping import Html, joined, plain, tag
-from .search_figures import shortlist
 from .statistics import holm, paired, spread
 from .summary import Summary
-from .wording import METHOD_NAMES, duration, interval, probability, score, setting_words, signed
+from .wording import duration, interval, probability, score, setting_words, signed
 
 MOST_FAILURES = 50
 
@@ -56,7 +66,7 @@ def estimates(rows: list[Contender]) -> Html | None:
         if pair is None:
             lines.append([*own, "–", "–", "–", "–"])
         else:
-            p = corrected[row.key] if row.key in corrected else pair.p
+            p = corrected.get(row.key, pair.p)
             against = f"{pair.wins} / {pair.ties} / {pair.losses}"
             lines.append([*own, signed(pair.mean), interval(pair), against, probability(p)])
     heads = ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p")
@@ -64,7 +74,7 @@ def estimates(rows: list[Contender]) -> Html | None:
         "Test scores and their difference to the baseline. p: Wilcoxon signed-rank test, for the methods corrected "
         "for their number after Holm"
     )
-    return table(caption, heads, lines, numeric=1, less="2 3 6")
+    return table(caption, heads, lines, numeric=1, less="2 3 6 7")
 
 
 def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
@@ -90,29 +100,32 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
 
 def setting_names(summary: Summary) -> dict[str, str]:
     """Setting's name -> in words."""
-    once = summary.results.drop_duplicates("setting")
-    records = [{str(k): v for k, v in record.items()} for record in once.to_dict("records")]
-    return {str(record["setting"]): setting_words(record) for record in records}
+    return {r["setting"]: setting_words(r) for r in records(summary.results.drop_duplicates("setting"))}
 
 
 def settings(summary: Summary) -> Html | None:
     """Every setting tried: its stage-one score and, if it got there, what stage two measured."""
-    first = succeeded(summary.results, "search").groupby("setting")["validation_score"].mean()
-    second = validation_table(summary)
+    first = _by_setting(succeeded(summary.results, "search").groupby("setting")["validation_score"].mean())
+    seconds = _by_setting(summary.results.groupby("setting")["seconds"].sum())
+    table_two = validation_table(summary)
+    second = {column: _by_setting(table_two[column]) for column in ("q25", "mean")}
     names = setting_names(summary)
     listed = shortlist(summary)
-    chosen = plain(((summary.choice or {}).get("chosen") or {}).get("name"))
-    seconds = summary.results.groupby("setting")["seconds"].sum()
 
     def line(name: str) -> list[object]:
+        words = tag("strong", names[name], " · chosen") if name == chosen_name(summary) else names[name]
         tests = list(by_subject(summary.results, name).values())
-        q25, mean = (second.at[name, c] if name in second.index else None for c in ("q25", "mean"))
-        return [tag("strong", names[name], " · chosen") if name == chosen else names[name], "yes" if name in listed else "", score(_get(first, name)), score(q25), score(mean),
-                score(spread(tests).mean if tests else None), duration(_get(seconds, name) or 0)]  # fmt: skip
+        found = [
+            first.get(name),
+            second["q25"].get(name),
+            second["mean"].get(name),
+            spread(tests).mean if tests else None,
+        ]
+        return [words, "yes" if name in listed else "", *map(score, found), duration(seconds.get(name, 0.0))]
 
     if not names:
         return None
-    order = sorted(names, key=lambda n: (n not in listed, -(second["q25"].get(n) or 0), -(_get(first, n) or 0)))
+    order = sorted(names, key=lambda n: (n not in listed, -second["q25"].get(n, 0.0), -first.get(n, 0.0)))
     heads = ("setting", "shortlist", "stage one", "stage two, lower quartile", "stage two, mean", "test mean", "time")
     caption = "Validation scores of every setting; the test mean is shown for completeness and chose nothing"
     return folded(
@@ -122,9 +135,8 @@ def settings(summary: Summary) -> Html | None:
     )
 
 
-def _get(series: pd.Series[Any], name: str) -> float | None:
-    value = series.get(name)
-    return None if value is None or pd.isna(value) else float(value)
+def _by_setting(column: pd.Series[Any]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in column.dropna().items()}
 
 
 def splits(summary: Summary) -> Html | None:
@@ -157,8 +169,9 @@ def facts(caption: str, values: dict[str, Any]) -> Html | None:
     """A list of names and values, side by side."""
     if not values:
         return None
-    pairs = joined(*(tag("div", tag("dt", key), tag("dd", fact(value))) for key, value in values.items()))
-    return joined(tag("h3", caption), tag("dl", pairs, class_="facts"))
+    texts = {key: fact(value) for key, value in values.items()}
+    pairs = [tag("div", tag("dt", k), tag("dd", v), class_="wide" if len(v) > 40 else None) for k, v in texts.items()]
+    return joined(tag("h3", caption), tag("dl", *pairs, class_="facts"))
 
 
 def fact(value: Any) -> str:

@@ -3,203 +3,201 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .comparison import chance, succeeded
+from . import plot
+from .comparison import chance, chosen_name, succeeded
 from .escaping import plain, plot_text
-from .plot import (
-    ACCENT,
-    BACKGROUND,
-    GREY,
-    GREY_SOFT,
-    SOFT,
-    Figure,
-    Json,
-    axis_name,
-    level_line,
-    on_panel,
-    panel_title,
-    plain_axis,
-    points,
-    score_axis,
-    stacked,
-)
+from .plot import ACCENT, GREY, Figure, Json
 from .summary import Summary
 
 MOST_EPOCHS = 150  # drawn; more cannot be told apart on a screen
-MOST_CELLS = 12  # classes up to which counts are written into the cells
-Curve = tuple[list[int], NDArray[np.float64]]  # epochs, (3, epochs): lower quartile, median, upper quartile
+MOST_CELLS = 12  # classes up to which shares are written into the cells
+PANELS = {
+    "Loss": (("train_loss", "training"), ("validation_loss", "validation")),
+    "Validation score": (("validation_score", "validation"),),
+    "Penalty": (("penalty", "training"),),
+}
 
 
-def quartiles(histories: list[dict[str, Any]], key: str) -> Curve | None:
-    """Over folds, epoch by epoch, as far as half of the folds got."""
-    curves = [np.array([math.nan if v is None else v for v in h.get(key) or []], dtype=float) for h in histories]
-    curves = [curve for curve in curves if np.isfinite(curve).any()]
-    if not curves:
+class Model(NamedTuple):
+    """A setting whose curves are drawn."""
+
+    name: str
+    label: str
+    fill: str
+    soft: str
+
+
+class Curve(NamedTuple):
+    """Quartiles over folds, epoch by epoch."""
+
+    epochs: list[int]
+    quartiles: NDArray[np.float64]  # (3, epochs): lower quartile, median, upper quartile
+
+
+def over_folds(histories: list[dict[str, Any]], key: str) -> Curve | None:
+    """As far as half of the folds got; None if nothing finite was recorded."""
+    found = [np.array([math.nan if v is None else v for v in h.get(key) or []], dtype=float) for h in histories]
+    found = [curve for curve in found if np.isfinite(curve).any()]
+    if not found:
         return None
-    longest = max(len(curve) for curve in curves)
-    table = np.full((len(curves), longest), math.nan)
-    for row, curve in zip(table, curves, strict=True):
-        row[: len(curve)] = curve
-    table[~np.isfinite(table)] = math.nan
-    enough = np.isfinite(table).sum(0) * 2 >= len(curves)
-    epochs = np.flatnonzero(enough)
+    table = np.full((len(found), max(map(len, found))), math.nan)
+    for row, curve in zip(table, found, strict=True):
+        row[: len(curve)] = np.where(np.isfinite(curve), curve, math.nan)
+    epochs = np.flatnonzero(np.isfinite(table).sum(0) * 2 >= len(found))
     if not len(epochs):
         return None
     if len(epochs) > MOST_EPOCHS:
         epochs = epochs[np.linspace(0, len(epochs) - 1, MOST_EPOCHS).round().astype(int)]
-    return [int(e) + 1 for e in epochs], np.nanquantile(table[:, epochs], (0.25, 0.5, 0.75), axis=0)
+    return Curve([int(e) + 1 for e in epochs], np.nanquantile(table[:, epochs], (0.25, 0.5, 0.75), axis=0))
 
 
 def curves(summary: Summary) -> Figure | None:
     """Losses, validation score and penalty by epoch: medians over folds with quartile bands."""
-    panels = [
-        ("Loss", (("train_loss", "training", "dot", False), ("validation_loss", "validation", "solid", True))),
-        ("Validation score", (("validation_score", "validation", "solid", True),)),
-        ("Penalty", (("penalty", "training", "dot", True),)),
-    ]
+    models = _models(summary)
     data: list[Json] = []
     parts: list[Json] = []
     rows: list[list[Any]] = []
-    used = 0
-    for title, lines in panels:
-        drawn = []
-        for name, label, fill, soft in _models(summary):
-            for key, kind, dash, band in lines:
-                curve = quartiles(summary.histories.get(name, []), key)
-                if curve and (key != "penalty" or np.any(curve[1])):  # the baseline has none
-                    drawn += _lines(curve, f"{label}, {kind}", fill, soft if band else None, dash)
-                    rows += [[label, key, e, *q] for e, q in zip(curve[0], curve[1].T.tolist(), strict=True)]
+    panel = 0
+    for title, quantities in PANELS.items():
+        drawn: list[Json] = []
+        for model, (key, kind) in ((m, q) for m in models for q in quantities):
+            curve = over_folds(summary.histories.get(model.name, []), key)
+            if curve and (key != "penalty" or curve.quartiles.any()):  # the baseline has none
+                drawn += _lines(curve, model, kind)
+                rows += [
+                    [model.label, key, e, *q] for e, q in zip(curve.epochs, curve.quartiles.T.tolist(), strict=True)
+                ]
         if drawn:
-            shown = {trace["name"] for trace in data}
-            data += [{**t, **on_panel(used), "showlegend": t["showlegend"] and t["name"] not in shown} for t in drawn]
-            parts += _panel(summary, title, used)
             if title == "Validation score":
-                data += [{**rug, **on_panel(used)} for rug in _snapshots(summary)]
-            used += 1
+                drawn += [rug for i, model in enumerate(models) if (rug := _snapshots(summary, model, 0.02 + 0.04 * i))]
+            data += [trace | plot.on_panel(panel) for trace in drawn]
+            parts += _panel(summary, title, panel)
+            panel += 1
     if not data:
         return None
     return Figure(
         key="curves",
         title="Learning curves",
-        caption="Median over folds, with the band from the lower to the upper quartile; ticks at the bottom of the "
-        "score mark the epoch whose snapshot each fold kept, the one of lowest validation loss.",
-        data=data,
-        layout=stacked(*parts),
+        caption="Median over folds, with a band from the lower to the upper quartile. Ticks under the score mark the "
+        "epoch that each fold kept: the one of lowest validation loss.",
+        data=_named_once(data),
+        layout=plot.stacked(*parts),
         columns=("model", "quantity", "epoch", "lower_quartile", "median", "upper_quartile"),
         rows=rows,
-        panels=used,
+        panels=panel,
         height=280,
     )
 
 
-def _models(summary: Summary) -> list[tuple[str, str, str, str]]:
-    choice = summary.choice or {}
-    baseline = str((choice.get("baseline") or {}).get("name", "baseline"))
-    models = [(baseline, "Baseline", GREY, GREY_SOFT)]
-    chosen = (choice.get("chosen") or {}).get("name")
+def _models(summary: Summary) -> list[Model]:
+    baseline = str(((summary.choice or {}).get("baseline") or {}).get("name", "baseline"))
+    models = [Model(baseline, "Baseline", GREY, plot.GREY_SOFT)]
+    chosen = chosen_name(summary)
     if chosen is not None and chosen != baseline:
-        models.append((str(chosen), "Chosen", ACCENT, SOFT))
+        models.append(Model(chosen, "Chosen", ACCENT, plot.SOFT))
     return models
 
 
-def _lines(curve: Curve, name: str, fill: str, soft: str | None, dash: str) -> list[Json]:
-    epochs, (low, middle, high) = curve
-    line = {"type": "scatter", "mode": "lines", "x": epochs, "y": middle.tolist(), "name": name, "legendgroup": name,
-            "line": {"color": fill, "width": 2, "dash": dash}, "showlegend": True,
-            "hovertemplate": f"{name}<br>epoch %{{x}}: %{{y:.3f}}<extra></extra>"}  # fmt: skip
-    if soft is None:
-        return [line]
-    band = {"type": "scatter", "mode": "lines", "x": epochs + epochs[::-1], "y": [*high.tolist(), *low.tolist()[::-1]],
-            "fill": "toself", "fillcolor": soft, "line": {"width": 0, "color": fill}, "hoverinfo": "skip",
-            "showlegend": False, "name": name, "legendgroup": name}  # fmt: skip
-    return [band, line]
+def _lines(curve: Curve, model: Model, kind: str) -> list[Json]:
+    """The median, and behind it the band between the quartiles."""
+    low, middle, high = curve.quartiles.tolist()
+    name = f"{model.label}, {kind}"
+    hover = f"{name}<br>epoch %{{x}}: %{{y:.3f}}<extra></extra>"
+    dash = {"dash": "dot" if kind == "training" else "solid"}
+    median = plot.line(curve.epochs, middle, name, stroke=model.fill, line=dash, hovertemplate=hover, legendgroup=name)
+    around = curve.epochs + curve.epochs[::-1]
+    band = plot.line(around, high + low[::-1], name, stroke=model.fill, width=0, legendgroup=name, showlegend=False)
+    return [band | {"fill": "toself", "fillcolor": model.soft}, median]
+
+
+def _named_once(data: list[Json]) -> list[Json]:
+    """A curve that appears in several panels has one entry in the legend, which hides it in all of them."""
+    seen: set[str] = set()
+    for trace in data:
+        if trace.get("showlegend", True):
+            trace["showlegend"] = trace["name"] not in seen
+            seen.add(trace["name"])
+    return data
 
 
 def _panel(summary: Summary, title: str, panel: int) -> list[Json]:
-    across = plain_axis("epoch", rangemode="tozero")
-    parts: list[Json] = [{"annotations": [panel_title(title, panel)], axis_name("x", panel): across}]
+    across = plot.plain_axis("epoch", rangemode="tozero")
+    head: Json = {"annotations": [plot.panel_title(f"<b>{title}</b>", panel)]}
     if title == "Validation score":
-        parts += [
-            {axis_name("y", panel): score_axis("")},
-            level_line(chance(summary), "chance", horizontal=True, panel=panel),
-        ]
-    else:
-        parts += [{axis_name("y", panel): plain_axis(rangemode="tozero" if title == "Loss" else "normal")}]
-    return parts
+        return [head, plot.axes(across, plot.score_axis(""), panel), plot.level(chance(summary), "chance", panel=panel)]
+    up = plot.plain_axis(rangemode="tozero" if title == "Loss" else "normal")
+    return [head, plot.axes(across, up, panel)]
 
 
-def _snapshots(summary: Summary) -> list[Json]:
+def _snapshots(summary: Summary, model: Model, height: float) -> Json | None:
     folds = succeeded(summary.results, "folds")
-    rugs = []
-    for (name, label, fill, _), height in zip(_models(summary), (0.02, 0.06), strict=False):
-        rows = folds[(folds["setting"] == plain(name)) & (folds["best_epoch"] > 0)]
-        texts = [f"{label}, test subject {plot_text(s)}<br>snapshot of epoch {e:.0f}"
-                 for s, e in zip(rows["test_subject"], rows["best_epoch"], strict=True)]  # fmt: skip
-        if len(rows):
-            rugs.append(points([float(e) for e in rows["best_epoch"]], [height] * len(rows), label, fill=fill, text=texts,
-                               symbol="line-ns", showlegend=False, marker={"size": 9, "line": {"color": fill, "width": 1.5}}))  # fmt: skip
-    return rugs
+    rows = folds[(folds["setting"] == plain(model.name)) & (folds["best_epoch"] > 0)]
+    if rows.empty:
+        return None
+    kept = zip(rows["test_subject"], rows["best_epoch"], strict=True)
+    texts = [f"{model.label}, test subject {plot_text(s)}<br>snapshot of epoch {e:.0f}" for s, e in kept]
+    look = {"line": {"color": model.fill, "width": 1.5}}
+    where = rows["best_epoch"].tolist(), [height] * len(rows)
+    rug = plot.points(*where, model.label, fill=model.fill, symbol="line-ns", text=texts, marker=look)
+    return rug | {"showlegend": False}
 
 
 def confusion(summary: Summary) -> Figure | None:
     """Which class is taken for which, over all test subjects; rows sum to one."""
-    sides = [(side, label, summary.confusion[side]) for side, label in (("baseline", "Baseline"), ("chosen", "Chosen"))
-             if summary.confusion.get(side)]  # fmt: skip
+    sides = {side: summary.confusion[side] for side in ("baseline", "chosen") if summary.confusion.get(side)}
     if not sides:
         return None
-    size = len(sides[0][2])
-    given = list(summary.data.get("classes") or [])
-    names = [plain(given[i]) if i < len(given) else f"class {i}" for i in range(size)]
+    size = max(map(len, sides.values()))
+    known = list(summary.data.get("classes") or [])
+    names = [plain(known[i]) if i < len(known) else f"class {i}" for i in range(size)]
     data: list[Json] = []
     parts: list[Json] = []
-    rows: list[list[Any]] = []
-    for panel, (side, label, counts) in enumerate(sides):
-        data.append({**_heatmap(np.asarray(counts, dtype=float), names), **on_panel(panel)})
-        ticks = {"tickmode": "array", "tickvals": list(range(size)), "ticktext": [plot_text(n, 12) for n in names],
-                 "showgrid": False, "zeroline": False, "constrain": "domain"}  # fmt: skip
-        anchor = "x" if panel == 0 else f"x{panel + 1}"
-        parts += [
-            {axis_name("x", panel): {**ticks, "title": {"text": "predicted"}}},
-            {
-                axis_name("y", panel): {
-                    **ticks,
-                    "title": {"text": "true"},
-                    "autorange": "reversed",
-                    "scaleanchor": anchor,
-                }
-            },
-            {"annotations": [panel_title(label, panel)]},
-        ]
-        rows += [[side, names[i], names[j], int(counts[i][j])] for i in range(size) for j in range(size)]
+    for panel, (side, counts) in enumerate(sides.items()):
+        data.append(_heatmap(np.asarray(counts, dtype=float), names) | plot.on_panel(panel))
+        x = plot.names_axis(names, "predicted", length=12, constrain="domain")
+        y = plot.names_axis(names, "true", length=12, constrain="domain", tickangle=0)
+        y |= {"range": [size - 0.4, -0.6], "scaleanchor": f"x{plot.suffix(panel)}"}
+        parts += [plot.axes(x, y, panel), {"annotations": [plot.panel_title(f"<b>{side.capitalize()}</b>", panel)]}]
     return Figure(
         key="confusion",
         title="Which class is taken for which",
         caption="Rows are the true classes and sum to one over all test subjects; the diagonal is what is recognised. "
         "Counts appear when you point at a cell.",
         data=data,
-        layout=stacked(*parts),
+        layout=plot.stacked(*parts),
         columns=("model", "true", "predicted", "count"),
-        rows=rows,
+        rows=[
+            [side, names[i], names[j], n]
+            for side, counts in sides.items()
+            for i, row in enumerate(counts)
+            for j, n in enumerate(row)
+        ],
         panels=len(sides),
-        square=True,
         height=400,
+        square=True,
         legend=False,
     )
 
 
 def _heatmap(counts: NDArray[np.float64], names: list[str]) -> Json:
-    """counts: (C, C). A class without trials has no share, and its row stays empty."""
+    """counts: (C, C). A class without trials has no shares, and its row stays empty."""
     totals = counts.sum(1, keepdims=True)
-    share = np.divide(counts, totals, out=np.full_like(counts, math.nan), where=totals > 0)
-    texts = [[f"true {plot_text(t)}<br>predicted {plot_text(p)}<br>{int(counts[i, j])} of {int(totals[i, 0])} trials"
-              for j, p in enumerate(names)] for i, t in enumerate(names)]  # fmt: skip
-    trace: Json = {"type": "heatmap", "z": share.tolist(), "zmin": 0, "zmax": 1, "hovertext": texts, "showscale": False,
-                   "hovertemplate": "%{hovertext}<extra></extra>", "xgap": 2, "ygap": 2,
-                   "colorscale": [[0, BACKGROUND], [1, ACCENT]]}  # fmt: skip
+    shares = np.divide(counts, totals, out=np.full_like(counts, math.nan), where=totals > 0)
+    texts = [
+        [
+            f"true {plot_text(t)}<br>predicted {plot_text(p)}<br>{n:.0f} of {total:.0f} trials"
+            for p, n in zip(names, row)
+        ]
+        for t, row, total in zip(names, counts, totals[:, 0])
+    ]
+    trace: Json = {"type": "heatmap", "z": shares.tolist(), "zmin": 0, "zmax": 1, "xgap": 2, "ygap": 2}
+    trace |= {"colorscale": [[0, plot.BACKGROUND], [1, ACCENT]], "showscale": False}
+    trace |= {"hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>"}
     if len(names) <= MOST_CELLS:
         trace |= {"texttemplate": "%{z:.2f}", "textfont": {"size": 12}}
     return trace

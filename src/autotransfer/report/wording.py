@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from .statistics import Paired
@@ -51,13 +52,13 @@ def setting_words(fields: Mapping[str, Any]) -> str:
     if (mode := given(fields, "mode")) is not None:
         words.append(str(mode))
     if (strength := given(fields, "strength")) is not None:
-        words.append(f"λ = {number(strength)}")
+        words.append(f"λ\u00a0=\u00a0{number(strength)}")
     if (estimator := given(fields, "estimator")) is not None:
         words.append(ESTIMATOR_NAMES.get(str(estimator), str(estimator)))
         if (gamma := given(fields, "regularization")) is not None:
-            words.append(f"γ = {number(gamma)}")
+            words.append(f"γ\u00a0=\u00a0{number(gamma)}")
     if (scale := given(fields, "length_scale")) not in (None, "median"):
-        words.append(f"{scale} length scale" if isinstance(scale, str) else f"σ = {number(scale)}")
+        words.append(f"{scale} length scale" if isinstance(scale, str) else f"σ\u00a0=\u00a0{number(scale)}")
     return ", ".join(words)
 
 
@@ -82,10 +83,10 @@ def interval(pair: Paired) -> str:
     return "–" if pair.interval is None else f"{signed(pair.interval[0])} to {signed(pair.interval[1])}"
 
 
-def probability(p: float | None) -> str:
+def probability(p: float | None, relation: str = "") -> str:
     if p is None:
         return "–"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return "< 0.001" if p < 0.001 else f"{relation}{p:.3f}"
 
 
 def duration(seconds: float) -> str:
@@ -94,6 +95,16 @@ def duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours else f"{minutes} min"
+
+
+def moment(iso: str) -> str:
+    """A time as people write it; what is no ISO time is left as it is."""
+    try:
+        time = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    zone = "" if time.tzinfo is None else " UTC" if not time.utcoffset() else f" UTC{time:%z}"
+    return f"{time.day} {time:%B %Y, %H:%M}{zone}"
 
 
 def count(n: int, one: str, many: str | None = None) -> str:

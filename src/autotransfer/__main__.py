@@ -1,0 +1,5 @@
+"""python -m autotransfer: the command line."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,262 @@
+"""The whole procedure on tiny data: complete, honest, resumable, and nothing trained twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.recordings import save_npz
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.runs.saved_model import load_model
+from autotransfer.search import procedure
+from autotransfer.search.estimate import count_trainings
+from autotransfer.search.procedure import conduct, validation_scores
+from tiny import tiny, tiny_file
+
+REQUIRED = {
+    "stage", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardise", "fold",
+    "validation_subject", "test_subject", "seed", "best_epoch", "validation_score", "test_score", "seconds",
+}  # fmt: skip
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def run_tiny(folder: Path, **options: object) -> tuple[Run, dict[str, object]]:
+    source = options.pop("source", None) or str(tiny_file(folder))
+    run = Run.create(folder / "run", RunOptions(source=source, epochs=12, batch_size=8, device="cpu", **options))
+    return run, conduct(run, quiet, shown=False)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, object]]:
+    return run_tiny(tmp_path_factory.mktemp("finished"))
+
+
+def test_results_are_tidy_and_complete(finished: tuple[Run, dict[str, object]]) -> None:
+    run, choice = finished
+    table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
+    assert set(table.columns) >= REQUIRED
+    settings = len(at.grid("quick"))
+    assert (table["stage"] == "search").sum() == settings
+    candidates = len(choice["shortlist"])
+    assert len(table) == settings + candidates * 3  # the fold of stage one is not trained again
+    assert not table.duplicated(["setting", "test_subject", "seed"]).any()
+    assert (table.loc[table["method"] == "none", "mode"] == "none").all()
+    _, _, trainings = count_trainings(run.recordings, run.options)
+    assert len(table) == trainings
+    assert [e.starts for e in run.ledger.entries()] == [1] * len(table)
+
+
+def test_choice_agrees_with_the_table(finished: tuple[Run, dict[str, object]]) -> None:
+    """Computed again from results.csv with pandas."""
+    run, choice = finished
+    table = pd.read_csv(run.folder / "results.csv")
+    table = table[table["setting"].isin(choice["shortlist"])]
+    own = table[["setting", "validation_subject", "validation_score"]].set_axis(["setting", "on", "score"], axis=1)
+    twin = table[["setting", "test_subject", "swapped_validation_score"]].set_axis(["setting", "on", "score"], axis=1)
+    by_subject = pd.concat([own, twin]).groupby(["setting", "on"])["score"].mean().unstack()
+    q25 = by_subject.quantile(0.25, axis=1)
+    assert choice["validation_q25"] == pytest.approx(q25.to_dict())
+    best = max(choice["shortlist"], key=lambda name: (round(q25[name], 12), round(by_subject.loc[name].mean(), 12)))
+    assert choice["chosen"]["name"] == best
+    assert choice["baseline_won"] == (best == "baseline")
+    tests = table.set_index(["setting", "test_subject"])["test_score"]
+    for subject in range(4):
+        assert choice["test_scores"]["chosen"][str(subject)] == pytest.approx(tests[best, subject])
+        assert choice["test_scores"]["baseline"][str(subject)] == pytest.approx(tests["baseline", subject])
+        others = by_subject.drop(columns=subject)
+        nested = max(
+            choice["shortlist"],
+            key=lambda name: (round(others.loc[name].quantile(0.25), 12), round(others.loc[name].mean(), 12)),
+        )
+        assert choice["nested_choices"][str(subject)] == nested
+        assert choice["nested_test_scores"][str(subject)] == pytest.approx(tests[nested, subject])
+
+
+def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them(
+    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, choice = finished
+    candidates = [s for s in run.options.settings() if s.name in choice["shortlist"]]
+    generator = np.random.default_rng(0)
+    changed = 0
+    for subject in range(4):
+
+        def corrupted(entries: object, *, twins: bool = True, subject: int = subject) -> list[object]:
+            return [
+                score._replace(value=generator.random()) if score.subject == subject else score
+                for score in validation_scores(entries, twins=twins)
+            ]
+
+        for _ in range(10):
+            monkeypatch.setattr(procedure, "validation_scores", corrupted)
+            again = procedure.decide(run, candidates)
+            assert again["nested_choices"][str(subject)] == choice["nested_choices"][str(subject)]
+            changed += again["nested_choices"] != choice["nested_choices"]
+    assert changed > 0, "the corruption must be able to change other subjects' choices"
+
+
+def test_test_scores_do_not_reach_the_choice(finished: tuple[Run, dict[str, object]]) -> None:
+    run, choice = finished
+    for entry in run.ledger.entries():
+        record = json.loads(json.dumps(entry.record))
+        record["test_score"] = record["swapped"]["test_score"] = 1 - record["test_score"]
+        run.ledger.connection.execute("UPDATE jobs SET record = ? WHERE key = ?", (json.dumps(record), entry.key))
+    try:
+        candidates = [s for s in run.options.settings() if s.name in choice["shortlist"]]
+        again = procedure.decide(run, candidates)
+        for name in ("chosen", "validation_q25", "nested_choices", "shortlist"):
+            assert again[name] == choice[name]
+        assert again["test_scores"] != choice["test_scores"]
+    finally:
+        for entry in run.ledger.entries():
+            record = entry.record
+            record["test_score"] = record["swapped"]["test_score"] = 1 - record["test_score"]
+            run.ledger.connection.execute("UPDATE jobs SET record = ? WHERE key = ?", (json.dumps(record), entry.key))
+
+
+def test_the_model_is_the_mean_of_the_fold_members(finished: tuple[Run, dict[str, object]]) -> None:
+    run, choice = finished
+    model = load_model(run.folder / "model")
+    assert model.card.classes == ["left", "right"]
+    assert model.card.channels == ["C3", "C4"]
+    setting = next(s for s in run.options.settings() if s.name == choice["chosen"]["name"])
+    jobs = [at.Job(setting, fold, 0) for fold in at.leave_one_subject_out(run.recordings)]
+    outcomes = at.train(run.recordings, jobs, "cpu")
+    rows = np.arange(run.recordings.n_trials)
+    _, logits = at.encode(run.recordings, outcomes, rows)
+    expected = logits.double().softmax(-1).mean(0).numpy()
+    np.testing.assert_allclose(model.predict_proba(run.recordings.X), expected, atol=1e-6)
+
+
+def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, dict[str, object]]) -> None:
+    run, _ = finished
+    model, X = load_model(run.folder / "model"), run.recordings.X
+    model.check(X, ["C3", "C4"], 16.0)
+    for arguments, message in (
+        ((X[:, :1], None, None), "takes 2 channels, the data have 1"),
+        ((X, ["C4", "C3"], None), "channel 0 of the data is 'C4', the model expects 'C3'"),
+        ((X, None, 32.0), "sampled at 32 Hz, the model expects 16 Hz"),
+        ((X[..., :12], None, None), "have 12 samples, the model expects 16"),
+    ):
+        with pytest.raises(UserError, match=message):
+            model.check(*arguments)
+
+
+@pytest.mark.parametrize("standardise", ["channel", "subject"])
+def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -> None:
+    run, choice = run_tiny(tmp_path, standardise=standardise, final="refit")
+    model = load_model(run.folder / "model")
+    setting = next(s for s in run.options.settings() if s.name == choice["chosen"]["name"])
+    outcomes = at.train(
+        run.recordings, [at.Job(setting, fold) for fold in at.leave_one_subject_out(run.recordings)], "cpu"
+    )
+    _, logits = at.encode(run.recordings, outcomes, np.arange(run.recordings.n_trials))
+    expected = logits.double().softmax(-1).mean(0).numpy()
+    np.testing.assert_allclose(model.predict_proba(run.recordings.X, run.recordings.subject), expected, atol=1e-6)
+    assert choice["transductive"] == (standardise == "subject")
+    refit = load_model(run.folder / "model" / "refit")
+    assert refit.card.members == 1
+    assert refit.predict_proba(run.recordings.X, run.recordings.subject).shape == (48, 2)
+
+
+def test_seeds_multiply_stage_two(tmp_path: Path) -> None:
+    run, choice = run_tiny(tmp_path, seeds=2)
+    table = pd.read_csv(run.folder / "results.csv")
+    candidates = len(choice["shortlist"])
+    assert set(table["seed"]) == {0, 1}
+    assert len(table) == len(at.grid("quick")) + candidates * (4 * 2 - 1)
+    assert load_model(run.folder / "model").card.members == 8
+
+
+def test_nested_full_never_sees_the_subject(tmp_path: Path) -> None:
+    """Flipping a subject's labels changes neither the shortlist nor the choice made for that subject."""
+    _, clean = run_tiny(tmp_path, nested="full")
+    subject = 2
+    recordings = tiny()
+    y = recordings.y.clone()
+    y[recordings.subject == subject] = 1 - y[recordings.subject == subject]
+    (tmp_path / "flipped").mkdir()
+    path = tmp_path / "flipped" / "tiny.npz"
+    flipped = at.Recordings(
+        recordings.X, y, recordings.subject, sfreq=16, classes=["left", "right"], channels=["C3", "C4"], name="tiny"
+    )
+    save_npz(path, flipped)
+    _, corrupted = run_tiny(tmp_path / "flipped", nested="full", source=str(path))
+    assert corrupted["nested_full_choices"][str(subject)] == clean["nested_full_choices"][str(subject)]
+    assert corrupted["nested_full_test_scores"][str(subject)] != clean["nested_full_test_scores"][str(subject)]
+    assert corrupted["validation_q25"] != clean["validation_q25"]
+
+
+def table_of(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "results.csv").drop(columns="seconds")
+
+
+def start(arguments: list[str]) -> subprocess.Popen[bytes]:
+    code = "import autotransfer.runs.run as r; r.CHECKPOINT_EVERY = 0.2; from autotransfer.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def test_ten_kills_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL of the whole process group at random moments; then the same rows, scores and choice, bit for bit."""
+    source = str(tiny_file(tmp_path))
+    arguments = ["run", source, "--epochs", "12", "--batch-size", "16", "--device", "cpu", "--population", "7", "--out"]
+    undisturbed = start([*arguments, str(tmp_path / "whole")])
+    begun = time.monotonic()
+    assert undisturbed.wait(600) == 0, undisturbed.stderr.read().decode()
+    span = time.monotonic() - begun
+    folder = tmp_path / "killed"
+    generator = random.Random(0)
+    kills = 0
+    done_before: dict[str, int] = {}
+    while True:
+        command = ["resume", str(folder)] if (folder / "ledger.sqlite").exists() else [*arguments, str(folder)]
+        process = start(command)
+        try:
+            if kills >= 10:
+                assert process.wait(600) == 0, process.stderr.read().decode()
+                break
+            # Starting up takes a part of it: long enough that most kills meet training.
+            process.wait(min(5.0, 0.2 * span) + generator.random() * span / 6)
+            break
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+        if (folder / "ledger.sqlite").exists() and kills < 10:
+            from autotransfer.runs.ledger import Ledger
+
+            try:
+                entries = Ledger(folder / "ledger.sqlite").entries()
+            except UserError:
+                continue  # killed while the file was being made
+            for entry in entries:
+                if entry.key in done_before:
+                    assert entry.starts == done_before[entry.key], "a finished job was trained again"
+                if entry.status in ("done", "failed"):
+                    done_before[entry.key] = entry.starts
+            assert set(done_before) <= {entry.key for entry in entries if entry.status in ("done", "failed")}
+    assert kills >= 5
+    pd.testing.assert_frame_equal(table_of(folder), table_of(tmp_path / "whole"), check_exact=True)
+    assert (folder / "choice.json").read_text() == (tmp_path / "whole" / "choice.json").read_text()
+    assert (folder / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model" / "model.safetensors"
+    ).read_bytes()
+    assert not list(folder.glob("*.checkpoint"))

@@ -1,0 +1,226 @@
+"""Ledger, checkpoints, lock, saved models: whole or not there."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import make_fold
+from autotransfer.recordings import save_npz
+from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
+from autotransfer.runs.files import Lock, in_use, write_atomically
+from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run, record_of
+from autotransfer.training.population import Population
+from autotransfer.training.train import run as train_population
+from autotransfer.training.train import windows_for
+from tiny import tiny, tiny_file
+
+
+def entry(number: int = 0) -> Entry:
+    return Entry(f"key{number}", "search", at.Setting().to_json(), 0, 1, 0)
+
+
+def test_ledger_keeps_order_and_counts_starts(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
+    ledger.add([entry(2), entry(0)])
+    ledger.add([entry(0), entry(1)])
+    assert [e.key for e in ledger.entries()] == ["key2", "key0", "key1"]
+    ledger.begin(["key0"])
+    ledger.begin(["key0", "key1"])
+    assert [e.starts for e in ledger.entries()] == [0, 2, 1]
+    ledger.finish("key0", {"failure": None, "score": 1.5}, b"weights")
+    ledger.finish("key0", {"failure": None, "score": 9.9}, b"other")  # what is finished stays
+    ledger.finish("key1", {"failure": "nan"}, b"")
+    assert ledger.counts() == {"waiting": 1, "done": 1, "failed": 1}
+    again = Ledger(tmp_path / "ledger.sqlite")
+    assert {e.key: e.record for e in again.entries()}["key0"] == {"failure": None, "score": 1.5}
+    assert again.tensors("key0") == b"weights"
+
+
+def test_ledger_facts_and_populations(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
+    ledger.remember(a=[1, 2], b=None)
+    assert ledger.recall("a") == [1, 2]
+    assert ledger.recall("c", 7) == 7
+    assert ledger.open_population() is None
+    ledger.add_populations([["x", "y"], ["z"]])
+    assert ledger.open_population() == (1, ["x", "y"])
+    ledger.end_population(1)
+    assert ledger.open_population() == (2, ["z"])
+
+
+def test_a_transaction_that_breaks_leaves_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
+    with pytest.raises(sqlite3.Error):
+        ledger.add([entry(0), Entry("key1", "search", object(), 0, 1, 0)])  # type: ignore[arg-type]
+    assert ledger.entries() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database", os.urandom(5000)])
+def test_a_damaged_ledger_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="cannot be read"):
+        Ledger(path)
+    with pytest.raises(UserError, match="is not a run"):
+        Ledger(tmp_path / "elsewhere" / "ledger.sqlite")
+
+
+def test_files_are_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, "new" * 1000)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _hold(folder: Path, ready: multiprocessing.Event, wait: multiprocessing.Event) -> None:
+    with Lock(folder):
+        ready.set()
+        wait.wait(30)
+
+
+def test_one_process_at_a_time_and_a_killed_one_does_not_block(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    ready, wait = context.Event(), context.Event()
+    process = context.Process(target=_hold, args=(tmp_path, ready, wait))
+    process.start()
+    assert ready.wait(30)
+    assert in_use(tmp_path)
+    with pytest.raises(UserError, match=rf"in use by another process \(pid {process.pid}\)"), Lock(tmp_path):
+        pass
+    process.kill()
+    process.join()
+    assert not in_use(tmp_path)
+    with Lock(tmp_path):
+        pass
+
+
+def jobs_of(recordings: at.Recordings, epochs: int = 5) -> list[at.Job]:
+    settings = [
+        at.Setting(max_epochs=epochs, batch_size=8),
+        at.Setting(method="adversary", strength=0.3, max_epochs=epochs + 1, batch_size=8),
+        at.Setting(method="began", mode="complementary", strength=0.3, max_epochs=epochs, batch_size=8),
+        at.Setting(method="pairwise_mmd", pairs="bernoulli", strength=1, max_epochs=epochs + 2, batch_size=8),
+    ]
+    return [at.Job(s, make_fold(recordings, v, t)) for s in settings for v, t in ((0, 1), (2, 1))]
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5, 6])
+def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path, stop: int) -> None:
+    """Also after members have left, and with critics, draws and BEGAN's k in flight."""
+    recordings = tiny()
+    jobs = jobs_of(recordings)
+    whole = dict(zip(jobs, at.train(recordings, jobs, "cpu"), strict=True))
+    windows = windows_for(recordings, jobs[0], {}, device=torch.device("cpu"), dtype=torch.float32)
+    names = {job: str(number) for number, job in enumerate(jobs)}
+    path = tmp_path / "checkpoint"
+
+    class Killed(Exception):
+        pass
+
+    def after_epoch(population: Population) -> None:
+        if population.epoch == stop:
+            save_checkpoint(path, population, [names[job] for job in population.jobs])
+            raise Killed
+
+    finished = []
+    first = Population(recordings, jobs, windows, torch.float32)
+    with pytest.raises(Killed):
+        finished.extend(train_population(first, after_epoch=after_epoch))
+    restored = restore(recordings, {name: job for job, name in names.items()}, windows, torch.float32, path)
+    assert restored is not None
+    population, keys = restored
+    assert len(keys) + len(finished) == len(jobs)
+    finished += list(train_population(population))
+    assert len(finished) == len(jobs)
+    for outcome in finished:
+        own, expected = record_of(outcome), record_of(whole[outcome.job])
+        for record in (own, expected, own["swapped"], expected["swapped"]):
+            record.pop("seconds")
+        assert own == expected
+        for name, tensor in whole[outcome.job].final_state.items():
+            assert torch.equal(tensor, outcome.final_state[name]), name
+
+
+def test_a_damaged_checkpoint_is_not_used(tmp_path: Path) -> None:
+    recordings = tiny()
+    jobs = jobs_of(recordings)[:2]
+    windows = windows_for(recordings, jobs[0], {}, device=torch.device("cpu"), dtype=torch.float32)
+    population = Population(recordings, jobs, windows, torch.float32)
+    population.train_epoch()
+    path = tmp_path / "checkpoint"
+    save_checkpoint(path, population, ["a", "b"])
+    assert load_checkpoint(path) is not None
+    content = bytearray(path.read_bytes())
+    for place in (0, 40, len(content) // 2, len(content) - 1):
+        broken = bytearray(content)
+        broken[place] ^= 1
+        path.write_bytes(broken)
+        assert load_checkpoint(path) is None, place
+    path.write_bytes(content[:100])
+    assert load_checkpoint(path) is None
+    assert load_checkpoint(tmp_path / "nothing") is None
+
+
+def test_options_are_checked_and_stored() -> None:
+    for wrong, message in (
+        ({"grid": "big"}, "unknown grid 'big'"),
+        ({"search": "random"}, "unknown search 'random'"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"nested": "half"}, "unknown nested 'half'"),
+        ({"nested": "full", "search": "tpe"}, "use it with search grid"),
+        ({"final": "best"}, "unknown final 'best'"),
+        ({"standardise": "z"}, "unknown standardise 'z'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            RunOptions(source="watch", **wrong)
+    options = RunOptions(source="watch", epochs=7, patience=3, standardise="subject")
+    assert RunOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+    assert all((s.max_epochs, s.patience, s.standardise) == (7, 3, "subject") for s in options.settings())
+    assert RunOptions(source="watch", grid="paper").max_epochs == 500
+
+
+def test_changed_data_are_noticed(tmp_path: Path) -> None:
+    path = tiny_file(tmp_path)
+    Run.create(tmp_path / "run", RunOptions(source=str(path)))
+    assert Run.open(tmp_path / "run").recordings.n_trials == 48
+    recordings = tiny()
+    X = recordings.X.clone()
+    X[3, 1, 4] += 1e-3
+    save_npz(path, at.Recordings(X, recordings.y, recordings.subject, sfreq=16))
+    with pytest.raises(UserError, match="has changed since"):
+        Run.open(tmp_path / "run")
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    options = RunOptions(source=str(tiny_file(tmp_path)))
+    Run.create(tmp_path / "run", options)
+    with pytest.raises(UserError, match="already holds a run; continue it with: autotransfer resume"):
+        Run.create(tmp_path / "run", options)
+    with pytest.raises(UserError, match="cannot write to"):
+        Run.create(tmp_path / "tiny.npz" / "run", options)
+
+
+def test_bad_data_leave_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        Run.create(tmp_path / "run", RunOptions(source=str(tmp_path / "missing.npz")))
+    assert not (tmp_path / "run").exists()
+    assert np.array_equal(list(tmp_path.iterdir()), [])

@@ -1,0 +1,55 @@
+"""Shortlist and choice on numbers whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotransfer.search.stages import Score, choose, lower_quartile, shortlist, without_subject
+
+
+def scores(**values: list[float]) -> list[Score]:
+    return [Score(setting, subject, v) for setting, own in values.items() for subject, v in enumerate(own)]
+
+
+def test_the_choice_is_the_highest_lower_quartile_not_the_highest_mean() -> None:
+    found = scores(bold=[0.2, 0.2, 0.99, 0.99, 0.99], steady=[0.6, 0.6, 0.6, 0.6, 0.6])
+    assert np.mean([0.2, 0.2, 0.99, 0.99, 0.99]) > 0.6
+    assert choose(found, ["bold", "steady"]) == "steady"
+    assert lower_quartile(found, "bold") == 0.2
+
+
+def test_ties_are_broken_by_the_mean_then_by_order() -> None:
+    found = scores(a=[0.5, 0.5, 0.5, 0.6], b=[0.5, 0.5, 0.5, 0.9], c=[0.5, 0.5, 0.5, 0.9])
+    assert choose(found, ["a", "b", "c"]) == "b"
+    assert choose(found, ["a", "c", "b"]) == "c"
+
+
+def test_seeds_are_averaged_per_subject_first() -> None:
+    found = [Score("a", 0, 0.0), Score("a", 0, 1.0), Score("a", 1, 0.5), Score("b", 0, 0.4), Score("b", 1, 0.4)]
+    assert lower_quartile(found, "a") == 0.5
+    assert choose(found, ["a", "b"]) == "a"
+
+
+def test_the_shortlist_keeps_three_of_each_method_and_the_baseline() -> None:
+    methods = {"base": None, **{f"mmd{i}": "mmd" for i in range(5)}, "adv0": "adversary"}
+    found = scores(base=[0.1], mmd0=[0.5], mmd1=[0.9], mmd2=[0.7], mmd3=[0.8], mmd4=[0.6], adv0=[0.2])
+    assert shortlist(found, methods) == ["base", "mmd1", "mmd2", "mmd3", "adv0"]
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=12, max_size=12),
+    st.integers(0, 3),
+    st.lists(st.floats(0, 1), min_size=3, max_size=3),
+)
+def test_scores_measured_on_a_subject_do_not_reach_the_choice_for_them(
+    values: list[float], subject: int, corrupted: list[float]
+) -> None:
+    names = ["a", "b", "c"]
+    found = [Score(names[i // 4], i % 4, value) for i, value in enumerate(values)]
+    changed = [
+        score._replace(value=corrupted[names.index(score.setting)]) if score.subject == subject else score
+        for score in found
+    ]
+    assert choose(without_subject(found, subject), names) == choose(without_subject(changed, subject), names)
