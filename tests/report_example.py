@@ -82,9 +82,7 @@ def finished(
         },
         histories={name: [_history(draw, i, name) for i in range(n_subjects)] for name in q25},
         confusion={"baseline": _confusion(draw, len(classes), 0.5), "chosen": _confusion(draw, len(classes), 0.6)},
-        leakage={side: [{"accuracy": float(np.clip(draw.normal(level, 0.05), 0, 1)), "chance": 1 / (n_subjects - 2 or 1),
-                         "bits": float(draw.uniform(0.3, 2) * level)} for _ in subjects]
-                 for side, level in (("baseline", 0.72), ("chosen", 0.31))},
+        leakage={"baseline": _leakage(draw, n_subjects, 0.72), "chosen": _leakage(draw, n_subjects, 0.31)},
         latent={"baseline": _latent(draw, subjects[2:] or subjects, classes, 3.0),
                 "chosen": _latent(draw, subjects[2:] or subjects, classes, 0.5)},
     )  # fmt: skip
@@ -130,8 +128,15 @@ def _history(draw: Any, fold: int, name: str) -> dict[str, Any]:
 
 
 def _confusion(draw: Any, n: int, hit: float) -> list[list[int]]:
-    return [draw.multinomial(320, np.where(np.arange(n) == i, hit, (1 - hit) / max(n - 1, 1)) if n > 1 else [1.0]).tolist()
-            for i in range(n)]  # fmt: skip
+    law = np.full((n, n), (1 - hit) / max(n - 1, 1))
+    np.fill_diagonal(law, hit if n > 1 else 1.0)
+    counts: list[list[int]] = draw.multinomial(320, law).tolist()
+    return counts
+
+
+def _leakage(draw: Any, n_subjects: int, level: float) -> list[dict[str, float]]:
+    read = np.clip(draw.normal(level, 0.05, n_subjects), 0, 1)
+    return [{"accuracy": float(a), "chance": 1 / max(n_subjects - 2, 1), "bits": float(2 * a * level)} for a in read]
 
 
 def _latent(draw: Any, subjects: list[str], classes: tuple[str, ...], apart: float) -> pd.DataFrame:

@@ -200,7 +200,7 @@ def test_nested_full_never_sees_the_subject(tmp_path: Path) -> None:
     _, corrupted = run_tiny(tmp_path / "flipped", nested="full", source=str(path))
     assert corrupted["nested_full_choices"][str(subject)] == clean["nested_full_choices"][str(subject)]
     assert corrupted["nested_full_test_scores"][str(subject)] != clean["nested_full_test_scores"][str(subject)]
-    assert corrupted["validation_q25"] != clean["validation_q25"]
+    assert corrupted["validation_mean"] != clean["validation_mean"]
 
 
 def table_of(folder: Path) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .comparison import Contender, find, honest
+from .comparison import Contender, find, honest, is_empty
 from .escaping import Html, joined, tag
 from .statistics import FEWEST_TO_TEST, Paired, paired
 from .summary import Summary
@@ -43,6 +43,7 @@ def incomplete(summary: Summary) -> Html:
         bar,
         tag("p", f"{known}. What follows is what has been measured; nothing has been chosen yet, and no conclusion "
             "can be drawn. Continue with ", tag("code", "autotransfer resume"), ".", class_="lead"),
+        *(tag("p", note) for note in failed_jobs(summary)),
         class_="answer incomplete",
         id="answer",
         role="status",
@@ -60,7 +61,7 @@ def _tiles(pair: Paired) -> Html:
     changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
     tiles = (
         ("AutoTransfer", score(pair.first.mean), f"baseline {score(pair.second.mean)}"),
-        ("Difference", signed(pair.mean), f"95 % interval {interval(pair)}"),
+        ("Difference", signed(pair.mean), f"{interval(pair)} (95 %)"),
         ("Lower quartile", score(pair.first.lower_quartile), f"baseline {score(pair.second.lower_quartile)}"),
         ("Subjects that gained", f"{pair.wins} of {pair.n}", changed),
     )
@@ -70,6 +71,7 @@ def _tiles(pair: Paired) -> Html:
 
 def _caveats(summary: Summary, rows: list[Contender], pair: Paired | None) -> Html | None:
     items = [
+        *failed_jobs(summary),
         *_transductive(summary),
         *_estimate_notes(summary, rows),
         *_test_notes(pair),
@@ -79,6 +81,12 @@ def _caveats(summary: Summary, rows: list[Contender], pair: Paired | None) -> Ht
     return joined(
         tag("h3", "What these numbers are"), tag("ul", *(tag("li", item) for item in items), class_="caveats")
     )
+
+
+def failed_jobs(summary: Summary) -> list[Html]:
+    n = int((~summary.results["failure"].map(is_empty).astype(bool)).sum())
+    link = tag("a", f"{count(n, 'job')} failed", href="#failures")
+    return [joined(link, tag("span", " and took no part in any score."))] if n else []
 
 
 def _transductive(summary: Summary) -> list[Html]:

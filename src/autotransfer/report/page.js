@@ -38,17 +38,22 @@
     const rows = Math.ceil(figure.panels / columns);
     const top = figure.panels > 1 || layout.annotations.some((note) => note.yanchor === "bottom" && note.y === 1) ? 28 : 10;
     const margin = { l: !figure.axes ? 2 : narrow ? 44 : 52, r: figure.axes ? 14 : 2, t: top + (title ? 44 : 0), b: figure.axes ? 46 : 6, ...layout.margin };
+    const room = labelRoom(layout);
+    const gapX = GAP + Math.max(0, room.left - margin.l + 14);
+    margin.l = Math.max(margin.l, room.left);
     const inner = width - margin.l - margin.r;
-    const wide = (inner - (columns - 1) * GAP) / columns;
+    const wide = (inner - (columns - 1) * gapX) / columns;
+    const upright = room.total > wide ? room.longest : 0; // names that would run into each other are turned
+    margin.b += upright;
     const low = narrow && figure.panels > 1 ? 0.75 : 1; // stacked panels: less to scroll
     const high = figure.square ? Math.min(wide, figure.height) : figure.height * low;
-    const gap = GAP + (figure.axes ? 30 : -12);
+    const gap = GAP + upright + (figure.axes ? 30 : -12);
     const all = rows * high + (rows - 1) * gap;
     for (let i = 0; i < figure.panels; i++) {
       const [column, row, suffix] = [i % columns, Math.floor(i / columns), i ? i + 1 : ""];
-      const left = (column * (wide + GAP)) / inner;
+      const left = (column * (wide + gapX)) / inner;
       const bottom = 1 - (row * (high + gap) + high) / all;
-      Object.assign(layout["xaxis" + suffix], { domain: [left, left + wide / inner], anchor: "y" + suffix });
+      Object.assign(layout["xaxis" + suffix], { domain: [left, left + wide / inner], anchor: "y" + suffix, tickangle: upright ? -90 : 0 });
       Object.assign(layout["yaxis" + suffix], { domain: [Math.max(0, bottom), bottom + high / all], anchor: "x" + suffix });
     }
     const color = (name) => style.getPropertyValue(name).trim();
@@ -63,6 +68,18 @@
       modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--muted"), activecolor: color("--accent") },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       title: title ? { text: title, x: 0, xref: "paper", xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { t: 14 } } : undefined,
+    };
+  }
+
+  // Pixels that names at the axes need; plotly makes room for them only at the cost of the panels' sizes.
+  function labelRoom(layout) {
+    const pixels = (axis) => (axis.automargin ? [] : axis.ticktext || []).map((text) => 12 + 6.6 * text.replace(/&\w+;/g, "x").length);
+    const along = pixels(layout.xaxis);
+    const beside = pixels(layout.yaxis);
+    return {
+      left: beside.length ? 26 + Math.max(...beside) : 0,
+      total: along.reduce((sum, size) => sum + size, 0),
+      longest: Math.max(0, ...along) - 12,
     };
   }
 

@@ -31,11 +31,12 @@ DATA_WORDS = {
     "channels": "channel names",
     "trials": "trials per subject",
 }
-HEADINGS = {
-    "results": "Results on unseen subjects",
-    "search": "How the setting was found",
-    "people": "What the representation still tells about people",
-    "training": "Inside the models",
+HEADINGS = {  # of a section, and how the contents call it
+    "results": ("Results on unseen subjects", "Results"),
+    "search": ("How the setting was found", "Search"),
+    "people": ("What the representation still tells about people", "Representation"),
+    "training": ("Inside the models", "Models"),
+    "details": ("Data, splits and how to repeat it", "Data, splits, how to repeat it"),
 }
 
 
@@ -76,7 +77,7 @@ def document(summary: Summary, *, plotly: Html) -> str:
     name = plain(run.name)
     title = f"{'' if run.complete else 'INCOMPLETE: '}{name} – AutoTransfer report"
     tables = {"results": [estimates(rows) if run.complete else None, subjects(run, rows)], "search": [settings(run)]}
-    present = [key for key in HEADINGS if shown[key] or any(tables.get(key, []))]
+    present = [key for key in shown if shown[key] or any(tables.get(key, []))]
     body = joined(
         tag("a", "Skip to the figures", href="#figures", class_="skip"),
         _header(run),
@@ -126,13 +127,13 @@ def _header(run: Summary) -> Html:
 
 
 def _contents(present: list[str]) -> Html:
-    links = [tag("a", HEADINGS[key], href=f"#{key}") for key in present]
-    return tag("nav", *links, tag("a", "Data, splits and how to repeat it", href="#details"), aria_label="Contents")
+    links = [tag("a", HEADINGS[key][1], href=f"#{key}") for key in (*present, "details")]
+    return tag("nav", *links, aria_label="Contents")
 
 
 def _section(key: str, found: list[Figure], tables: list[Html | None]) -> Html:
     plots = [_figure(figure) for figure in found]
-    return tag("section", tag("h2", HEADINGS[key], id=key), *plots, *tables, aria_labelledby=key)
+    return tag("section", tag("h2", HEADINGS[key][0], id=key), *plots, *tables, aria_labelledby=key)
 
 
 def _figure(figure: Figure) -> Html:
@@ -162,11 +163,14 @@ def _for_script(figure: Figure) -> dict[str, object]:
 
 def _details(run: Summary) -> Html:
     data = {key: value for key, value in run.data.items() if value is not None}
+    people, trials = data.get("subjects") or [], data.get("trials")
+    if isinstance(trials, list) and len(trials) == len(people):
+        data["trials"] = dict(zip(people, trials, strict=True))
     time = {"started": moment(run.started), "computing time": duration(run.seconds), "device": run.device,
             "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}"}  # fmt: skip
     return tag(
         "section",
-        tag("h2", "Data, splits and how to repeat it", id="details"),
+        tag("h2", HEADINGS["details"][0], id="details"),
         failures(run),
         tag("h3", "Repeat this run"),
         tag("pre", tag("code", run.command), tabindex="0"),

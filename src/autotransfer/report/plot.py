@@ -113,12 +113,14 @@ def score_axis(title: str) -> Json:
 
 
 def names_axis(names: list[str], title: str = "", *, length: int = 14, **more: Any) -> Json:
-    """Names at positions 0, 1, ...: as categories, plotly would read '1' as a number and merge equal short forms."""
+    """Names at positions 0, 1, ...: as categories, plotly would read '1' as a number and merge equal short forms.
+
+    The page turns them upright where they would run into each other.
+    """
     labels = [plot_text(name, length) for name in names]
-    crowded = sum(map(len, labels)) > 70
     ticks = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": labels}
     ends = [-0.6, len(names) - 0.4]
-    return plain_axis(title, range=ends, showgrid=False, tickangle=-90 if crowded else "auto", **ticks) | more
+    return plain_axis(title, range=ends, showgrid=False, **ticks) | more
 
 
 def bare_axis(*, frame: bool) -> Json:
@@ -183,8 +185,7 @@ def upright(value: float | None, text: str = "") -> Json:
     """The same for a vertical line, labelled at its top."""
     if value is None:
         return {}
-    place = {"xref": "x", "yref": "y domain", "yanchor": "top"}
-    label = note(text, x=value, y=1, fill=MUTED, size=11, **place)
+    label = note(text, x=value, y=1, fill=MUTED, size=11, xref="x", yref="y domain", yanchor="top")
     return {"shapes": [_dashes("y", "x", value, 0)], "annotations": [label] if text else []}
 
 

@@ -48,8 +48,8 @@ def _strip(row: Contender, position: int) -> Json:
     """One dot per subject; heights are spread so that equal scores do not hide each other, and mean nothing."""
     heights = [position + 0.5 * ((0.618 * i) % 1 - 0.5) for i in range(len(row.scores))]
     texts = [f"{plot_text(row.label, 40)}<br>subject {plot_text(s)}: {score(v)}" for s, v in row.scores.items()]
-    look = {"fill": plot.colour(row.key), "symbol": plot.mark(row.key), "marker": {"opacity": 0.8}}
-    return plot.points(list(row.scores.values()), heights, plot_text(row.label, 40), text=texts, **look)
+    dots = list(row.scores.values()), heights, plot_text(row.label, 40)
+    return plot.points(*dots, fill=plot.colour(row.key), symbol=plot.mark(row.key), text=texts, marker={"opacity": 0.8})
 
 
 def _cross(row: Contender, position: int) -> Json:
@@ -92,8 +92,9 @@ def _dots(row: Contender, order: list[str]) -> Json:
     there = [(i, s, row.scores[s]) for i, s in enumerate(order) if s in row.scores]
     label = plot_text(row.label, 40)
     texts = [f"subject {plot_text(s)}<br>{label}: {score(v)}" for _, s, v in there]
-    look = {"fill": plot.colour(row.key), "symbol": plot.mark(row.key), "marker": {"size": 7, "opacity": 0.7}}
-    return plot.points([i for i, *_ in there], [v for *_, v in there], label, text=texts, **look)
+    dots = [i for i, *_ in there], [v for *_, v in there], label
+    look = {"size": 7, "opacity": 0.7}
+    return plot.points(*dots, fill=plot.colour(row.key), symbol=plot.mark(row.key), text=texts, marker=look)
 
 
 def _path(row: Contender, order: list[str]) -> Json:

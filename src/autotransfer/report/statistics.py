@@ -81,7 +81,7 @@ def bootstrap_interval(
     The percentile interval is too narrow for a dozen subjects: it lacks the factor √(n/(n-1)) and the heavier tails
     of Student's t. Both are put back by taking the percentiles further out (Hesterberg 2015, "expanded percentile").
     """
-    data = np.asarray(values, dtype=float)
+    data = np.sort(np.asarray(values, dtype=float))  # the order of subjects must not matter, not even by rounding
     n = len(data)
     if n < 2:
         return None

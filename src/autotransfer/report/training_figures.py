@@ -160,7 +160,7 @@ def confusion(summary: Summary) -> Figure | None:
     for panel, (side, counts) in enumerate(sides.items()):
         data.append(_heatmap(np.asarray(counts, dtype=float), names) | plot.on_panel(panel))
         x = plot.names_axis(names, "predicted", length=12, constrain="domain")
-        y = plot.names_axis(names, "true", length=12, constrain="domain", tickangle=0)
+        y = plot.names_axis(names, "true", length=12, constrain="domain")
         y |= {"range": [size - 0.4, -0.6], "scaleanchor": f"x{plot.suffix(panel)}"}
         parts += [plot.axes(x, y, panel), {"annotations": [plot.panel_title(f"<b>{side.capitalize()}</b>", panel)]}]
     return Figure(
@@ -188,12 +188,10 @@ def _heatmap(counts: NDArray[np.float64], names: list[str]) -> Json:
     """counts: (C, C). A class without trials has no shares, and its row stays empty."""
     totals = counts.sum(1, keepdims=True)
     shares = np.divide(counts, totals, out=np.full_like(counts, math.nan), where=totals > 0)
+    short = [plot_text(name) for name in names]
     texts = [
-        [
-            f"true {plot_text(t)}<br>predicted {plot_text(p)}<br>{n:.0f} of {total:.0f} trials"
-            for p, n in zip(names, row)
-        ]
-        for t, row, total in zip(names, counts, totals[:, 0])
+        [f"true {short[i]}<br>predicted {short[j]}<br>{n:.0f} of {totals[i, 0]:.0f} trials" for j, n in enumerate(row)]
+        for i, row in enumerate(counts)
     ]
     trace: Json = {"type": "heatmap", "z": shares.tolist(), "zmin": 0, "zmax": 1, "xgap": 2, "ygap": 2}
     trace |= {"colorscale": [[0, plot.BACKGROUND], [1, ACCENT]], "showscale": False}
