@@ -54,10 +54,10 @@ def test_ledger_facts_and_populations(tmp_path: Path) -> None:
     assert ledger.recall("a") == [1, 2]
     assert ledger.recall("c", 7) == 7
     assert ledger.open_population() is None
-    ledger.add_populations([["x", "y"], ["z"]])
-    assert ledger.open_population() == (1, ["x", "y"])
+    ledger.add_populations([["x", "y"], ["z"]], 7)
+    assert ledger.open_population() == (1, ["x", "y"], 7)
     ledger.end_population(1)
-    assert ledger.open_population() == (2, ["z"])
+    assert ledger.open_population() == (2, ["z"], 7)
 
 
 def test_a_transaction_that_breaks_leaves_nothing(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def _conduct(opened: Run) -> None:
     from .search.procedure import conduct
 
     try:
-        choice = conduct(opened, say)
+        choice = conduct(opened, say, shown=True)
         _write_report(opened)
     except KeyboardInterrupt:
         print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)

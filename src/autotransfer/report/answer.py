@@ -36,7 +36,7 @@ def incomplete(summary: Summary) -> Html:
     """A banner in place of any claim."""
     done, total = summary.jobs_done, max(summary.jobs_total, summary.jobs_done)
     bar = Html(f'<progress value="{int(done)}" max="{max(int(total), 1)}" aria-label="jobs done"></progress>')
-    known = f"{done:,} of {count(total, 'job')} known so far"
+    known = f"{done:,} of the {count(total, 'job')} known so far are done"
     return tag(
         "section",
         tag("h2", "INCOMPLETE: this run has not finished", id="answer-title"),
@@ -147,7 +147,9 @@ def _test_notes(pair: Paired | None) -> list[str]:
     if pair is None or pair.interval is None:
         return []
     notes = []
-    if pair.n < FEWEST_TO_TEST:
+    if pair.ties == pair.n:
+        notes.append("For every subject AutoTransfer and the baseline are the same model, or score the same.")
+    elif pair.n < FEWEST_TO_TEST:
         notes.append(
             f"With only {pair.n} subjects the interval is a rough guide, and no test of significance is possible."
         )

@@ -45,7 +45,7 @@
     const wide = (inner - (columns - 1) * gapX) / columns;
     const upright = room.total > wide ? room.longest : 0; // names that would run into each other are turned
     margin.b += upright;
-    const low = narrow && figure.panels > 1 ? 0.75 : 1; // stacked panels: less to scroll
+    const low = width === PRINT_WIDTH || (narrow && figure.panels > 1) ? 0.75 : 1; // fewer pages, less to scroll
     const high = figure.square ? Math.min(wide, figure.height) : figure.height * low;
     const gap = GAP + upright + (figure.axes ? 30 : -12);
     const all = rows * high + (rows - 1) * gap;
@@ -83,11 +83,13 @@
     };
   }
 
+  // Its height has to be guessed before it is drawn: one row if all names fit, else columns as wide as the longest.
   function legendBelow(figure, width) {
     const names = figure.data.filter((trace) => trace.showlegend !== false).map((trace) => trace.name || "");
-    const longest = Math.max(0, ...names.map((name) => name.length)) * 7 + 50;
-    const perRow = Math.max(1, Math.floor(width / longest));
-    return 12 + 20 * Math.ceil(names.length / perRow);
+    const sizes = names.map((name) => 6.6 * name.length + 48);
+    const fits = sizes.reduce((sum, size) => sum + size, 0) < width - 60;
+    const rows = fits ? 1 : Math.ceil(names.length / Math.max(1, Math.floor((width - 60) / Math.max(...sizes))));
+    return 14 + 19 * rows;
   }
 
   // ---- drawing ---------------------------------------------------------------------------------------------------

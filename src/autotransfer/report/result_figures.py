@@ -34,7 +34,8 @@ def results(summary: Summary) -> Figure | None:
         key="results",
         title="Test score of every fold",
         caption="Each dot is one subject that neither trained nor validated the model it is tested on; the cross is "
-        "the mean. Each method is shown with the setting that validation ranks first.",
+        "the mean. Each method is shown with the setting that validation ranks first."
+        + ("" if summary.complete else " Until all folds have ended, rows may rest on different subjects."),
         data=[_strip(row, i) for i, row in enumerate(rows)] + [_cross(row, i) for i, row in enumerate(rows)],
         layout=layout,
         columns=("row", "setting", "test_subject", "test_score"),
@@ -109,7 +110,7 @@ def differences(summary: Summary) -> Figure | None:
     rows = contenders(summary)
     base, best = find(rows, "none"), honest(rows)
     pair = paired(best.scores, {s: base.scores[s] for s in subject_order([base])}) if base and best else None
-    if pair is None or best is None:
+    if pair is None or best is None or pair.ties == pair.n:
         return None
     names, values = list(pair.differences), list(pair.differences.values())
     reach = 1.2 * max(0.05, *(abs(v) for v in values), *(abs(v) for v in pair.interval or ()))

@@ -51,29 +51,38 @@ def tried(summary: Summary) -> Figure | None:
 
 
 def _all_marks(censored: pd.DataFrame, modes: list[str], listed: set[str]) -> list[Json]:
-    """One trace per mode and method; a method is named once in the legend, which hides it in every panel."""
+    """One trace per mode and method, and one more for its name in the legend, which hides it in every panel."""
     traces: list[Json] = []
     for method in dict.fromkeys([*METHODS, *censored["method"]]):
-        first = True
+        own = censored[censored["method"] == method]
+        if len(own):
+            label = plot_text(METHOD_NAMES.get(method, method))
+            look = {"fill": plot.colour(method), "symbol": plot.mark(method)}
+            traces.append({**plot.points([None], [None], label, **look), "legendgroup": method})
         for panel, mode in enumerate(modes):
-            rows = censored[(censored["mode"] == mode) & (censored["method"] == method)]
+            rows = own[own["mode"] == mode]
             if len(rows):
-                shared = {"legendgroup": method, "showlegend": first, **plot.on_panel(panel)}
+                shared = {"legendgroup": method, "showlegend": False, **plot.on_panel(panel)}
                 traces.append(_marks(rows, method, listed) | shared)
-                first = False
     return traces
 
 
 def _marks(rows: pd.DataFrame, method: str, listed: set[str]) -> Json:
-    aside = METHODS.index(method) - 2 if method in METHODS else 3
-    on = [name in listed for name in rows["setting"]]
+    """The shortlisted last, on top of the others; those of equal strength are spread so that they can be told apart."""
+    rows = rows.assign(on=rows["setting"].isin(listed)).sort_values("on", kind="stable")
+    crowd = len(rows) / rows["strength"].nunique()
+    aside = 0.05 * (METHODS.index(method) - 2 if method in METHODS else 3)
+    spread = min(0.2, 0.015 * crowd) if crowd > 1 else 0.0
+    moved = [aside + spread * ((0.618 * i) % 1 - 0.5) for i in range(len(rows))]
+    on = rows["on"].tolist()
+    size = 8 if crowd < 4 else 6
     look = {
-        "size": [11 if flag else 8 for flag in on],
-        "opacity": [1 if flag else 0.55 for flag in on],
+        "size": [size + 3 if flag else size for flag in on],
+        "opacity": [1 if flag else 0.6 for flag in on],
         "line": {"color": INK, "width": [2 if flag else 0 for flag in on]},
     }
     return plot.points(
-        [float(strength) * 10 ** (0.05 * aside) for strength in rows["strength"]],
+        [float(strength) * 10**shift for strength, shift in zip(rows["strength"], moved, strict=True)],
         rows["validation_score"].tolist(),
         plot_text(METHOD_NAMES.get(method, method)),
         fill=plot.colour(method),

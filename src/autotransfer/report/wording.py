@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .statistics import Paired
+from .statistics import FEWEST_TO_TEST, Paired
 
 METHOD_NAMES = {
     "none": "Baseline",
@@ -58,7 +58,7 @@ def setting_words(fields: Mapping[str, Any]) -> str:
         if (gamma := given(fields, "regularization")) is not None:
             words.append(f"γ\u00a0=\u00a0{number(gamma)}")
     if (scale := given(fields, "length_scale")) not in (None, "median"):
-        words.append(f"{scale} length scale" if isinstance(scale, str) else f"σ\u00a0=\u00a0{number(scale)}")
+        words.append(f"{scale} scale" if isinstance(scale, str) else f"σ\u00a0=\u00a0{number(scale)}")
     return ", ".join(words)
 
 
@@ -112,7 +112,7 @@ def count(n: int, one: str, many: str | None = None) -> str:
 
 
 def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
-    """The headline. A gain is claimed only where the whole interval lies above zero."""
+    """The headline. A gain is claimed only for enough subjects and where the whole interval lies above zero."""
     if choice is None:
         return Verdict("unknown", "Nothing has been chosen", "The run recorded no choice.")
     chosen = setting_words(choice.get("chosen") or {})
@@ -126,6 +126,12 @@ def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
         return Verdict("unknown", f"Chosen: {chosen}", "There are too few test scores to compare it with the baseline.")
     scores = f"{score(pair.first.mean)} against {score(pair.second.mean)}"
     low, high = pair.interval
+    if pair.n < FEWEST_TO_TEST:
+        return Verdict(
+            "unclear",
+            f"{count(pair.n, 'subject')}: too few to tell whether censoring helps",
+            f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}.",
+        )
     if low > 0:
         return Verdict(
             "gain",

@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     population INTEGER, record TEXT, tensors BLOB
 );
 CREATE TABLE IF NOT EXISTS populations (
-    number INTEGER PRIMARY KEY, keys TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'waiting'
+    number INTEGER PRIMARY KEY, keys TEXT NOT NULL, prune_at INTEGER, status TEXT NOT NULL DEFAULT 'waiting'
 );
 """
 FINISHED = ("done", "failed")
@@ -139,17 +139,20 @@ class Ledger:
 
     # populations
 
-    def open_population(self) -> tuple[int, list[str]] | None:
-        """The population that was begun and has not ended, with the keys of its jobs."""
+    def open_population(self) -> tuple[int, list[str], int | None] | None:
+        """The first population that has not ended: its number, the keys of its jobs, when it is pruned."""
         row = self.connection.execute(
-            "SELECT number, keys FROM populations WHERE status != 'done' ORDER BY number LIMIT 1"
+            "SELECT number, keys, prune_at FROM populations WHERE status != 'done' ORDER BY number LIMIT 1"
         ).fetchone()
-        return None if row is None else (row[0], json.loads(row[1]))
+        return None if row is None else (row[0], json.loads(row[1]), row[2])
 
-    def add_populations(self, compositions: Sequence[Sequence[str]]) -> None:
+    def add_populations(self, compositions: Sequence[Sequence[str]], prune_at: int | None = None) -> None:
+        """prune_at: the epoch after which the worse half of their censored members is given up."""
         with self.transaction() as connection:
-            for keys in compositions:
-                connection.execute("INSERT INTO populations (keys) VALUES (?)", (json.dumps(list(keys)),))
+            connection.executemany(
+                "INSERT INTO populations (keys, prune_at) VALUES (?, ?)",
+                [(json.dumps(list(keys)), prune_at) for keys in compositions],
+            )
 
     def end_population(self, number: int) -> None:
         with self.transaction() as connection:

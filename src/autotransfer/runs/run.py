@@ -67,7 +67,6 @@ class Run:
     def __init__(self, folder: Path, ledger: Ledger, recordings: Recordings, options: RunOptions) -> None:
         self.folder, self.ledger, self.recordings, self.options = folder, ledger, recordings, options
         self._prepared: dict[tuple[str, int], Windows] = {}
-        self._prune_at: int | None = None
 
     @classmethod
     def create(cls, folder: Path, options: RunOptions) -> Run:
@@ -122,29 +121,29 @@ class Run:
     # work
 
     def work(self, label: str, *, prune_at: int | None = None, shown: bool | None = None) -> None:
-        """Train every job that is not finished: first what was begun, then the rest in new populations.
+        """Train every job that is not finished: what was begun as it was composed, the rest in new populations.
 
-        prune_at: the epoch after which the worse half of a population's censored members is given up.
+        prune_at: the epoch after which the worse half of a new population's censored members is given up.
         """
-        self._prune_at = prune_at
         device = resolve_device(self.options.device)
-        self._pack_waiting(device)
+        self._pack_waiting(device, prune_at)
         left = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
         total = sum(Setting.from_json(entry.setting).max_epochs for entry in left)
         with Progress(total, len(left), shown=shown, label=label) as bar:
             while (found := self.ledger.open_population()) is not None:
                 self._train(*found, device, bar)
 
-    def _pack_waiting(self, device: torch.device) -> None:
+    def _pack_waiting(self, device: torch.device, prune_at: int | None) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
         if self.ledger.open_population() is not None:
             return
         waiting = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
         jobs = [self.job(entry) for entry in waiting]
         packs = pack(self.recordings, jobs, self.options.population, device=device, dtype=DTYPE)
-        self.ledger.add_populations([[waiting[position].key for position in positions] for positions in packs])
+        compositions = [[waiting[position].key for position in positions] for positions in packs]
+        self.ledger.add_populations(compositions, prune_at)
 
-    def _train(self, number: int, keys: list[str], device: torch.device, bar: Progress) -> None:
+    def _train(self, number: int, keys: list[str], prune_at: int | None, device: torch.device, bar: Progress) -> None:
         """One population, from its checkpoint if it has one."""
         path = self.folder / f"population-{number}.checkpoint"
         known = {entry.key: entry for entry in self.ledger.entries()}
@@ -161,6 +160,8 @@ class Run:
                     last = time.monotonic()
 
             def give_up(population: Population) -> list[int]:
+                if population.epoch != prune_at:
+                    return []
                 pruned = self._pruned(number, population, [members[id(job)] for job in population.jobs])
                 return [place for place, job in enumerate(population.jobs) if members[id(job)] in pruned]
 
@@ -173,9 +174,7 @@ class Run:
         path.unlink(missing_ok=True)
 
     def _pruned(self, number: int, population: Population, keys: list[str]) -> list[str]:
-        """Members to give up after this epoch. Decided once and noted first, so that a kill cannot prune twice."""
-        if population.epoch != self._prune_at:
-            return []
+        """Members to give up now. Decided once and noted first, so that a kill cannot prune twice."""
         decided: list[str] | None = self.ledger.recall(f"pruned {number}")
         if decided is None:
             scores = population.snapshots.history[:, population.epoch - 1].tolist()

@@ -79,7 +79,7 @@ def _ask(study: optuna.Study, run: Run, number: int, size: int) -> list[tuple[in
     import optuna
 
     study.sampler = optuna.samplers.TPESampler(
-        seed=run.options.seed * 10_007 + number, constant_liar=True, multivariate=True, group=True
+        seed=run.options.seed * 10_007 + number, constant_liar=True, multivariate=True
     )
     trials = [study.ask() for _ in range(size)]
     return [(trial.number, run.options.apply(suggest(trial)).to_json()) for trial in trials]

@@ -1,0 +1,177 @@
+"""The command line as a user meets it: exit codes, one-line errors, and what each command leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import autotransfer as at
+from autotransfer.recordings import save_npz
+from tiny import tiny, tiny_file
+
+EXECUTABLE = [sys.executable, "-m", "autotransfer"]
+
+
+def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*EXECUTABLE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=600, check=False
+    )
+
+
+def assert_mistake(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert result.returncode == 2, result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("cli")
+    source = tiny_file(folder, name="<script>alert(1)</script>")
+    return folder, call("run", source, "--out", folder / "run", "--epochs", 2, "--device", "cpu")
+
+
+def test_run_leaves_everything_and_says_the_answer(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, result = finished
+    assert result.returncode == 0, result.stderr
+    run = folder / "run"
+    for name in ("results.csv", "choice.json", "report.html", "model/model.safetensors", "model/model.json"):
+        assert (run / name).exists(), name
+    choice = json.loads((run / "choice.json").read_text())
+    assert f"chosen: {choice['chosen']['name']}" in result.stdout
+    assert "baseline" in result.stdout
+    assert str(run / "report.html") in result.stdout
+    page = (run / "report.html").read_text()
+    assert "<script>alert(1)</script>" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_resume_of_a_finished_run_says_so(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = finished
+    before = (folder / "run" / "results.csv").read_bytes()
+    result = call("resume", folder / "run")
+    assert result.returncode == 0
+    assert "is finished" in result.stdout
+    assert (folder / "run" / "results.csv").read_bytes() == before
+
+
+def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    result = call("status", finished[0] / "run")
+    assert result.returncode == 0
+    assert "finished" in result.stdout
+    assert "48 of 48 known jobs done" in result.stdout
+
+
+def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    folder, _ = finished
+    result = call("predict", folder / "run", folder / "tiny.npz", "--out", tmp_path / "p.csv")
+    assert result.returncode == 0, result.stderr
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert list(table.columns) == ["window", "subject", "prediction", "p_left", "p_right"]
+    assert len(table) == 48
+    np.testing.assert_allclose(table[["p_left", "p_right"]].sum(1), 1, atol=1e-6)
+    unlabelled = tmp_path / "new.npz"
+    np.savez(unlabelled, X=tiny().X.numpy()[:3])
+    printed = call("predict", folder / "run", unlabelled)
+    assert printed.returncode == 0, printed.stderr
+    assert len(printed.stdout.strip().splitlines()) == 4
+    np.savez(unlabelled, X=np.zeros((3, 5, 16)))
+    assert_mistake(call("predict", folder / "run", unlabelled), "takes 2 channels, the data have 5")
+    assert_mistake(call("predict", folder / "run", folder / "tiny.npz", "--model", "best"), "unknown model 'best'")
+    assert_mistake(call("predict", tmp_path, folder / "tiny.npz"), "there is no model")
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    source = tiny_file(tmp_path)
+    out = tmp_path / "run"
+    assert_mistake(call("run", "wach", "--out", out), "wach", "watch", "synthetic")
+    assert_mistake(call("run", source, "--out", out, "--grid", "big"), "unknown grid 'big'", "quick")
+    assert_mistake(call("run", source, "--out", out, "--device", "tpu9"), "tpu9", "choose auto, cpu or cuda")
+    assert_mistake(call("run", source, "--out", out, "--epochs", 0), "epochs is 0")
+    assert_mistake(call("run", source, "--out", out, "--population", "many"), "population is 'many'")
+    assert_mistake(call("resume", tmp_path / "nowhere"), "there is no folder")
+    assert_mistake(call("resume", tmp_path), "is not a run")
+    assert_mistake(call("status", tmp_path), "is not a run")
+    recordings = tiny()
+    X = recordings.X.numpy().copy()
+    X[3, 0, 2] = np.nan
+    np.savez(tmp_path / "nan.npz", X=X, y=recordings.y.numpy(), subject=recordings.subject.numpy())
+    assert_mistake(call("run", tmp_path / "nan.npz", "--out", out), "NaN")
+    assert not out.exists()
+
+
+def test_dry_run_trains_nothing(tmp_path: Path) -> None:
+    result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "48 trainings of up to 5 epochs: 12 settings on one split" in result.stdout
+    assert "fold 0: test 0" in result.stdout
+    assert "GiB of memory" in result.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_is_quick_and_datasets_are_listed() -> None:
+    call("--help")
+    start = time.perf_counter()
+    result = call("--help")
+    assert time.perf_counter() - start < 2.0  # .3 s on an idle machine; this one may be busy
+    for command in ("demo", "run", "resume", "status", "report", "predict", "datasets"):
+        assert command in result.stdout
+    listed = call("datasets").stdout
+    assert "watch" in listed
+    assert "synthetic" in listed
+
+
+def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Path) -> None:
+    source = tmp_path / "data.npz"
+    save_npz(source, tiny(n_subjects=6, per_class=30))
+    process = subprocess.Popen(
+        [*EXECUTABLE, "run", source, "--out", tmp_path / "run", "--epochs", "3000", "--device", "cpu"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "run").glob("*.checkpoint")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.2)
+    second = call("resume", tmp_path / "run")
+    assert_mistake(second, "in use by another process")
+    status = call("status", tmp_path / "run").stdout
+    assert "at work" in status
+    assert "12 running" in status
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"continue with: autotransfer resume {tmp_path / 'run'}" in errors
+    assert "Traceback" not in errors
+    assert "interrupted" in call("status", tmp_path / "run").stdout
+    result = call("report", tmp_path / "run")
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "INCOMPLETE" in page[page.index("<title>") : page.index("</title>")]
+
+
+def test_a_run_without_gain_says_so() -> None:
+    from autotransfer.cli import answer
+
+    scores = {"a": 0.5, "b": 0.7}
+    choice = {
+        "chosen": {"name": "baseline"},
+        "baseline_won": True,
+        "test_scores": {"chosen": scores, "baseline": scores},
+        "nested_test_scores": scores,
+    }
+    assert "censoring did not help" in "\n".join(answer(choice))
+    assert at.__version__

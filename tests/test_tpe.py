@@ -1,0 +1,142 @@
+"""TPE search: resumable, pruned, in any Optuna storage."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import optuna
+import pandas as pd
+import pytest
+
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.procedure import conduct
+from autotransfer.search.tpe import suggest
+from tiny import tiny_file
+
+SERVERS = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) if Path("/usr/lib/postgresql").exists() else []
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def tpe_run(folder: Path, storage: str | None = None, trials: int = 20) -> tuple[Run, dict[str, object]]:
+    folder.mkdir(exist_ok=True)
+    options = RunOptions(
+        source=str(tiny_file(folder)),
+        search="tpe",
+        trials=trials,
+        epochs=4,
+        batch_size=8,
+        device="cpu",
+        storage=storage,
+    )
+    run = Run.create(folder / "run", options)
+    return run, conduct(run, quiet, shown=False)
+
+
+def test_every_trial_is_told_and_half_are_pruned(tmp_path: Path) -> None:
+    run, choice = tpe_run(tmp_path)
+    table = pd.read_csv(run.folder / "results.csv")
+    search = table[table["stage"] == "search"]
+    assert len(search) == 20 + 1
+    pruned = [e for e in run.ledger.entries("search") if e.record["pruned"]]
+    assert len(pruned) == 8 + 2  # of batches of 16 and 4, the baseline apart
+    assert all(e.record["epochs"] == 1 for e in pruned)
+    assert not {e.key for e in pruned} & set(table.loc[table["stage"] == "folds", "key"])
+    (summary,) = optuna.get_all_study_summaries(f"sqlite:///{run.folder / 'optuna.sqlite'}")
+    study = optuna.load_study(study_name=summary.study_name, storage=f"sqlite:///{run.folder / 'optuna.sqlite'}")
+    assert [trial.state for trial in study.trials] == [optuna.trial.TrialState.COMPLETE] * 20
+    assert "baseline" in choice["shortlist"]
+
+
+def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path: Path) -> None:
+    first, choice = tpe_run(tmp_path / "a")
+    expected = pd.read_csv(first.folder / "results.csv").drop(columns="seconds")
+
+    class Killed(Exception):
+        pass
+
+    folder = tmp_path / "b"
+    folder.mkdir()
+    options = RunOptions(
+        source=str(tiny_file(folder)), search="tpe", trials=20, epochs=4, batch_size=8, device="cpu", storage=None
+    )
+    run = Run.create(folder / "run", options)
+    for after in (5, 13, 1, 20):
+        left = after
+
+        def finish(*arguments: object, ledger: object = run.ledger) -> None:
+            nonlocal left
+            type(ledger).finish(ledger, *arguments)  # type: ignore[attr-defined]
+            left -= 1
+            if left == 0:
+                raise Killed
+
+        run.ledger.finish = finish  # type: ignore[method-assign]
+        with pytest.raises(Killed):
+            conduct(run, quiet, shown=False)
+        run.ledger.close()
+        run = Run.open(folder / "run")
+    conduct(run, quiet, shown=False)
+    # The study's name holds the folder's, nothing else differs.
+    again = pd.read_csv(run.folder / "results.csv").drop(columns="seconds")
+    pd.testing.assert_frame_equal(again, expected, check_exact=True)
+    assert choice["chosen"]["name"] in set(again["setting"])
+
+
+def test_suggestions_are_valid_settings() -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    settings = [suggest(study.ask()) for _ in range(60)]
+    assert {s.method for s in settings} == {"adversary", "mige", "mmd", "pairwise_mmd", "began"}
+    assert len({s.strength for s in settings}) > 50
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[str]:
+    """A private server on loopback, in a temporary folder."""
+    if not SERVERS:
+        pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")
+    binaries = SERVERS[-1].parent
+    data, port = tmp_path / "postgres", _free_port()
+    user: list[str] = []
+    if os.getuid() == 0:  # the server refuses to run as root
+        if shutil.which("runuser") is None:
+            pytest.skip("PostgreSQL does not run as root and runuser is missing")
+        user = ["runuser", "-u", "postgres", "--"]
+        data.mkdir()
+        shutil.chown(data, "postgres")
+        for parent in [tmp_path, *tmp_path.parents]:
+            if parent.stat().st_uid == os.getuid() and str(parent).startswith("/tmp/"):
+                parent.chmod(0o755)
+    account = "postgres" if user else getpass.getuser()
+    subprocess.run(
+        [*user, binaries / "initdb", "-D", data, "-A", "trust", "-U", account], check=True, capture_output=True
+    )
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={data} -c fsync=off"
+    control = [*user, str(binaries / "pg_ctl"), "-D", str(data), "-w"]
+    subprocess.run([*control, "-l", str(data / "log"), "-o", options, "start"], check=True, capture_output=True)
+    try:
+        yield f"postgresql+psycopg://{account}@127.0.0.1:{port}/postgres"
+    finally:
+        subprocess.run([*control, "-m", "immediate", "stop"], check=False, capture_output=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_team_can_share_a_postgresql_storage(tmp_path: Path, postgres: str) -> None:
+    run, _ = tpe_run(tmp_path / "here", storage=postgres, trials=6)
+    assert not (run.folder / "optuna.sqlite").exists()
+    (summary,) = optuna.get_all_study_summaries(postgres)
+    assert summary.n_trials == 6
