@@ -38,17 +38,15 @@ def finished(
         names[i % len(names)] + ("" if i < len(names) else f" {i}") if names else str(i + 1) for i in range(n_subjects)
     ]
     results = _results(draw, subjects, gain, at.grid(grid), 1 / len(classes))
-    folds = results[results["stage"] == "folds"]
-    q25 = folds.groupby("setting")["validation_score"].quantile(0.25).to_dict()
+    folds = results[results["setting"].isin(results[results["stage"] == "folds"]["setting"])]  # the first is shared
+    validated = _by_subject(folds)
+    q25 = {name: float(np.percentile(list(own.values()), 25)) for name, own in validated.items()}
     ranked = sorted(q25, key=lambda name: -q25[name])
     chosen = chosen or ranked[0]
     by_name = {s.name: s for s in at.grid(grid)}
-    scores = {side: folds[folds["setting"] == name].set_index("test_subject")["test_score"].to_dict()
-              for side, name in (("chosen", chosen), ("baseline", "baseline"))}  # fmt: skip
-    other = ranked[1]
+    tested = {(r["setting"], r["test_subject"]): r["test_score"] for r in folds.to_dict("records")}
+    other = chosen if chosen == "baseline" else ranked[1]
     picks = {s: other if i % 5 == 4 else chosen for i, s in enumerate(subjects)}
-    nested = {s: float(folds[(folds["setting"] == picks[s]) & (folds["test_subject"] == s)]["test_score"].iloc[0])
-              for s in subjects}  # fmt: skip
     trials = {s: int(draw.integers(90, 130)) for s in subjects}
     return Summary(
         name="SSVEP exoskeleton",
@@ -73,9 +71,12 @@ def finished(
             "chosen": {"name": chosen, **by_name[chosen].as_row()},
             "baseline": {"name": "baseline", **by_name["baseline"].as_row()},
             "validation_q25": q25,
-            "validation_mean": folds.groupby("setting")["validation_score"].mean().to_dict(),
-            "test_scores": scores,
-            "nested_test_scores": nested,
+            "validation_mean": {name: float(np.mean(list(own.values()))) for name, own in validated.items()},
+            "test_scores": {
+                "chosen": {s: tested[chosen, s] for s in subjects},
+                "baseline": {s: tested["baseline", s] for s in subjects},
+            },
+            "nested_test_scores": {s: tested[picks[s], s] for s in subjects},
             "nested_choices": picks,
             "baseline_won": chosen == "baseline",
             "shortlist": list(q25),
@@ -94,7 +95,7 @@ def _results(draw: Any, subjects: list[str], gain: float, settings: list[at.Sett
     rows = []
     stages = [("search", s, 0) for s in settings]
     kept = _shortlist(settings)
-    stages += [("folds", s, fold) for s in kept for fold in range(len(subjects))]
+    stages += [("folds", s, fold) for s in kept for fold in range(1, len(subjects))]
     for stage, setting, fold in stages:
         lift = 0.0 if setting.method is None else gain * draw.normal(1, 0.3)
         better = skill + lift * (1.4 - skill) * 1.6
@@ -107,6 +108,15 @@ def _results(draw: Any, subjects: list[str], gain: float, settings: list[at.Sett
              "swapped_test_score": float(validation), "seconds": float(draw.uniform(2, 9)), "failure": None}
         )  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _by_subject(folds: pd.DataFrame) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in folds.to_dict("records"):
+        own = found.setdefault(row["setting"], {})
+        own.setdefault(row["validation_subject"], []).append(row["validation_score"])
+        own.setdefault(row["test_subject"], []).append(row["swapped_validation_score"])
+    return {name: {s: float(np.mean(v)) for s, v in own.items()} for name, own in found.items()}
 
 
 def _shortlist(settings: list[at.Setting]) -> list[at.Setting]:

@@ -45,14 +45,14 @@ _USED_BY: dict[str, tuple[str, ...]] = {
 _DEFAULTS: dict[str, Any] = {
     "mode": "marginal",
     "strength": 1.0,
-    "estimator": "ssge",
+    "estimator": "stein",
     "length_scale": "median",
     "projection": True,
     "pairs": "all",
     "variant": "labelled",
     "control_rate": 0.001,
     "diversity": 0.7,
-    "critic_lr": 1e-3,
+    "critic_lr": 1e-2,  # ten times the encoder's: a critic that lags behind teaches nothing
     "critic_steps": 1,
     "critic_hidden": 64,
 }

@@ -1,4 +1,4 @@
-"""BEGAN discriminator."""
+"""BEGAN discriminator: an autoencoder that tells two distributions apart by how well it restores each."""
 
 from __future__ import annotations
 
@@ -16,35 +16,53 @@ from .terms import Term, TermSpec
 
 
 class BEGAN(Method):
+    """The critic D minimises real − k·fake; k ← clip(k + β(γ·real − fake), 0, 1) once per main step.
+
+    `labelled`: D sees the subject. real = mean |z − D(z, s)| with the row's own subject, fake = the same with
+    the subject of another group of the context, every group weighing the same. The two samples have the
+    same z and the same subjects and differ only in what belongs to what, so that the dependence
+
+        fake − real
+
+    has mean 0 when z ⟂ s, whatever D is: the encoder makes (z, s) look like independent draws.
+
+    `paper`: D does not see the subject. real = mean of |z − D(z)| over contexts, fake = over nuisance groups,
+    and the dependence is fake, or −(real − k·fake) in a term that preserves. It only compresses z: see the
+    docs for the control that it fails.
+
+    k moves by the losses of the latest penalty in training mode, so the number of critic steps is immaterial.
+    """
+
     k: Tensor  # (P,) or ()
-    balance: Tensor  # (P,) or ()
-    rate: Tensor
-    diversity: Tensor
+    balance: Tensor  # γ·real − fake of the latest penalty, (P,) or (); 0: nothing measured since k moved
+    rate: Tensor  # β
+    diversity: Tensor  # γ
 
     def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
         super().__init__(spec, settings)
         self.contexts, self.nuisances = spec.contexts, spec.nuisances
         self.labelled = settings[0].variant != "paper"
         labels = label_width(spec.contexts, spec.nuisances) if self.labelled else 0
-        self.critic = MLP(
-            spec.dim + labels, settings[0].critic_hidden or 64, spec.dim, keys=spec.keys, members=spec.members
-        )
+        hidden = settings[0].critic_hidden or 64
+        self.critic = MLP(spec.dim + labels, hidden, spec.dim, keys=spec.keys, members=spec.members)
         self.register_buffer("rate", member_numbers(settings, "control_rate", spec.members))
         self.register_buffer("diversity", member_numbers(settings, "diversity", spec.members))
         self.register_buffer("k", torch.zeros_like(self.rate))
-        self.register_buffer("balance", torch.zeros_like(self.rate))
+        self.register_buffer("balance", torch.zeros_like(self.rate), persistent=False)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         real, fake = self.losses(term, term.z, key, frozen=True)
-        k = self.k.reshape(-1).to(real.dtype)
         if self.training:
-            self.balance.copy_((self.diversity * real.detach() - fake.detach()).reshape(self.k.shape))
+            measured = self.diversity.reshape(-1) * real.detach() - fake.detach()
+            self.balance.copy_(measured.reshape(self.balance.shape))
         if self.labelled:
             return fake - real
-        return fake if term.sign > 0 else k * fake - real
+        return fake if term.sign > 0 else -self.critic_objective(real, fake)
 
     def critic_loss(self, term: Term, key: Tensor) -> Tensor:
-        real, fake = self.losses(term, term.z.detach(), key, frozen=False)
+        return self.critic_objective(*self.losses(term, term.z.detach(), key, frozen=False))
+
+    def critic_objective(self, real: Tensor, fake: Tensor) -> Tensor:
         return real - self.k.reshape(-1).to(real.dtype) * fake
 
     def after_step(self, active: Tensor) -> None:
@@ -53,23 +71,35 @@ class BEGAN(Method):
         self.balance.zero_()
 
     def losses(self, term: Term, z: Tensor, key: Tensor, *, frozen: bool) -> tuple[Tensor, Tensor]:
+        """real and fake, (P,) each."""
         groups = find_groups(term, self.min_rows)
         per_group = equal_shares(groups.counts, groups.group_rows)
         if not self.labelled:
-            error = (z - self.critic(z, frozen=frozen)).abs().mean(-1)
+            error = self.errors(z, z, frozen=frozen)
             per_context = equal_shares(groups.counts, groups.context_rows)
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
 
-        def error_with(subject: Tensor) -> Tensor:
+        def with_subject(subject: Tensor) -> Tensor:
             x = with_labels(z, (term.context, self.contexts), (subject, self.nuisances))
-            return (per_group * (z - self.critic(x, frozen=frozen)).abs().mean(-1)).sum(-1)
+            return (per_group * self.errors(x, z, frozen=frozen)).sum(-1)
 
-        return error_with(next_subject(term, groups, key)), error_with(term.nuisance)
+        return with_subject(term.nuisance), with_subject(another_subject(term, groups, key))
+
+    def errors(self, x: Tensor, z: Tensor, *, frozen: bool) -> Tensor:
+        """|z − D(x)|, mean over dimensions: (P, B, inputs), (P, B, D) -> (P, B)."""
+        restored: Tensor = self.critic(x, frozen=frozen)
+        return (z - restored).abs().mean(-1)
 
 
-def next_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
+def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
+    """For every row the subject of another group of its context: (P, B).
+
+    The context's groups stand in a random circle, drawn by hashing their ids, and each takes the id of the
+    next: as groups they trade ids, none keeps its own, and no row's place in the batch matters.
+    """
     place = fold_in(key[:, None], term.nuisance).long()
-    gap = (place[..., None, :] - place[..., :, None]) & 0xFFFFFFFF
+    # how far ahead of row i, around the circle of 2³² places, row j stands
+    ahead = (place[..., None, :] - place[..., :, None]) & 0xFFFFFFFF
     others = groups.context & ~groups.group
-    nearest = torch.where(others, gap, 2**32).argmin(-1)
+    nearest = torch.where(others, ahead, 2**32).argmin(-1)
     return term.nuisance.gather(-1, nearest)

@@ -55,9 +55,7 @@ def diagonal(z: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def inverse_scales(
-    d2: Tensor, same: Tensor, length_scale: str | float, perplexity: float = PERPLEXITY
-) -> Tensor:
+def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float, perplexity: float = PERPLEXITY) -> Tensor:
     """β (P, B) from squared distances (P, B, B) and the mask of the blocks that share a scale (P, B, B)."""
     if length_scale == "median":
         sigma = median_distances(d2, same)

@@ -168,9 +168,7 @@ def _at_points(z: Tensor, points: Tensor, fit: Fit, beta: Tensor, kernel: str, e
     return score.reshape(*z.shape[:-2], *points.shape[-2:])
 
 
-def _kernel_sums(
-    x: Tensor, z: Tensor, d2: Tensor, beta: Tensor, kernel: str, mask: Tensor
-) -> tuple[Tensor, Tensor]:
+def _kernel_sums(x: Tensor, z: Tensor, d2: Tensor, beta: Tensor, kernel: str, mask: Tensor) -> tuple[Tensor, Tensor]:
     """K (P, Q, N) and b_i = Σ_j W_ij (x_i − z_j) (P, Q, D), W = −2 ∂k/∂d² (2βK for rbf), both masked."""
     gram = kernels.radial(kernel, 0, d2, beta) * mask
     pull = -2 * kernels.radial(kernel, 1, d2, beta) * mask
@@ -202,9 +200,7 @@ def _curl_free(
     points: Tensor | None,
 ) -> Tensor:  # fmt: skip
     if points is not None or isinstance(regularization, Tensor) or length_scale == "perplexity":
-        raise UserError(
-            f"{kernel} takes one regularization, length_scale 'median' or a number, and no points="
-        )
+        raise UserError(f"{kernel} takes one regularization, length_scale 'median' or a number, and no points=")
     _, sample, mask, _ = _flatten(z, same, length_scale, regularization)
     beta = kernels.inverse_scales(kernels.own_distances(sample), mask, length_scale)
     return curl_free_scores(sample, mask, beta, CURL_FREE[kernel], regularization).reshape(z.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .comparison import Contender, find, honest, is_empty
+from .comparison import Contender, find, honest
 from .escaping import Html, joined, tag
 from .statistics import FEWEST_TO_TEST, Paired, paired
 from .summary import Summary
@@ -84,9 +84,11 @@ def _caveats(summary: Summary, rows: list[Contender], pair: Paired | None) -> Ht
 
 
 def failed_jobs(summary: Summary) -> list[Html]:
-    n = int((~summary.results["failure"].map(is_empty).astype(bool)).sum())
+    n = int(summary.results["failed"].sum())
+    if not n:
+        return []
     link = tag("a", f"{count(n, 'job')} failed", href="#failures")
-    return [joined(link, tag("span", " and took no part in any score."))] if n else []
+    return [joined(link, tag("span", "; when settings are compared, a failed job counts as a score of 0."))]
 
 
 def _transductive(summary: Summary) -> list[Html]:

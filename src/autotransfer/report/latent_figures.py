@@ -126,7 +126,7 @@ def _clouds(frame: pd.DataFrame, by: str, names: list[str], panel: int) -> list[
         if len(rows):
             fill, symbol = plot.nth(position)
             dots = plot.points(rows["x"].tolist(), rows["y"].tolist(), plot_text(name), fill=fill, symbol=symbol)
-            dots["marker"] |= {"size": 5, "opacity": 0.75}
+            dots["marker"] |= {"size": 5, "opacity": 0.85}
             dots |= {"text": [plot_text(value) for value in rows[other]], "hovertemplate": hover}
             traces.append({**dots, "legendgroup": str(position), "showlegend": panel == 0, **plot.on_panel(panel)})
     return traces

@@ -10,9 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 
 from .answer import answer
-from .comparison import contenders, settled
+from .comparison import contenders
 from .escaping import Html, joined, plain, script_json, tag
 from .figures import figures
+from .outcomes import settled
 from .plot import Figure
 from .summary import Summary
 from .tables import estimates, facts, failures, settings, splits, subjects

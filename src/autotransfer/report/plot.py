@@ -15,7 +15,8 @@ Json = dict[str, Any]
 
 INK, MUTED, GRID, BACKGROUND = "var(--ink)", "var(--muted)", "var(--grid)", "var(--background)"
 ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--grey)", "var(--grey-soft)"
-# Seven hues that stay apart under the common colour deficiencies (Tol's "vibrant"); the shape tells them apart too.
+# Seven colours that differ in lightness as well, and so stay apart under the colour deficiencies (a test measures it);
+# shapes tell the methods apart a second time.
 PALETTE = (ACCENT, *(f"var(--c{i})" for i in range(1, 6)), GREY)
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 LOSS = PALETTE[1]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from . import plot
-from .comparison import Contender, chance, contenders, find, honest, subject_order
+from .comparison import Contender, contenders, find, honest, subject_order
 from .escaping import plot_text
+from .outcomes import chance
 from .plot import ACCENT, INK, MUTED, Figure, Json
 from .statistics import paired, spread
 from .summary import Summary
@@ -50,7 +51,8 @@ def _strip(row: Contender, position: int) -> Json:
     heights = [position + 0.5 * ((0.618 * i) % 1 - 0.5) for i in range(len(row.scores))]
     texts = [f"{plot_text(row.label, 40)}<br>subject {plot_text(s)}: {score(v)}" for s, v in row.scores.items()]
     dots = list(row.scores.values()), heights, plot_text(row.label, 40)
-    return plot.points(*dots, fill=plot.colour(row.key), symbol=plot.mark(row.key), text=texts, marker={"opacity": 0.8})
+    look = {"opacity": 0.85}
+    return plot.points(*dots, fill=plot.colour(row.key), symbol=plot.mark(row.key), text=texts, marker=look)
 
 
 def _cross(row: Contender, position: int) -> Json:
@@ -94,7 +96,7 @@ def _dots(row: Contender, order: list[str]) -> Json:
     label = plot_text(row.label, 40)
     texts = [f"subject {plot_text(s)}<br>{label}: {score(v)}" for _, s, v in there]
     dots = [i for i, *_ in there], [v for *_, v in there], label
-    look = {"size": 7, "opacity": 0.7}
+    look = {"size": 7, "opacity": 0.8}
     return plot.points(*dots, fill=plot.colour(row.key), symbol=plot.mark(row.key), text=texts, marker=look)
 
 

@@ -8,8 +8,18 @@ import pandas as pd
 
 from ..settings import METHODS, MODES
 from . import plot
-from .comparison import chance, chosen_name, records, shortlist, succeeded, validation_table
+from .comparison import validation_table
 from .escaping import plot_text
+from .outcomes import (
+    Scores,
+    chance,
+    chosen_name,
+    records,
+    scores_on_validation,
+    shortlist,
+    tried_everywhere,
+    tried_once,
+)
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .summary import Summary
 from .wording import METHOD_NAMES, score, setting_words
@@ -19,7 +29,7 @@ MOST_TICKS = 9
 
 def tried(summary: Summary) -> Figure | None:
     """Validation score of every setting of stage one: a panel per mode, strength along it."""
-    table = succeeded(summary.results, "search").dropna(subset=["validation_score"])
+    table = tried_once(summary.results)
     censored = table[(table["method"] != "none") & (table["strength"] > 0)]
     if censored.empty:
         return None
@@ -116,24 +126,24 @@ def candidates(summary: Summary) -> Figure | None:
     table = validation_table(summary)
     if table.empty:
         return None
-    folds = succeeded(summary.results, "folds").dropna(subset=["validation_score"])
-    words = {str(r["setting"]): setting_words(r) for r in records(folds.drop_duplicates("setting"))}
+    once = tried_everywhere(summary.results).drop_duplicates("setting")
+    words = {str(r["setting"]): setting_words(r) for r in records(once)}
     chosen = chosen_name(summary)
     names = [str(name) for name in table.index]
     q25, mean = table["q25"].tolist(), table["mean"].tolist()
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}
     layout = plot.stacked(
-        plot.axes(plot.score_axis("balanced accuracy on the validation subject"), down),
+        plot.axes(plot.score_axis("balanced accuracy on validation subjects"), down),
         plot.upright(chance(summary)),
         {"annotations": [_over(words[n], i, n == chosen) for i, n in enumerate(names)], "margin": {"l": 8}},
     )
     return Figure(
         key="candidates",
         title="How the choice was made",
-        caption="Every fold's validation score of each candidate. The highest lower quartile (diamond) is chosen, "
+        caption="Validation score of each candidate on every subject. The highest lower quartile (diamond) is chosen, "
         "because a mean can be carried by a few easy subjects; the dashed line is chance.",
         data=[
-            _folds(folds, names, words),
+            _subjects(scores_on_validation(summary.results), names, words),
             _summaries(mean, [words[n] for n in names], "mean", INK, "x-thin"),
             _summaries(q25, [words[n] for n in names], "lower quartile", ACCENT, "diamond"),
         ],
@@ -144,12 +154,12 @@ def candidates(summary: Summary) -> Figure | None:
     )
 
 
-def _folds(folds: pd.DataFrame, names: list[str], words: dict[str, str]) -> Json:
-    rows = [(names.index(n), n, v) for n, v in zip(folds["setting"], folds["validation_score"], strict=True)]
-    texts = [f"{plot_text(words[n], 80)}<br>one fold: {score(v)}" for _, n, v in rows]
+def _subjects(scores: Scores, names: list[str], words: dict[str, str]) -> Json:
+    rows = [(i, name, subject, v) for i, name in enumerate(names) for subject, v in scores[name].items()]
+    texts = [f"{plot_text(words[n], 80)}<br>subject {plot_text(s)}: {score(v)}" for _, n, s, v in rows]
     look = {"opacity": 0.6, "line": {"color": GREY, "width": 1.5}}
     x, y = [v for *_, v in rows], [i for i, *_ in rows]
-    return plot.points(x, y, "one fold", fill=GREY, symbol="line-ns", text=texts, marker=look)
+    return plot.points(x, y, "one subject", fill=GREY, symbol="line-ns", text=texts, marker=look)
 
 
 def _summaries(values: list[float], words: list[str], label: str, fill: str, symbol: str) -> Json:

@@ -7,19 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from .comparison import (
-    Contender,
-    by_subject,
-    chosen_name,
-    find,
-    is_empty,
-    records,
-    shortlist,
-    subject_order,
-    succeeded,
-    validation_table,
-)
+from .comparison import Contender, find, subject_order, validation_table
 from .escaping import Html, joined, plain, tag
+from .outcomes import chosen_name, records, scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
 from .summary import Summary
 from .wording import duration, interval, probability, score, setting_words, signed
@@ -105,16 +95,18 @@ def setting_names(summary: Summary) -> dict[str, str]:
 
 def settings(summary: Summary) -> Html | None:
     """Every setting tried: its stage-one score and, if it got there, what stage two measured."""
-    first = _by_setting(succeeded(summary.results, "search").groupby("setting")["validation_score"].mean())
+    first = _by_setting(tried_once(summary.results).groupby("setting")["validation_score"].mean())
     seconds = _by_setting(summary.results.groupby("setting")["seconds"].sum())
     table_two = validation_table(summary)
     second = {column: _by_setting(table_two[column]) for column in ("q25", "mean")}
     names = setting_names(summary)
     listed = shortlist(summary)
 
+    scores = scores_on_test(summary.results)
+
     def line(name: str) -> list[object]:
         words = tag("strong", names[name], " · chosen") if name == chosen_name(summary) else names[name]
-        tests = list(by_subject(summary.results, name).values())
+        tests = list(scores.get(name, {}).values())
         found = [
             first.get(name),
             second["q25"].get(name),
@@ -152,7 +144,7 @@ def splits(summary: Summary) -> Html | None:
 
 def failures(summary: Summary) -> Html | None:
     """Jobs that failed, and why."""
-    failed = summary.results[~summary.results["failure"].map(is_empty).astype(bool)]
+    failed = summary.results[summary.results["failed"].astype(bool)]
     if failed.empty:
         return None
     names = setting_names(summary)

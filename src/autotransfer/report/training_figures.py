@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import plot
-from .comparison import chance, chosen_name, succeeded
 from .escaping import plain, plot_text
+from .outcomes import chance, chosen_name, tried_everywhere
 from .plot import ACCENT, GREY, Figure, Json
 from .summary import Summary
 
@@ -135,7 +135,7 @@ def _panel(summary: Summary, title: str, panel: int) -> list[Json]:
 
 
 def _snapshots(summary: Summary, model: Model, height: float) -> Json | None:
-    folds = succeeded(summary.results, "folds")
+    folds = tried_everywhere(summary.results)
     rows = folds[(folds["setting"] == plain(model.name)) & (folds["best_epoch"] > 0)]
     if rows.empty:
         return None

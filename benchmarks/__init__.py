@@ -1,0 +1,1 @@
+"""Timings, as ratios measured side by side in one run: python -m benchmarks."""

@@ -1,0 +1,60 @@
+"""The control that catches self-deception: leakage under true, shuffled and sign-flipped censoring.
+
+Leakage is read from z of training-subject trials, eval mode, last epoch, by a fresh probe; median of seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+import autotransfer as at
+from autotransfer.jobs import Outcome
+from autotransfer.training.population import Population
+from autotransfer.training.train import run, windows_for
+
+
+def trained(recordings: at.Recordings, jobs: Sequence[at.Job], *, flipped: bool, device: str = "cpu") -> list[Outcome]:
+    """Like at.train, with the sign of every penalty flipped on request: nothing a user can ask for."""
+    windows = windows_for(recordings, jobs[0], {}, device=torch.device(device), dtype=torch.float32)
+    population = Population(recordings, jobs, windows, torch.float32)
+    if flipped:
+        population.strength = -population.strength
+    place = {id(job): number for number, job in enumerate(jobs)}
+    found = {place[id(outcome.job)]: outcome for outcome in run(population)}
+    return [found[number] for number in range(len(jobs))]
+
+
+def leak(recordings: at.Recordings, outcome: Outcome, part: slice = slice(None)) -> float:
+    """Excess of the probe over chance, as a share of what is possible, on a part of z."""
+    rows = outcome.job.fold.train
+    z, _ = at.encode(recordings, [outcome], rows, final=True)
+    return at.leakage(z[0][:, part], recordings.subject[rows]).excess
+
+
+def conditions(
+    recordings: at.Recordings, settings: Sequence[at.Setting], *, seeds: int = 3, device: str = "cpu"
+) -> dict[str, dict[str, list[Outcome]]]:
+    """condition -> setting name -> outcomes by seed; 'baseline' is a condition of its own."""
+    fold = at.leave_one_subject_out(recordings)[0]
+    plain = replace(settings[0], method=None, batches="auto")
+    plans = {
+        "baseline": ([plain], False),
+        "true": (list(settings), False),
+        "shuffled": ([replace(s, shuffle_subjects=True) for s in settings], False),
+        "flipped": (list(settings), True),
+    }
+    found = {}
+    for condition, (own, flipped) in plans.items():
+        jobs = [at.Job(setting, fold, seed) for setting in own for seed in range(seeds)]
+        outcomes = trained(recordings, jobs, flipped=flipped, device=device)
+        names = [s.name.removesuffix(" shuffled") for s in own]
+        found[condition] = {name: outcomes[i * seeds : (i + 1) * seeds] for i, name in enumerate(names)}
+    return found
+
+
+def median(values: Sequence[float]) -> float:
+    return float(np.median(values))

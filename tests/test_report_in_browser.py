@@ -1,0 +1,118 @@
+"""The report as a browser shows it: drawn without an error, on a screen, a phone, in the dark and on paper."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotransfer.report.page import write
+from browser import Browser, find_chromium
+from report_example import EXAMPLES, HOSTILE
+
+pytestmark = pytest.mark.skipif(find_chromium() is None, reason="needs Chromium (Debian's package chromium)")
+
+# A figure has data if something of it is drawn: dots, lines with a length, or the cells of a heatmap.
+UNDRAWN = """[...document.querySelectorAll('figure')].filter((figure) =>
+    !figure.querySelector('.plot .points path, .plot .hm image') ).map((figure) => figure.dataset.figure)"""
+TEXTS = "[...document.querySelectorAll('.plot text')].map((text) => text.textContent).join('\\n')"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    started = Browser()
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    for name in ("gain", "hostile", "unfinished", "empty", "forty"):
+        write(EXAMPLES[name](), folder / f"{name}.html")
+    return folder
+
+
+def assert_drawn(browser: Browser, n_figures: int) -> None:
+    seen = json.loads(browser.evaluate("JSON.stringify(document.documentElement.dataset)"))
+    assert browser.problems == []
+    assert "errors" not in seen
+    assert int(seen["figures"]) == n_figures
+    assert int(seen.get("rendered", 0)) >= n_figures
+    assert browser.evaluate(UNDRAWN) == []
+
+
+@pytest.mark.parametrize(("name", "n_figures"), [("gain", 10), ("unfinished", 5), ("empty", 0)])
+def test_every_figure_is_drawn(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
+    browser.open(pages / f"{name}.html")
+    assert_drawn(browser, n_figures)
+
+
+@pytest.mark.parametrize("name", ["gain", "hostile", "forty"])
+def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Path, name: str) -> None:
+    browser.open(pages / f"{name}.html", width=390, height=844, phone=True)
+    assert_drawn(browser, 10)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    assert browser.evaluate("Math.max(...[...document.querySelectorAll('.main-svg')].map((s) => s.clientWidth))") <= 358
+
+
+def test_hostile_names_are_only_text(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "hostile.html")
+    assert_drawn(browser, 10)
+    assert browser.evaluate("document.querySelectorAll('svg a, svg script, img, .plot [onerror]').length") == 0
+    drawn = browser.evaluate(TEXTS)
+    assert "<script>al…1)</script>" in drawn
+    assert '"quoted" &…\' &lt;b&gt;' in drawn
+    assert "var(--ink)" in drawn
+    assert browser.evaluate("document.querySelector('h1').textContent") == HOSTILE[0]
+    browser.evaluate("document.querySelector('#figure-results details').open = true")
+    browser.wait_for("document.querySelector('#figure-results table')?.rows.length > 10")
+    assert HOSTILE[0] in browser.evaluate("document.querySelector('#figure-results table').textContent")
+
+
+def test_colours_follow_the_screen(browser: Browser, pages: Path) -> None:
+    colour = "getComputedStyle(document.querySelector('#figure-results .xtick text')).fill"
+    browser.open(pages / "gain.html")
+    assert browser.evaluate(colour) == "rgb(27, 31, 39)"
+    browser.scheme(dark=True)
+    browser.wait_for(f"{colour} === 'rgb(233, 236, 241)'")
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
+    assert browser.problems == []
+
+
+def test_print_is_light_fits_the_paper_and_opens_the_tables(browser: Browser, pages: Path, tmp_path: Path) -> None:
+    browser.open(pages / "gain.html", dark=True)
+    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    widths = "[...document.querySelectorAll('.main-svg')].map((svg) => svg.clientWidth)"
+    browser.wait_for(f"Math.max(...{widths}) <= 690")
+    ink = "getComputedStyle(document.querySelector('#figure-confusion .xtick text')).fill"
+    browser.wait_for(f"{ink} === 'rgb(27, 31, 39)'")
+    assert browser.evaluate("[...document.querySelectorAll('section > details')].every((box) => box.open)")
+    browser.pdf(tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    assert browser.problems == []
+
+
+def test_figures_can_be_saved(browser: Browser, pages: Path, tmp_path: Path) -> None:
+    browser.open(pages / "hostile.html", dark=True)
+    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    for kind in ("png", "svg", "csv"):
+        browser.evaluate(f"document.querySelector('#figure-by-subject [data-save={kind}]').click()")
+        _wait_for_file(tmp_path / f"by-subject.{kind}")
+    assert (tmp_path / "by-subject.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "by-subject.svg").read_text()
+    table = (tmp_path / "by-subject.csv").read_text(encoding="utf-8-sig")
+    assert table.startswith("test_subject,row,test_score\n")
+    assert '"""quoted"" & \'more\' &lt;b&gt;",Baseline,0.' in table
+    assert browser.problems == []
+
+
+def _wait_for_file(path: Path) -> None:
+    end = time.monotonic() + 20
+    while not (path.exists() and path.stat().st_size):
+        assert time.monotonic() < end, path
+        time.sleep(0.05)
+    time.sleep(0.1)

@@ -1,0 +1,134 @@
+"""Paired statistics against enumeration, scipy and simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from autotransfer.report.statistics import bootstrap_interval, holm, paired, signed_rank_p, spread
+
+
+def enumerated(data: np.ndarray) -> float:
+    """Two-sided p of the signed-rank sum over all 2ⁿ sign patterns: the definition."""
+    ranks = stats.rankdata(np.abs(data))
+    seen = ranks[data > 0].sum()
+    sums = np.array([ranks[list(signs)].sum() for signs in itertools.product((False, True), repeat=len(data))])
+    return min(1.0, 2 * min(np.mean(sums <= seen + 1e-9), np.mean(sums >= seen - 1e-9)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [0.1, 0.2, 0.3, 0.4, 0.5, -0.6],
+        [0.1, 0.1, 0.1, 0.2, 0.2, -0.1, -0.2],
+        [-0.3, -0.3, -0.3, -0.3, -0.3, -0.3],
+        [0.05, -0.05, 0.05, -0.05, 0.1, -0.1, 0.2, 0.3],
+    ],
+)
+def test_signed_rank_equals_enumeration_with_and_without_ties(data: list[float]) -> None:
+    assert signed_rank_p(data) == pytest.approx(enumerated(np.array(data)), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [6, 13, 30, 50])
+def test_signed_rank_equals_scipy_exact_without_ties(n: int) -> None:
+    data = np.random.default_rng(n).normal(0.3, 1, n)
+    assert signed_rank_p(data) == pytest.approx(stats.wilcoxon(data, method="exact").pvalue, rel=1e-9)
+
+
+def test_signed_rank_of_many_subjects_is_the_normal_approximation() -> None:
+    data = np.random.default_rng(0).normal(0.2, 1, 51)
+    exact = stats.wilcoxon(data, method="exact").pvalue
+    assert signed_rank_p(data) == pytest.approx(exact, rel=0.1)
+
+
+def test_signed_rank_of_ties_by_rounding() -> None:
+    rough = np.array([0.3 - 0.2, 0.2 - 0.1, 0.1, 0.9 - 0.8, 0.2, 0.25, -0.4])
+    assert len(set(rough)) > 4  # equal to a reader, not to the computer
+    assert signed_rank_p(rough) == signed_rank_p([0.1, 0.1, 0.1, 0.1, 0.2, 0.25, -0.4])
+
+
+def test_signed_rank_drops_zeros_and_knows_its_limits() -> None:
+    six = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert signed_rank_p([*six, 0.0, 0.0]) == signed_rank_p(six) == pytest.approx(2 / 2**6)
+    assert signed_rank_p([0.0] * 8) == 1.0
+    assert signed_rank_p([0.1] * 5) is None
+    assert signed_rank_p([0.1] * 5 + [0.0] * 20) is None
+    assert signed_rank_p([]) is None
+
+
+def test_interval_is_seeded_and_independent_of_order() -> None:
+    data = np.random.default_rng(1).normal(0.05, 0.1, 11)
+    first = bootstrap_interval(data, seed=3)
+    assert first == bootstrap_interval(data[::-1], seed=3) == bootstrap_interval(data.tolist(), seed=3)
+    assert first != bootstrap_interval(data, seed=4)
+
+
+def test_interval_approaches_students_for_normal_data() -> None:
+    data = np.random.default_rng(2).normal(0.1, 0.2, 60)
+    expected = stats.t.interval(0.95, 59, data.mean(), stats.sem(data))
+    assert bootstrap_interval(data, seed=0, resamples=40_000) == pytest.approx(expected, abs=0.003)
+
+
+def test_interval_covers_as_often_as_it_says() -> None:
+    """9 subjects, 400 studies: the plain percentile interval covers about 0.90, this one about 0.95."""
+    studies = np.random.default_rng(5).normal(0.0, 1.0, (400, 9))
+    found = [bootstrap_interval(study, seed=i, resamples=1000) for i, study in enumerate(studies)]
+    covered = np.mean([limits is not None and limits[0] <= 0 <= limits[1] for limits in found])
+    assert 0.925 < covered < 0.98
+
+
+def test_interval_of_few_or_equal_values() -> None:
+    assert bootstrap_interval([0.1], seed=0) is None
+    assert bootstrap_interval([], seed=0) is None
+    assert bootstrap_interval([0.2, 0.2, 0.2], seed=0) == pytest.approx((0.2, 0.2))
+
+
+def test_spread() -> None:
+    found = spread([0.4, 0.8, 0.6, 0.5, 0.7])
+    assert (found.n, found.mean, found.lower_quartile, found.minimum) == pytest.approx((5, 0.6, 0.5, 0.4))
+
+
+def test_paired_uses_the_subjects_both_have() -> None:
+    first = {"a": 0.7, "b": 0.5, "c": 0.6, "only": 0.9, "broken": math.nan}
+    second = {"c": 0.6, "b": 0.6, "a": 0.5, "other": 0.1, "broken": 0.4}
+    pair = paired(first, second)
+    assert pair is not None
+    assert list(pair.differences) == ["c", "b", "a"]
+    assert (pair.wins, pair.ties, pair.losses) == (1, 1, 1)
+    assert pair.mean == pytest.approx(0.1 / 3)
+    assert (pair.first.mean, pair.second.mean) == pytest.approx((0.6, 1.7 / 3))
+    assert pair.p is None
+    assert paired({"a": 1.0}, {"b": 1.0}) is None
+
+
+def test_rounding_is_a_tie() -> None:
+    pair = paired({"a": 0.1 + 0.2}, {"a": 0.3})
+    assert pair is not None
+    assert (pair.wins, pair.ties, pair.mean, pair.interval) == (0, 1, 0.0, None)
+
+
+scores = st.dictionaries(st.text(max_size=3), st.floats(0, 1), min_size=2, max_size=9)
+
+
+@given(scores, st.floats(-0.5, 0.5))
+@settings(max_examples=40, deadline=None)
+def test_a_constant_gain_is_found_exactly(second: dict[str, float], gain: float) -> None:
+    pair = paired({subject: value + gain for subject, value in second.items()}, second)
+    assert pair is not None
+    assert pair.mean == pytest.approx(gain, abs=2e-9)
+    assert pair.interval == pytest.approx((pair.mean, pair.mean), abs=1e-9)
+    assert pair.wins + pair.ties + pair.losses == pair.n == len(second)
+
+
+def test_holm_against_a_worked_example() -> None:
+    found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005, "none": None})
+    assert found["none"] is None
+    assert [found[k] for k in "abcd"] == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm({"a": 0.9, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+    assert holm({}) == {}
