@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +17,9 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
+
+
+PATIENCE = 90  # seconds
 
 
 def find_chromium() -> str | None:
@@ -68,6 +72,8 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self.buffer:
+            if not select.select([self.read_end], [], [], PATIENCE)[0]:
+                raise TimeoutError(f"Chromium has said nothing for {PATIENCE} s")
             chunk = os.read(self.read_end, 1 << 20)
             if not chunk:
                 raise RuntimeError("Chromium has ended")

@@ -213,7 +213,8 @@ EXAMPLES = {
     "unfinished": unfinished,
     "hostile": hostile,
     "empty": empty,
-    "two": lambda: finished(3, seed=1),
+    "two": lambda: finished(2, seed=1),
+    "three": lambda: finished(3, seed=1),
     "forty": lambda: finished(40, seed=6, grid="paper"),
     "nested_full": nested_full,
 }

@@ -34,9 +34,7 @@ SHAPES = [  # channels, times, kernel
 def test_equals_plain_network(channels: int, times: int, kernel: int, train: bool) -> None:
     torch.manual_seed(channels * times)
     members, batch = 3, 6
-    net = randomised(EEGNet(channels, times, members, temporal_kernel=kernel, dropout=0.0).double()).train(
-        train
-    )
+    net = randomised(EEGNet(channels, times, members, temporal_kernel=kernel, dropout=0.0).double()).train(train)
     x = torch.randn(members, batch, channels, times, dtype=torch.float64) + 0.3
     x.requires_grad_()
     target = torch.randn(members, batch, net.latent_dim, dtype=torch.float64)
@@ -57,9 +55,7 @@ def test_equals_plain_network(channels: int, times: int, kernel: int, train: boo
         own = dict(net.named_parameters())
         for name, parameter in plain.named_parameters():
             grad = own[our_name(name)].grad[member].reshape(parameter.shape)
-            torch.testing.assert_close(
-                grad, parameter.grad, atol=1e-10, rtol=1e-10, msg=lambda m, n=name: f"{n}: {m}"
-            )
+            torch.testing.assert_close(grad, parameter.grad, atol=1e-10, rtol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
         buffers = dict(net.named_buffers())
         for name, buffer in plain.named_buffers():
             if not name.endswith("num_batches_tracked"):
@@ -177,6 +173,4 @@ def test_window_moments_equal_unfolded_windows(kernel: int, times: int) -> None:
     second = torch.einsum("grtk,grtl->gkl", windows, windows) / (5 * times)
     moments = window_moments(x, kernel)
     torch.testing.assert_close(moments.mean, mean, atol=1e-12, rtol=0)
-    torch.testing.assert_close(
-        moments.covariance, second - mean[:, :, None] * mean[:, None, :], atol=1e-11, rtol=0
-    )
+    torch.testing.assert_close(moments.covariance, second - mean[:, :, None] * mean[:, None, :], atol=1e-11, rtol=0)

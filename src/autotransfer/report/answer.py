@@ -61,7 +61,7 @@ def _tiles(pair: Paired) -> Html:
     changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
     tiles = (
         ("AutoTransfer", score(pair.first.mean), f"baseline {score(pair.second.mean)}"),
-        ("Difference", signed(pair.mean), f"{interval(pair)} (95 %)"),
+        ("Difference", signed(pair.mean), f"{interval(pair)} (95\u00a0%)"),
         ("Lower quartile", score(pair.first.lower_quartile), f"baseline {score(pair.second.lower_quartile)}"),
         ("Subjects that gained", f"{pair.wins} of {pair.n}", changed),
     )
@@ -159,7 +159,7 @@ def _test_notes(pair: Paired | None) -> list[str]:
         notes.append(f"Only {pair.wins + pair.losses} of {pair.n} subjects differ at all: too few for a test.")
     else:
         notes.append(
-            f"Wilcoxon signed-rank test over {pair.n} subjects: p {probability(pair.p, relation='= ')}. "
+            f"Wilcoxon signed-rank test over {pair.n} subjects: p\u00a0{probability(pair.p, equals=True)}. "
             "Interval and test treat subjects as independent, although models of different folds share training data."
         )
     return notes

@@ -43,7 +43,7 @@
     margin.l = Math.max(margin.l, room.left);
     const inner = width - margin.l - margin.r;
     const wide = (inner - (columns - 1) * gapX) / columns;
-    const upright = room.total > wide ? room.longest : 0; // names that would run into each other are turned
+    const upright = room.total > (figure.square ? Math.min(wide, figure.height) : wide) ? room.longest : 0; // names that would run into each other are turned
     margin.b += upright;
     const low = width === PRINT_WIDTH || (narrow && figure.panels > 1) ? 0.75 : 1; // fewer pages, less to scroll
     const high = figure.square ? Math.min(wide, figure.height) : figure.height * low;
@@ -52,8 +52,9 @@
     for (let i = 0; i < figure.panels; i++) {
       const [column, row, suffix] = [i % columns, Math.floor(i / columns), i ? i + 1 : ""];
       const left = (column * (wide + gapX)) / inner;
+      const right = left + (figure.square ? high : wide) / inner;
       const bottom = 1 - (row * (high + gap) + high) / all;
-      Object.assign(layout["xaxis" + suffix], { domain: [left, left + wide / inner], anchor: "y" + suffix, tickangle: upright ? -90 : 0 });
+      Object.assign(layout["xaxis" + suffix], { domain: [left, Math.min(right, 1)], anchor: "y" + suffix, tickangle: upright ? -90 : 0 });
       Object.assign(layout["yaxis" + suffix], { domain: [Math.max(0, bottom), bottom + high / all], anchor: "x" + suffix });
     }
     const color = (name) => style.getPropertyValue(name).trim();

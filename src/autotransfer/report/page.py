@@ -82,6 +82,7 @@ def document(summary: Summary, *, plotly: Html) -> str:
     body = joined(
         tag("a", "Skip to the figures", href="#figures", class_="skip"),
         _header(run),
+        tag("noscript", tag("p", "The figures need JavaScript; text and tables do not.")),
         tag("main", answer(run, rows), _contents(present),
             tag("div", *(_section(key, shown[key], tables.get(key, [])) for key in present), id="figures"),
             _details(run)),
@@ -99,7 +100,7 @@ def document(summary: Summary, *, plotly: Html) -> str:
             f"<style>{_asset('page.css')}</style></head><body>",
             body,
             tag("script", script_json(everything), type="application/json", id="figure-data"),
-            tag("script", plotly, type="text/plain", id="plotly-packed"),
+            tag("script", plotly if everything else "", type="text/plain", id="plotly-packed"),
             f"<script>{_asset('page.js')}</script></body></html>\n",
         ]
     )
@@ -175,7 +176,7 @@ def _details(run: Summary) -> Html:
         failures(run),
         tag("h3", "Repeat this run"),
         tag("pre", tag("code", run.command), tabindex="0"),
-        facts("Options and seeds", run.options),
+        facts("Options and seeds", {key: value for key, value in run.options.items() if value is not None}),
         splits(run),
         facts("Data", {"source": run.source, **{_words(key): value for key, value in data.items()}}),
         facts("Time and place", time),

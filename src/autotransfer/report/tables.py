@@ -154,7 +154,9 @@ def failures(summary: Summary) -> Html | None:
     heads = ("setting", "stage", "test subject", "seed", "what happened")
     note = tag("p", f"{rest} more are in results.csv.", class_="caption") if rest else None
     count = "1 job" if len(failed) == 1 else f"{len(failed)} jobs"
-    return joined(tag("h3", f"{count} failed", id="failures"), table("Failed jobs", heads, lines, numeric=9), note)
+    return joined(
+        tag("h3", f"{count} failed", id="failures"), table("Failed jobs", heads, lines, numeric=9, less="1 3"), note
+    )
 
 
 def facts(caption: str, values: dict[str, Any]) -> Html | None:

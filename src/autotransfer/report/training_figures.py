@@ -159,9 +159,9 @@ def confusion(summary: Summary) -> Figure | None:
     parts: list[Json] = []
     for panel, (side, counts) in enumerate(sides.items()):
         data.append(_heatmap(np.asarray(counts, dtype=float), names) | plot.on_panel(panel))
-        x = plot.names_axis(names, "predicted", length=12, constrain="domain")
-        y = plot.names_axis(names, "true", length=12, constrain="domain")
-        y |= {"range": [size - 0.4, -0.6], "scaleanchor": f"x{plot.suffix(panel)}"}
+        x = plot.names_axis(names, "predicted", length=12, ticks="")
+        y = plot.names_axis(names, "true", length=12, ticks="")
+        y["range"] = [size - 0.4, -0.6]
         parts += [plot.axes(x, y, panel), {"annotations": [plot.panel_title(f"<b>{side.capitalize()}</b>", panel)]}]
     return Figure(
         key="confusion",

@@ -83,10 +83,12 @@ def interval(pair: Paired) -> str:
     return "–" if pair.interval is None else f"{signed(pair.interval[0])} to {signed(pair.interval[1])}"
 
 
-def probability(p: float | None, relation: str = "") -> str:
+def probability(p: float | None, *, equals: bool = False) -> str:
     if p is None:
         return "–"
-    return "< 0.001" if p < 0.001 else f"{relation}{p:.3f}"
+    if p < 0.001:
+        return "<\u00a00.001"
+    return f"=\u00a0{p:.3f}" if equals else f"{p:.3f}"
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,130 @@
+"""What the report says, and what it must not say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autotransfer.report.statistics import paired
+from autotransfer.report.wording import duration, moment, setting_words, signed, verdict
+from report_example import baseline_won, empty, finished, nested_full
+from report_outline import Outline, example, figure_data, light
+
+
+def test_the_answer_comes_first() -> None:
+    run = finished()
+    outline = Outline(light(run))
+    assert run.choice is not None
+    pair = paired(run.choice["nested_test_scores"], run.choice["test_scores"]["baseline"])
+    assert pair is not None
+    assert pair.interval is not None
+    assert pair.interval[0] > 0
+    text = outline.text
+    assert "Censoring helped on unseen subjects" in text
+    for said in (f"{pair.first.mean:.3f}", f"{pair.second.mean:.3f}", signed(pair.mean), f"{pair.wins} of {pair.n}"):
+        assert text.index(said) < text.index("Test score of every fold")
+    assert " ".join(setting_words(run.choice["chosen"]).split()) in text
+    assert "nested: for each test subject the setting was chosen again" in text
+    assert "As published in the paper" in text
+    assert run.command in text
+    for version in run.versions.values():
+        assert version in text
+
+
+def test_plain_words_when_the_baseline_won() -> None:
+    text = Outline(light(baseline_won())).text
+    assert "Censoring did not help on these recordings" in text
+    assert "Censoring helped" not in text
+    assert "same model" in text
+
+
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        ([0.7, 0.8, 0.75, 0.72, 0.81, 0.9], "gain"),
+        ([0.3, 0.4, 0.35, 0.32, 0.41, 0.38], "loss"),
+        ([0.7, 0.4, 0.62, 0.55, 0.61, 0.6], "unclear"),
+        ([0.7, 0.8, 0.75], "unclear"),
+        ([0.7], "unknown"),
+    ],
+)
+def test_verdicts(first: list[float], kind: str) -> None:
+    base = {str(i): 0.6 for i in range(6)}
+    found = verdict({"chosen": {"method": "mmd"}}, paired({str(i): v for i, v in enumerate(first)}, base))
+    assert found.kind == kind
+    assert ("helped" in found.headline) == (kind == "gain")
+
+
+def test_no_verdict_without_numbers() -> None:
+    assert verdict(None, None).kind == "unknown"
+    assert verdict({"chosen": {"method": "mmd"}}, None).kind == "unknown"
+
+
+def test_full_nesting_takes_the_headline() -> None:
+    run = nested_full()
+    assert run.choice is not None
+    text = Outline(light(run)).text
+    mean = np.mean(list(run.choice["nested_full_test_scores"].values()))
+    assert "fully nested" in text
+    assert f"AutoTransfer scored {mean:.3f}" in text
+
+
+def test_without_a_nested_estimate_the_page_says_so() -> None:
+    run = finished()
+    assert run.choice is not None
+    choice = {k: v for k, v in run.choice.items() if not k.startswith("nested")}
+    assert "The run recorded no nested estimate" in Outline(light(replace(run, choice=choice))).text
+
+
+def test_standardising_by_subject_is_called_transductive() -> None:
+    run = finished()
+    assert run.choice is not None
+    assert "Transductive" not in example("gain")
+    chosen = {**run.choice["chosen"], "standardise": "subject"}
+    assert "Transductive" in light(replace(run, choice={**run.choice, "chosen": chosen}))
+
+
+def test_an_unfinished_run_claims_nothing() -> None:
+    text = example("unfinished")
+    outline = Outline(text)
+    assert outline.title.startswith("INCOMPLETE")
+    assert "38 of the 132 jobs" in outline.text
+    for claim in ("helped", "did not help", "No clear gain", "chosen</b>", "Nothing has been chosen", "p: Wilcoxon"):
+        assert claim not in text
+    assert "2 jobs failed" in outline.text
+    assert "out of memory" in outline.text
+    early = replace(finished(), complete=False)  # a choice that is there too early is not shown either
+    assert "AutoTransfer, nested" not in light(early)
+    assert "helped" not in light(early)
+
+
+def test_a_finished_run_is_not_called_incomplete() -> None:
+    assert "INCOMPLETE" not in example("gain")
+
+
+def test_nothing_measured_yet() -> None:
+    text = light(empty())
+    assert figure_data(text) == []
+    assert "0 of the 12 jobs" in Outline(text).text
+
+
+def test_failed_jobs_are_listed_but_not_all() -> None:
+    run = finished(6)
+    results = run.results.assign(failure="the loss is not finite")
+    text = Outline(light(replace(run, results=results))).text
+    assert f"{len(results)} jobs failed" in text
+    assert "more are in results.csv" in text
+
+
+def test_words() -> None:
+    assert setting_words({"method": "none"}) == setting_words({}) == "Uncensored baseline"
+    full = {"method": "mige", "mode": "marginal", "strength": 0.1, "estimator": "nu_method", "regularization": 0.001}
+    assert setting_words(full | {"length_scale": "perplexity"}).replace("\xa0", " ") == (
+        "MIGE, marginal, λ = 0.1, ν-method, γ = 0.001, perplexity scale"
+    )
+    assert (duration(12.3), duration(600), duration(7300)) == ("12 s", "10 min", "2 h 2 min")
+    assert moment("2026-03-02T10:15:00+00:00") == "2 March 2026, 10:15 UTC"
+    assert moment("yesterday") == "yesterday"
+    assert (signed(0.0421), signed(-0.0421), signed(0.0001)) == ("+0.042", "−0.042", "0.000")
