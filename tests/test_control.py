@@ -14,7 +14,7 @@ from control import conditions, leak, median
 
 pytestmark = pytest.mark.slow
 
-STRENGTH = {"adversary": 0.3, "mige": 0.1, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 1.0}
+STRENGTH = {"adversary": 0.3, "mige": 0.1, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 3.0}
 COMMON = {"max_epochs": 100, "batch_size": 128, "lr": 3e-3, "critic_lr": 3e-2}
 SEEDS = 3
 

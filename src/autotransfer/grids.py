@@ -43,8 +43,8 @@ def _quick() -> list[Setting]:
         Setting(method="mmd", mode="complementary", strength=0.3),
         Setting(method="pairwise_mmd", mode="marginal", strength=0.3),
         Setting(method="pairwise_mmd", mode="conditional", strength=1.0),
-        Setting(method="began", mode="marginal", strength=0.3),
-        Setting(method="began", mode="conditional", strength=1.0),
+        Setting(method="began", mode="marginal", strength=1.0),
+        Setting(method="began", mode="conditional", strength=3.0),
     ]
 
 

@@ -51,12 +51,13 @@ _DEFAULTS: dict[str, Any] = {
     "pairs": "all",
     "variant": "labelled",
     "control_rate": 0.001,
-    "diversity": 0.7,
     "critic_lr": 1e-2,  # ten times the encoder's: a critic that lags behind teaches nothing
     "critic_steps": 1,
     "critic_hidden": 64,
 }
 
+# γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
+DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
 DEFAULT_REGULARIZATION = {"ssge": 0.01, "stein": 0.001, "tikhonov": 0.01, "nu_method": 0.01}
 
 
@@ -130,6 +131,8 @@ class Setting:
             size = (2 if self.size is None else self.size) if self.pairs == "clique" else None
             object.__setattr__(self, "fraction", fraction)
             object.__setattr__(self, "size", size)
+        if self.method == "began" and self.diversity is None:
+            object.__setattr__(self, "diversity", DEFAULT_DIVERSITY.get(str(self.variant)))
         if self.method is None:
             object.__setattr__(self, "shuffle_subjects", False)
         if self.batches == "auto":

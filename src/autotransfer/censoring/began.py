@@ -15,6 +15,10 @@ from .method import Method, member_numbers
 from .terms import Term, TermSpec
 
 
+# From k = 0 the labelled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
+LABELLED_START = 0.7
+
+
 class BEGAN(Method):
     """The critic D minimises real − k·fake; k ← clip(k + β(γ·real − fake), 0, 1) once per main step.
 
@@ -24,7 +28,8 @@ class BEGAN(Method):
 
         fake − real
 
-    has mean 0 when z ⟂ s, whatever D is: the encoder makes (z, s) look like independent draws.
+    has mean 0 when z ⟂ s, whatever D is: the encoder makes (z, s) look like independent draws. k starts at .7,
+    and γ = 1 aims at real = fake: the better D tells the two apart, the less it is pushed to.
 
     `paper`: D does not see the subject. real = mean of |z − D(z)| over contexts, fake = over nuisance groups,
     and the dependence is fake, or −(real − k·fake) in a term that preserves. It only compresses z: see the
@@ -47,7 +52,7 @@ class BEGAN(Method):
         self.critic = MLP(spec.dim + labels, hidden, spec.dim, keys=spec.keys, members=spec.members)
         self.register_buffer("rate", member_numbers(settings, "control_rate", spec.members))
         self.register_buffer("diversity", member_numbers(settings, "diversity", spec.members))
-        self.register_buffer("k", torch.zeros_like(self.rate))
+        self.register_buffer("k", torch.full_like(self.rate, LABELLED_START if self.labelled else 0.0))
         self.register_buffer("balance", torch.zeros_like(self.rate), persistent=False)
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
