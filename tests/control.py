@@ -38,11 +38,9 @@ def leak(recordings: at.Recordings, outcome: Outcome, part: slice = slice(None))
 def conditions(
     recordings: at.Recordings, settings: Sequence[at.Setting], *, seeds: int = 3, device: str = "cpu"
 ) -> dict[str, dict[str, list[Outcome]]]:
-    """condition -> setting name -> outcomes by seed; 'baseline' is a condition of its own."""
+    """condition -> setting name -> outcomes by seed."""
     fold = at.leave_one_subject_out(recordings)[0]
-    plain = replace(settings[0], method=None, batches="auto")
     plans = {
-        "baseline": ([plain], False),
         "true": (list(settings), False),
         "shuffled": ([replace(s, shuffle_subjects=True) for s in settings], False),
         "flipped": (list(settings), True),
@@ -54,6 +52,13 @@ def conditions(
         names = [s.name.removesuffix(" shuffled") for s in own]
         found[condition] = {name: outcomes[i * seeds : (i + 1) * seeds] for i, name in enumerate(names)}
     return found
+
+
+def uncensored(recordings: at.Recordings, like: at.Setting, *, seeds: int = 3) -> list[Outcome]:
+    """The baseline trained as long and as fast as a censored setting."""
+    fold = at.leave_one_subject_out(recordings)[0]
+    plain = replace(like, method=None, batches="auto")
+    return trained(recordings, [at.Job(plain, fold, seed) for seed in range(seeds)], flipped=False)
 
 
 def median(values: Sequence[float]) -> float:

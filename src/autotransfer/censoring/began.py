@@ -14,7 +14,6 @@ from .groups import Groups, equal_shares, find_groups
 from .method import Method, member_numbers
 from .terms import Term, TermSpec
 
-
 # From k = 0 the labelled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
 LABELLED_START = 0.7
 

@@ -89,6 +89,8 @@ def median_distances(d2: Tensor, same: Tensor) -> Tensor:
     place known from its size. 0 for a row without a partner.
     """
     rows = d2.shape[-1]
+    if rows < 2:
+        return torch.zeros_like(d2[..., 0])
     i, j = torch.triu_indices(rows, rows, 1, device=d2.device)
     block = same.to(torch.uint8).argmax(-1)  # (P, B): the first row of a block names it
     name = torch.where(same[:, i, j], block[:, i], rows)
@@ -98,7 +100,7 @@ def median_distances(d2: Tensor, same: Tensor) -> Tensor:
     size = same.sum(-1)
     pairs = size * (size - 1) // 2
     start = torch.searchsorted(name, block)
-    last = max(value.shape[-1] - 1, 0)
+    last = value.shape[-1] - 1
     low = value.gather(-1, (start + (pairs - 1).clamp(min=0) // 2).clamp(max=last)).sqrt()
     high = value.gather(-1, (start + pairs // 2).clamp(max=last)).sqrt()
     return torch.where(pairs > 0, (low + high) / 2, torch.zeros_like(low))

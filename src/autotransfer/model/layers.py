@@ -152,15 +152,14 @@ class _EluPool(Function):
     def forward(ctx: Any, h: Tensor, pool: int) -> Tensor:
         times = h.shape[-1]
         # The slope of ELU is exp(min(h, 0)) on both sides of 0: one exponential serves both passes.
-        slope = torch.exp(h.clamp(max=0.0))
-        value = (h.clamp(min=0.0) + slope).view(*h.shape[:-1], times // pool, pool)
-        out = value[..., 0]
-        for i in range(1, pool):  # slices add faster than a strided reduction of so few elements
-            out = out + value[..., i]
+        slope = h.clamp(max=0.0).exp_()
+        value = h.clamp(min=0.0).add_(slope).view(*h.shape[:-1], times // pool, pool)
+        out = value[..., 0] + value[..., 1] if pool > 1 else value[..., 0].clone()
+        for i in range(2, pool):  # slices add faster than a strided reduction of so few elements
+            out += value[..., i]
         ctx.save_for_backward(slope)
         ctx.pool = pool
-        pooled: Tensor = out / pool - 1.0
-        return pooled
+        return out.div_(pool).sub_(1.0)
 
     @staticmethod
     @once_differentiable

@@ -17,11 +17,13 @@ from ..folds import Fold
 from ..jobs import Job
 from ..recordings import Recordings
 from ..runs.ledger import FINISHED, Entry
+from ..runs.options import RunOptions
 from ..runs.results import results_table
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.latent import encode_states
 from ..training.leakage import leakage
+from ..training.packing import resolve_device
 from .summary import Summary
 
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
@@ -50,9 +52,9 @@ def collect(run: Run) -> Summary:
         jobs_total=len(entries),
         started=ledger.recall("started", ""),
         seconds=float(sum(entry.record["seconds"] for entry in done if entry.record)),
-        device=options.device,
+        device=str(resolve_device(options.device)),
         versions=ledger.recall("versions", {}),
-        options=options.to_dict() | {"max_epochs": options.max_epochs},
+        options=_told(options),
         data={
             "n_trials": rec.n_trials,
             "n_channels": rec.n_channels,
@@ -71,6 +73,13 @@ def collect(run: Run) -> Summary:
         leakage=extras["leakage"],
         latent={role: pd.DataFrame(columns) for role, columns in extras["latent"].items()},
     )
+
+
+def _told(options: RunOptions) -> dict[str, Any]:
+    """Options as the reader should see them: what was used, and nothing that played no role."""
+    told = options.to_dict() | {"epochs": options.max_epochs}
+    unused = {"source"} | (set() if options.search == "tpe" else {"trials", "storage"})
+    return {name: value for name, value in told.items() if value is not None and name not in unused}
 
 
 def _roles(choice: dict[str, Any] | None, entries: Sequence[Entry]) -> dict[str, list[Entry]]:

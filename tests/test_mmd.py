@@ -1,0 +1,140 @@
+"""MMD and pairwise MMD against double loops, unbiased, and with the pairs they should have."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from autotransfer.censoring import Censor, make_censor
+from autotransfer.censoring.mmd import PairwiseMMD
+from autotransfer.censoring.terms import Term, make_terms
+from autotransfer.errors import UserError
+from autotransfer.randomness import fold_in, uniform
+from censor_problems import MODES, batch, counting_groups
+
+SIZES = {"n_classes": 3, "n_subjects": 4}
+
+
+def kernel_of(z: torch.Tensor, rows: list[int], length_scale: str | float):
+    """k(i, j) with one σ, the median over the pairs of `rows`."""
+    distances = [float((z[i] - z[j]).norm()) for a, i in enumerate(rows) for j in rows[a + 1 :]]
+    sigma = float(np.median(distances)) if length_scale == "median" else float(length_scale)
+    return lambda i, j: math.exp(-float((z[i] - z[j]).square().sum()) / (2 * sigma**2))
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def looped_mmd(term: Term, p: int, length_scale: str | float) -> float:
+    z, found = term.z[p], []
+    for inside in counting_groups(term.context[p].tolist(), term.nuisance[p].tolist()).values():
+        c = [i for rows in inside.values() for i in rows]
+        k = kernel_of(z, c, length_scale)
+        within_c = mean([k(i, j) for i in c for j in c if i != j])
+        for g in inside.values():
+            within_g = mean([k(i, j) for i in g for j in g if i != j])
+            found.append(within_c + within_g - 2 * mean([k(i, j) for i in c for j in g if i != j]))
+    return mean(found) if found else 0.0
+
+
+def looped_pairs(term: Term, p: int, length_scale: str | float, select) -> float:
+    """select(subjects of the context) -> the ordered pairs that are used."""
+    z, found = term.z[p], []
+    for inside in counting_groups(term.context[p].tolist(), term.nuisance[p].tolist()).values():
+        k = kernel_of(z, [i for rows in inside.values() for i in rows], length_scale)
+        for a, b in select(sorted(inside)):
+            g, h = inside[a], inside[b]
+            within_g = mean([k(i, j) for i in g for j in g if i != j])
+            within_h = mean([k(i, j) for i in h for j in h if i != j])
+            found.append(within_g + within_h - 2 * mean([k(i, j) for i in g for j in h]))
+    return mean(found) if found else 0.0
+
+
+@pytest.mark.parametrize("length_scale", ["median", 1.4])
+@pytest.mark.parametrize("mode", MODES)
+def test_mmd_equals_a_double_loop(mode: str, length_scale: str | float):
+    z, y, s = batch()
+    censor = make_censor("mmd", mode, latent_dim=6, members=3, length_scale=length_scale, **SIZES)
+    terms = make_terms(mode, z, y, s)
+    expected = [sum(t.sign * looped_mmd(t, p, length_scale) for t in terms) for p in range(3)]
+    torch.testing.assert_close(censor(z, y, s), torch.tensor(expected, dtype=z.dtype), rtol=1e-9, atol=1e-12)
+
+
+def pair_rule(censor: Censor, p: int):
+    """The pairs of a step, from the member's key: written out subject by subject."""
+    method = censor.methods[0]
+    assert isinstance(method, PairwiseMMD)
+    key = fold_in(censor.keys, censor.step)[p]
+    place = {subject: fold_in(key, subject) for subject in range(4)}
+
+    def select(subjects: list[int]) -> list[tuple[int, int]]:
+        pairs = [(a, b) for a in subjects for b in subjects if a != b]
+        if method.fraction is not None:
+            return [(a, b) for a, b in pairs if float(uniform(fold_in(place[a], b), 1)) < method.fraction]
+        if method.size is not None:
+            first = sorted(subjects, key=lambda subject: int(place[subject]))[: method.size]
+            return [(a, b) for a, b in pairs if a in first and b in first]
+        return pairs
+
+    return select
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"pairs": "bernoulli", "fraction": 0.4}, {"pairs": "clique", "size": 3}, {"pairs": "clique", "size": 2}],
+    ids=["all", "bernoulli", "clique3", "clique2"],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_pairwise_mmd_equals_a_double_loop(mode: str, options: dict):
+    z, y, s = batch()
+    censor = make_censor("pairwise_mmd", mode, latent_dim=6, members=3, seed=[4, 5, 6], **SIZES, **options)
+    terms = make_terms(mode, z, y, s)
+    for _ in range(3):
+        expected = [
+            sum(t.sign * looped_pairs(t, p, "median", pair_rule(censor, p)) for t in terms) for p in range(3)
+        ]
+        torch.testing.assert_close(censor(z, y, s), torch.tensor(expected, dtype=z.dtype), rtol=1e-9, atol=1e-12)
+        censor.after_step()
+
+
+def test_pairs_are_drawn_anew_at_each_step_as_often_as_asked():
+    z, y, s = batch(members=1, rows=60)
+    shares, values = [], set()
+    censor = make_censor("pairwise_mmd", "marginal", latent_dim=6, members=1, pairs="bernoulli", fraction=0.3, **SIZES)
+    for _ in range(300):
+        chosen = pair_rule(censor, 0)([0, 1, 2, 3])
+        shares.append(len(chosen) / 12)
+        censor.after_step()
+        if len(values) < 5:
+            values.add(float(censor(z, y, s)))
+    assert len(values) > 3
+    assert abs(mean(shares) - 0.3) < 4 * math.sqrt(0.3 * 0.7 / (12 * 300))
+
+
+@pytest.mark.parametrize("method", ["mmd", "pairwise_mmd"])
+def test_at_independence_the_mean_over_draws_is_zero(method: str):
+    draws = 400
+    z = torch.randn(draws, 40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    s = torch.tensor([0] * 4 + [1] * 6 + [2] * 10 + [3] * 20)  # uneven on purpose
+    censor = make_censor(method, "marginal", latent_dim=3, members=draws, **SIZES)
+    found = censor(z, torch.zeros_like(s), s)
+    standard_error = float(found.std()) / math.sqrt(draws)
+    assert abs(float(found.mean())) < 3 * standard_error
+    z[:, 20:] += 0.5  # able to fail: a shift of half a deviation is far outside
+    assert float(censor(z, torch.zeros_like(s), s).mean()) > 10 * standard_error
+
+
+@pytest.mark.parametrize("method", ["mmd", "pairwise_mmd"])
+def test_the_gradient_is_that_of_the_value(method: str):
+    z, y, s = batch(rows=14)
+    censor = make_censor(method, "conditional", latent_dim=6, members=3, length_scale=2.0, **SIZES)
+    assert torch.autograd.gradcheck(lambda z: censor(z, y, s), z.requires_grad_())
+
+
+def test_a_clique_larger_than_the_number_of_subjects_is_refused():
+    with pytest.raises(UserError, match=r"size is 5; a clique has 2 to 4 subjects"):
+        make_censor("pairwise_mmd", "marginal", latent_dim=6, pairs="clique", size=5, **SIZES)

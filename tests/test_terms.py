@@ -1,0 +1,102 @@
+"""Terms, groups and the counting rule."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autotransfer.censoring import MODES as TABLE
+from autotransfer.censoring.groups import equal_shares, find_groups
+from autotransfer.censoring.terms import make_terms, term_dims
+from autotransfer.errors import UserError
+from censor_problems import MODES, batch, counting_groups, single_term
+
+
+def test_the_three_modes_are_the_table_of_the_method():
+    z, y, s = batch()
+    known = s >= 0
+    (marginal,) = make_terms("marginal", z, y, s)
+    assert marginal.sign == 1
+    assert torch.equal(marginal.context, torch.where(known, 0, -1))
+    assert torch.equal(marginal.nuisance, s)
+    (conditional,) = make_terms("conditional", z, y, s)
+    assert torch.equal(conditional.context, torch.where(known, y, -1))
+    first, second = make_terms("complementary", z, y, s)
+    assert (first.sign, second.sign) == (1, -1)
+    padded = torch.where(known[..., None], z, 0.0)
+    assert torch.equal(torch.cat([first.z, second.z], -1), padded)
+    assert torch.equal(first.context, second.context)
+
+
+def test_what_a_padding_row_holds_reaches_nothing():
+    z, y, s = batch()
+    z[:, -1] = float("nan")
+    z.requires_grad_()
+    for mode in MODES:
+        for term in make_terms(mode, z, y, s):
+            assert term.z.isfinite().all()
+            (grad,) = torch.autograd.grad(term.z.sum(), z)
+            assert torch.equal(grad[:, -1], torch.zeros_like(grad[:, -1]))
+
+
+def test_a_row_without_class_is_padding_only_where_the_class_is_the_context():
+    z, y, s = batch()
+    y[:, 0] = -1
+    assert (single_term(z, y, s, "conditional").context[:, 0] == -1).all()
+    assert (single_term(z, y, s, "marginal").context[:, 0] == 0).all()
+
+
+def test_an_odd_latent_dimension_cannot_be_halved():
+    assert term_dims("complementary", 6) == [3, 3]
+    with pytest.raises(UserError, match=r"latent_dim is 7.*multiple of 2"):
+        term_dims("complementary", 7)
+    with pytest.raises(UserError, match=r"unknown mode 'joint'.*'marginal'.*'complementary'"):
+        term_dims("joint", 6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("min_rows", [2, 3, 5])
+def test_masks_and_sizes_follow_the_counting_rule(mode: str, min_rows: int):
+    z, y, s = batch(rows=25)
+    term = single_term(z, y, s, mode)
+    groups = find_groups(term, min_rows)
+    for p in range(len(z)):
+        expected = counting_groups(term.context[p].tolist(), term.nuisance[p].tolist(), min_rows)
+        rows = {row for inside in expected.values() for group in inside.values() for row in group}
+        assert set(groups.counts[p].nonzero().flatten().tolist()) == rows
+        context, group = torch.zeros(25, 25, dtype=torch.bool), torch.zeros(25, 25, dtype=torch.bool)
+        for inside in expected.values():
+            everyone = torch.tensor(sorted(row for members in inside.values() for row in members))
+            context[everyone[:, None], everyone] = True
+            for members in inside.values():
+                index = torch.tensor(members)
+                group[index[:, None], index] = True
+                assert (groups.group_rows[p, index] == len(members)).all()
+                assert (groups.context_rows[p, index] == len(everyone)).all()
+                assert (groups.context_groups[p, index] == len(inside)).all()
+        assert torch.equal(groups.context[p], context)
+        assert torch.equal(groups.group[p], group)
+
+
+def test_a_lone_group_or_single_rows_do_not_count():
+    z = torch.zeros(1, 6, 2)
+    y = torch.tensor([[0, 0, 0, 1, 1, 1]])
+    s = torch.tensor([[0, 0, 0, 0, 1, 2]])  # class 0: one group; class 1: three groups of one row
+    groups = find_groups(single_term(z, y, s, "conditional"), 2)
+    assert not groups.counts.any()
+    assert not groups.context.any()
+    assert torch.equal(equal_shares(groups.counts, groups.group_rows), torch.zeros(1, 6))
+
+
+def test_equal_shares_give_every_set_the_same_weight():
+    z, y, s = batch()
+    groups = find_groups(single_term(z, y, s, "conditional"), 2)
+    weight = equal_shares(groups.counts, groups.group_rows)
+    torch.testing.assert_close(weight.sum(-1), torch.ones(3, dtype=z.dtype))
+    per_group = (groups.group * weight[..., None, :]).sum(-1)[groups.counts]
+    number = (groups.counts / groups.group_rows).sum(-1, keepdim=True).expand_as(groups.counts)[groups.counts]
+    torch.testing.assert_close(per_group, 1 / number)
+
+
+def test_the_table_of_modes_is_the_one_of_the_settings():
+    assert tuple(TABLE) == MODES
