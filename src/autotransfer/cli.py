@@ -48,6 +48,7 @@ def run(
         int | None, typer.Option(help="Stop a training after this many epochs without progress.")
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
     standardise: Annotated[
         str | None, typer.Option(help="trial (default), channel, subject (transductive) or none.")
     ] = None,
@@ -66,7 +67,7 @@ def run(
 
     options = RunOptions(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
-        batch_size=batch_size, standardise=standardise, device=device, seed=seed, seeds=seeds, nested=nested,
+        batch_size=batch_size, lr=lr, standardise=standardise, device=device, seed=seed, seeds=seeds, nested=nested,
         final=final, population=_population(population),
     )  # fmt: skip
     if dry_run:
@@ -230,7 +231,7 @@ def datasets() -> None:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
-    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 30,
+    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 12,
 ) -> None:
     """AutoTransfer end to end on real smartwatch recordings, in a few minutes; continues what was begun."""
     if (out / "ledger.sqlite").exists():
@@ -239,7 +240,8 @@ def demo(
             for line in answer(json.loads((out / "choice.json").read_text())):
                 say(line)
         return
-    run(data="watch", out=out, epochs=epochs)
+    # Few epochs, so small batches and a high rate; accelerations keep their direction only per channel.
+    run(data="watch", out=out, epochs=epochs, batch_size=32, lr=3e-3, standardise="channel")
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ class RunOptions:
     epochs: int | None = None
     patience: int | None = None
     batch_size: int | None = None
+    lr: float | None = None
     standardise: str | None = None
     seed: int = 0
     seeds: int = 1  # how many seeds stage two trains
@@ -43,6 +44,7 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} is {value}; it must be at least 1")
+        self.apply(Setting())  # complains about any number that no setting may have
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
 
@@ -53,7 +55,7 @@ class RunOptions:
     def apply(self, setting: Setting) -> Setting:
         """The setting with what the user asked for all of them."""
         changes: dict[str, Any] = {"max_epochs": self.max_epochs}
-        for name in ("patience", "batch_size", "standardise"):
+        for name in ("patience", "batch_size", "lr", "standardise"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
         return replace(setting, **changes)

@@ -1,0 +1,394 @@
+"""What every censor must do, read from the registry: a new method is tested without a new test."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from censor_problems import batch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from autotransfer.censoring import CENSORS, MODES, Censor, make_censor
+from autotransfer.errors import UserError
+from autotransfer.settings import METHODS, Setting
+
+SIZES = {"latent_dim": 6, "n_classes": 3, "n_subjects": 4}
+every_method = pytest.mark.parametrize("method", list(CENSORS))
+every_mode = pytest.mark.parametrize("mode", list(MODES))
+every_type = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+def evaluate(censor: Censor, z: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
+    """Penalty, its gradient in z, critic loss, its gradients in the critics; checks who gets a gradient."""
+    leaf = z.clone().requires_grad_()
+    censor.zero_grad()
+    penalty = censor(leaf, y, s)
+    penalty.sum().backward()
+    assert leaf.grad is not None
+    assert all(parameter.grad is None for parameter in censor.parameters()), "the penalty reached a critic"
+    again = z.clone().requires_grad_()
+    loss = censor.critic_loss(again, y, s)
+    if loss is not None:
+        assert loss.shape == penalty.shape
+        loss.sum().backward()
+        assert again.grad is None, "the critic loss reached z"
+    grads = [parameter.grad for parameter in censor.parameters() if parameter.grad is not None]
+    assert len(grads) == len(list(censor.parameters())), "a critic learns nothing"
+    return penalty.detach(), leaf.grad, None if loss is None else loss.detach(), grads
+
+
+def close(dtype: torch.dtype) -> dict[str, float]:
+    return {"rtol": 2e-3, "atol": 2e-4} if dtype == torch.float32 else {"rtol": 1e-6, "atol": 1e-9}
+
+
+def test_registry_and_settings_know_the_same_methods_and_modes():
+    assert tuple(CENSORS) == METHODS
+
+
+@every_method
+@every_mode
+@every_type
+@pytest.mark.parametrize("members", [None, 1, 5])
+def test_shape_gradients_and_stacked_equals_solo(method: str, mode: str, dtype: torch.dtype, members: int | None):
+    count = members or 1
+    z, y, s = batch(members=count, dtype=dtype)
+    seeds = list(range(10, 10 + count))
+    if members is None:
+        z, y, s = z[0], y[0], s[0]
+    censor = make_censor(method, mode, members=members, seed=seeds, **SIZES).to(dtype)
+    penalty, grad, loss, critics = evaluate(censor, z, y, s)
+    assert penalty.shape == (() if members is None else (members,))
+    assert penalty.dtype == dtype
+    assert grad.isfinite().all()
+    assert grad.abs().sum() > 0
+    for p in range(count if members else 0):
+        solo = make_censor(method, mode, seed=seeds[p], **SIZES).to(dtype)
+        one, one_grad, one_loss, one_critics = evaluate(solo, z[p], y[p], s[p])
+        assert torch.equal(penalty[p], one)
+        assert torch.equal(grad[p], one_grad)
+        if loss is not None:
+            assert torch.equal(loss[p], one_loss)
+        assert all(torch.equal(many[p], own) for many, own in zip(critics, one_critics, strict=True))
+
+
+@every_method
+@every_mode
+@every_type
+def test_the_order_of_rows_and_padding_do_not_matter(method: str, mode: str, dtype: torch.dtype):
+    z, y, s = batch(dtype=dtype)
+    censor = make_censor(method, mode, members=3, seed=[1, 2, 3], **SIZES).to(dtype)
+    penalty, grad, loss, _ = evaluate(censor, z, y, s)
+    order = torch.randperm(z.shape[1], generator=torch.Generator().manual_seed(0))
+    moved, moved_grad, moved_loss, _ = evaluate(censor, z[:, order], y[:, order], s[:, order])
+    torch.testing.assert_close(moved, penalty, **close(dtype))
+    torch.testing.assert_close(moved_grad, grad[:, order], **close(dtype))
+    more = torch.cat([z, torch.full_like(z[:, :5], float("nan"))], 1)
+    y, s = (torch.cat([ids, torch.full_like(ids[:, :5], fill)], 1) for ids, fill in ((y, 0), (s, -1)))
+    padded, padded_grad, padded_loss, _ = evaluate(censor, more, y, s)
+    torch.testing.assert_close(padded, penalty, **close(dtype))
+    torch.testing.assert_close(padded_grad[:, :-5], grad, **close(dtype))
+    assert torch.equal(padded_grad[:, -5:], torch.zeros_like(padded_grad[:, -5:]))
+    if loss is not None:
+        torch.testing.assert_close(moved_loss, loss, **close(dtype))
+        torch.testing.assert_close(padded_loss, loss, **close(dtype))
+
+
+@every_method
+@every_mode
+@every_type
+def test_groups_that_do_not_count_change_nothing(method: str, mode: str, dtype: torch.dtype):
+    z, y, s = batch(dtype=dtype, subjects=3)
+    censor = make_censor(method, mode, members=3, **SIZES).to(dtype)
+    penalty, grad, _, _ = evaluate(censor, z, y, s)
+    assert penalty.isfinite().all()
+    s[:, -1], y[:, -1], z[:, -1] = 3, 2, 1e3  # a subject with one row
+    found, found_grad, _, _ = evaluate(censor, z, y, s)
+    torch.testing.assert_close(found, penalty, **close(dtype))
+    torch.testing.assert_close(found_grad, grad, **close(dtype))
+
+
+@every_method
+@every_mode
+@every_type
+def test_where_nothing_counts_the_penalty_is_zero(method: str, mode: str, dtype: torch.dtype):
+    z, y, s = batch(dtype=dtype)
+    censor = make_censor(method, mode, members=3, **SIZES).to(dtype)
+    nothing = [
+        torch.full_like(s, -1),  # padding alone
+        torch.zeros_like(s),  # one subject
+        torch.where(torch.arange(s.shape[1]) < 2, torch.arange(s.shape[1]), -1).expand_as(s),  # single rows
+    ]
+    for subjects in nothing:
+        penalty, grad, loss, critics = evaluate(censor, z, y, subjects)
+        assert torch.equal(penalty, torch.zeros_like(penalty))
+        assert torch.equal(grad, torch.zeros_like(grad))
+        assert loss is None or torch.equal(loss, torch.zeros_like(loss))
+        assert all(torch.equal(one, torch.zeros_like(one)) for one in critics)
+
+
+@every_method
+@every_mode
+def test_collapsed_and_tiny_latents_stay_finite(method: str, mode: str):
+    z, y, s = batch(dtype=torch.float32)
+    z[0] = 0.0
+    z[1] *= 1e-12
+    z[2, ::2] = z[2, :1]
+    penalty, grad, _, _ = evaluate(make_censor(method, mode, members=3, **SIZES), z, y, s)
+    assert penalty.isfinite().all()
+    assert grad.isfinite().all()
+
+
+@every_method
+@every_mode
+def test_a_diverged_member_leaves_the_others_alone(method: str, mode: str):
+    z, y, s = batch(dtype=torch.float32)
+    censor = make_censor(method, mode, members=3, seed=[1, 2, 3], **SIZES)
+    penalty, grad, _, _ = evaluate(censor, z, y, s)
+    z[1] = float("nan")
+    broken, broken_grad, _, _ = evaluate(censor, z, y, s)
+    assert torch.equal(broken[[0, 2]], penalty[[0, 2]])
+    assert torch.equal(broken_grad[[0, 2]], grad[[0, 2]])
+
+
+def advance(censor: Censor, steps: int, active: Tensor | None = None) -> None:
+    """Main steps with critic updates by plain descent."""
+    for step in range(steps):
+        z, y, s = batch(seed=100 + step, members=censor.members or 1)
+        evaluate(censor, z, y, s)
+        with torch.no_grad():
+            for parameter in censor.parameters():
+                parameter -= 0.1 * parameter.grad
+        censor.after_step(active)
+
+
+@every_method
+@every_mode
+def test_the_whole_state_is_saved_and_members_can_be_selected(method: str, mode: str):
+    censor = make_censor(method, mode, members=4, seed=[5, 6, 7, 8], **SIZES).double()
+    advance(censor, 3)
+    assert all(len(tensor) == 4 for tensor in censor.state_dict().values())
+    fresh = make_censor(method, mode, members=4, seed=[0, 0, 0, 0], **SIZES).double()
+    fresh.load_state_dict(censor.state_dict())
+    z, y, s = batch(members=4)
+    expected, expected_grad, _, _ = evaluate(censor, z, y, s)
+    found, found_grad, _, _ = evaluate(fresh, z, y, s)
+    assert torch.equal(found, expected)
+    assert torch.equal(found_grad, expected_grad)
+    keep = torch.tensor([3, 1])
+    fresh.select(keep)
+    found, found_grad, _, _ = evaluate(fresh, z[keep], y[keep], s[keep])
+    assert torch.equal(found, expected[keep])
+    assert torch.equal(found_grad, expected_grad[keep])
+    with pytest.raises(UserError, match="no members to select"):
+        make_censor(method, mode, **SIZES).select(keep)
+
+
+@every_method
+def test_members_that_took_no_step_keep_their_counters(method: str):
+    censor = make_censor(method, "marginal", members=3, **SIZES).double()
+    before = {name: tensor.clone() for name, tensor in censor.named_buffers()}
+    z, y, s = batch()
+    evaluate(censor, z, y, s)
+    censor.after_step(torch.tensor([False, True, False]))
+    assert censor.step.tolist() == [0, 1, 0]
+    for name, tensor in censor.named_buffers():
+        if "balance" not in name:
+            assert torch.equal(tensor[[0, 2]], before[name][[0, 2]]), name
+
+
+def test_numbers_may_differ_between_members():
+    z, y, s = batch()
+    numbers = {"mige": {"regularization": [0.1, 0.02, 0.003]}, "began": {"control_rate": [0.1, 0.2, 0.3]}}
+    for method, options in numbers.items():
+        stacked = make_censor(method, "marginal", members=3, seed=[1, 2, 3], **options, **SIZES).double()
+        advance(stacked, 2)
+        found, found_grad, _, _ = evaluate(stacked, z, y, s)
+        for p in range(3):
+            own = {name: values[p] for name, values in options.items()}
+            alone = make_censor(method, "marginal", members=1, seed=1 + p, **own, **SIZES).double()
+            for step in range(2):
+                data = [tensor[p : p + 1] for tensor in batch(seed=100 + step)]
+                evaluate(alone, *data)
+                with torch.no_grad():
+                    for parameter in alone.parameters():
+                        parameter -= 0.1 * parameter.grad
+                alone.after_step()
+            one, one_grad, _, _ = evaluate(alone, z[p : p + 1], y[p : p + 1], s[p : p + 1])
+            assert torch.equal(found[p], one[0])
+            assert torch.equal(found_grad[p], one_grad[0])
+
+
+class Work(TorchDispatchMode):
+    """Counts operations and the elements they write; refuses to hand a number to the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+        assert "_local_scalar_dense" not in str(func), "a step read a number back from the device"
+        assert "nonzero" not in str(func), "a step made a tensor whose shape depends on data"
+        out = func(*args, **(kwargs or {}))
+        self.calls += 1
+        for tensor in out if isinstance(out, (tuple, list)) else [out]:
+            self.elements += tensor.numel() if isinstance(tensor, Tensor) else 0
+        return out
+
+
+@every_method
+@every_mode
+def test_a_step_has_no_loop_and_its_cost_does_not_grow_with_the_subjects(method: str, mode: str):
+    rows, work = 256, {}
+    for subjects in (8, 64):
+        s = torch.arange(rows) % subjects
+        z = torch.randn(1, rows, 16, generator=torch.Generator().manual_seed(0))
+        y = torch.arange(rows) // (rows // 2)
+        censor = make_censor(method, mode, latent_dim=16, n_classes=2, n_subjects=subjects, members=1)
+        leaf = z.requires_grad_()
+        with Work() as counted:
+            censor(leaf, y, s).sum().backward()
+            loss = censor.critic_loss(z, y, s)
+            if loss is not None:
+                loss.sum().backward()
+            censor.after_step()
+        work[subjects] = counted
+    assert work[64].calls == work[8].calls
+    assert work[64].elements < 1.5 * work[8].elements
+
+
+# Bad input
+
+
+def test_unknown_names_come_with_the_choices():
+    with pytest.raises(UserError, match=r"unknown method 'gan'; choose from 'adversary', 'mige'"):
+        make_censor("gan", "marginal", **SIZES)
+    with pytest.raises(UserError, match=r"unknown mode 'joint'; choose from 'marginal'"):
+        make_censor("mmd", "joint", **SIZES)
+    with pytest.raises(UserError, match=r"unknown estimator 'kde'; choose from 'ssge', 'stein'"):
+        make_censor("mige", "marginal", estimator="kde", **SIZES)
+    with pytest.raises(UserError, match=r"unknown option 'bandwidth'; choose from 'estimator', 'length_scale'"):
+        make_censor("mmd", "marginal", bandwidth=1.0, **SIZES)
+    with pytest.raises(UserError, match=r"unknown pairs 'some'; choose from 'all'"):
+        make_censor("pairwise_mmd", "marginal", pairs="some", **SIZES)
+    with pytest.raises(UserError, match=r"unknown variant 'best'; choose from 'labelled', 'paper'"):
+        make_censor("began", "marginal", variant="best", **SIZES)
+    with pytest.raises(UserError, match=r"unknown length_scale 'mean'"):
+        make_censor("mmd", "marginal", length_scale="mean", **SIZES)
+
+
+def test_options_that_would_be_ignored_are_refused():
+    with pytest.raises(UserError, match=r"mmd does not read estimator='stein' here; it reads length_scale"):
+        make_censor("mmd", "marginal", estimator="stein", **SIZES)
+    with pytest.raises(UserError, match=r"pairwise_mmd does not read size=2 here; it reads length_scale, pairs"):
+        make_censor("pairwise_mmd", "marginal", size=2, **SIZES)
+
+
+def test_sizes_and_numbers_are_checked():
+    with pytest.raises(UserError, match="latent_dim is 7"):
+        make_censor("mmd", "complementary", latent_dim=7, n_classes=2, n_subjects=3)
+    with pytest.raises(UserError, match="min_rows is 1; it must be at least 2"):
+        make_censor("mmd", "marginal", min_rows=1, **SIZES)
+    with pytest.raises(UserError, match="n_subjects is 0"):
+        make_censor("mmd", "marginal", latent_dim=6, n_classes=2, n_subjects=0)
+    with pytest.raises(UserError, match="seed has 2 values for 3 members"):
+        make_censor("mmd", "marginal", members=3, seed=[1, 2], **SIZES)
+    with pytest.raises(UserError, match="regularization is -1"):
+        make_censor("mige", "marginal", regularization=-1.0, **SIZES)
+    with pytest.raises(UserError, match="strength is -1"):
+        Setting(method="mmd", strength=-1.0)
+
+
+def test_tensors_of_the_wrong_shape_or_type_are_named():
+    z, y, s = batch()
+    censor = make_censor("mmd", "marginal", members=3, **SIZES)
+    with pytest.raises(UserError, match=r"z has the shape \(40, 6\); this censor needs \(3, B, 6\)"):
+        censor(z[0], y, s)
+    with pytest.raises(UserError, match=r"s is torch.float32 \(3, 40\)"):
+        censor(z, y, s.float())
+    with pytest.raises(UserError, match=r"y is torch.int64 \(3, 39\)"):
+        censor(z, y[:, 1:], s)
+
+
+def test_options_are_named_one_by_one():
+    kinds = {p.kind for p in inspect.signature(make_censor).parameters.values() if p.name != "unknown"}
+    assert inspect.Parameter.VAR_KEYWORD not in kinds
+
+
+# A small control: true subjects lower leakage, shuffled ones do not, the flipped sign raises it.
+
+STRENGTH = {"adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 3.0, "began": 1.0}
+STEPS = {"began": 600}  # its autoencoder has to learn z first; the others need fewer
+CONDITIONS = ("baseline", "true", "shuffled", "flipped")
+
+
+def shifted_data(seed: int, rows: int = 480, dim: int = 12) -> tuple[Tensor, Tensor, Tensor]:
+    """x (N, dim): two classes along one direction, four subjects shifted along three others."""
+    draw = torch.Generator().manual_seed(seed)
+    y, s = torch.arange(rows) % 2, torch.arange(rows) // 2 % 4
+    where = torch.linalg.qr(torch.randn(dim, dim, generator=draw))[0]
+    x = torch.randn(rows, dim, generator=draw)
+    x = x + 1.5 * (2 * y[:, None] - 1) * where[0] + 2 * torch.randn(4, 3, generator=draw)[s] @ where[1:4]
+    return x, y, s
+
+
+def shuffled_within_class(y: Tensor, s: Tensor) -> Tensor:
+    out, draw = s.clone(), torch.Generator().manual_seed(5)
+    for label in y.unique():
+        inside = (y == label).nonzero()[:, 0]
+        out[inside] = s[inside[torch.randperm(len(inside), generator=draw)]]
+    return out
+
+
+def linear_leakage(z: Tensor, s: Tensor) -> float:
+    """Accuracy of one-hot regression on the other half of the rows, less chance."""
+    z = torch.cat([(z - z.mean(0)) / z.std(0), torch.ones(len(z), 1)], -1)
+    odd = torch.arange(len(z)) // 8 % 2 == 1
+    weight = torch.linalg.lstsq(z[~odd], torch.eye(4)[s[~odd]]).solution
+    return float(((z[odd] @ weight).argmax(-1) == s[odd]).float().mean()) - 0.25
+
+
+def train_linear(
+    censor: Censor, x: Tensor, y: Tensor, s: Tensor, strength: Tensor, steps: int
+) -> tuple[Tensor, Tensor]:
+    """A linear encoder and classifier per member: x (P, N, dim), y and s (P, N) -> z (P, N, D), accuracy (P,)."""
+    draw, (count, rows, dim) = torch.Generator().manual_seed(1), x.shape
+    encoder = nn.Parameter((torch.randn(dim, 4, generator=draw) / 3).repeat(count, 1, 1))
+    head = nn.Parameter(torch.zeros(count, 4, 2))
+    main = torch.optim.AdamW([encoder, head], lr=0.01)
+    critics = torch.optim.AdamW(list(censor.parameters()), lr=0.03) if list(censor.parameters()) else None
+    for _ in range(steps):
+        take = torch.randperm(rows, generator=draw)[:64]
+        z = x[:, take] @ encoder
+        task = nn.functional.cross_entropy((z @ head).flatten(0, 1), y[:, take].flatten(), reduction="sum") / 64
+        main.zero_grad()
+        (task + (strength * censor(z, y[:, take], s[:, take])).sum()).backward()
+        main.step()
+        if critics is not None:
+            critics.zero_grad()
+            censor.critic_loss(z, y[:, take], s[:, take]).sum().backward()
+            critics.step()
+        censor.after_step()
+    with torch.no_grad():
+        return x @ encoder, (x @ encoder @ head).argmax(-1).eq(y).float().mean(-1)
+
+
+@every_method
+def test_small_control_with_a_linear_encoder(method: str):
+    data = [shifted_data(seed) for seed in range(3)]
+    x, y, true = (torch.stack([one[i] for one in data for _ in CONDITIONS]) for i in range(3))
+    used = true.clone()
+    for p in range(2, len(x), 4):
+        used[p] = shuffled_within_class(y[p], true[p])
+    strength = STRENGTH[method] * torch.tensor([0.0, 1.0, 1.0, -1.0]).repeat(len(data))
+    censor = make_censor(method, "marginal", latent_dim=4, n_classes=2, n_subjects=4, members=len(x), seed=7)
+    z, accuracy = train_linear(censor, x, y, used, strength, STEPS.get(method, 250))
+    found = torch.tensor([linear_leakage(*pair) for pair in zip(z, true, strict=True)]).reshape(len(data), 4).mean(0)
+    leakage = dict(zip(CONDITIONS, found.tolist(), strict=True))
+    task = accuracy.reshape(len(data), 4).mean(0)
+    removed = leakage["baseline"] - leakage["true"]
+    assert removed >= leakage["baseline"] / 3, leakage
+    assert leakage["baseline"] - leakage["shuffled"] < removed / 3, leakage
+    assert leakage["flipped"] > leakage["baseline"], leakage
+    assert task[1] >= 0.9 * task[0]
