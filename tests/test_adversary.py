@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from censor_problems import MODES, batch, counting_groups
 from torch import Tensor, nn
 
 from autotransfer.censoring import make_censor
 from autotransfer.censoring.adversary import Adversary
 from autotransfer.censoring.terms import Term, make_terms
+from censor_problems import MODES, batch, counting_groups
 
 
 def by_hand(critic: nn.Module, term: Term, p: int, z: Tensor, classes: int) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from censor_problems import MODES, batch, counting_groups, single_term
 from torch import Tensor, nn
 
 from autotransfer.censoring import make_censor
@@ -12,6 +11,7 @@ from autotransfer.censoring.began import BEGAN, another_subject
 from autotransfer.censoring.groups import find_groups
 from autotransfer.censoring.terms import Term, make_terms
 from autotransfer.randomness import fold_in
+from censor_problems import MODES, batch, counting_groups, single_term
 
 SIZES = {"latent_dim": 6, "n_classes": 3, "n_subjects": 4}
 

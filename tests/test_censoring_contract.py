@@ -6,13 +6,13 @@ import inspect
 
 import pytest
 import torch
-from censor_problems import batch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autotransfer.censoring import CENSORS, MODES, Censor, make_censor
 from autotransfer.errors import UserError
 from autotransfer.settings import METHODS, Setting
+from censor_problems import batch
 
 SIZES = {"latent_dim": 6, "n_classes": 3, "n_subjects": 4}
 every_method = pytest.mark.parametrize("method", list(CENSORS))
@@ -227,7 +227,7 @@ class Work(TorchDispatchMode):
         super().__init__()
         self.calls = self.elements = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         assert "_local_scalar_dense" not in str(func), "a step read a number back from the device"
         assert "nonzero" not in str(func), "a step made a tensor whose shape depends on data"
         out = func(*args, **(kwargs or {}))
@@ -318,8 +318,10 @@ def test_options_are_named_one_by_one():
 
 # A small control: true subjects lower leakage, shuffled ones do not, the flipped sign raises it.
 
-STRENGTH = {"adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 3.0, "began": 1.0}
-STEPS = {"began": 600}  # its autoencoder has to learn z first; the others need fewer
+STRENGTH = {"adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 3.0, "began": 3.0}
+STEPS = {"began": 400}  # its autoencoder has to learn z first; the others need fewer
+# In these four dimensions BEGAN's own start of .7 removes a fifth of the leakage in 400 steps, .4 two thirds.
+START = {"began": 0.4}
 CONDITIONS = ("baseline", "true", "shuffled", "flipped")
 
 
@@ -383,7 +385,9 @@ def test_small_control_with_a_linear_encoder(method: str):
         used[p] = shuffled_within_class(y[p], true[p])
     strength = STRENGTH[method] * torch.tensor([0.0, 1.0, 1.0, -1.0]).repeat(len(data))
     censor = make_censor(method, "marginal", latent_dim=4, n_classes=2, n_subjects=4, members=len(x), seed=7)
-    z, accuracy = train_linear(censor, x, y, used, strength, STEPS.get(method, 250))
+    if method in START:
+        censor.methods[0].k.fill_(START[method])
+    z, accuracy = train_linear(censor, x, y, used, strength, STEPS.get(method, 150))
     found = torch.tensor([linear_leakage(*pair) for pair in zip(z, true, strict=True)]).reshape(len(data), 4).mean(0)
     leakage = dict(zip(CONDITIONS, found.tolist(), strict=True))
     task = accuracy.reshape(len(data), 4).mean(0)

@@ -82,7 +82,7 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     table = pd.read_csv(tmp_path / "p.csv")
     assert list(table.columns) == ["window", "subject", "prediction", "p_left", "p_right"]
     assert len(table) == 48
-    np.testing.assert_allclose(table[["p_left", "p_right"]].sum(1), 1, atol=1e-6)
+    np.testing.assert_allclose(table[["p_left", "p_right"]].sum(axis=1), 1, atol=1e-6)
     unlabelled = tmp_path / "new.npz"
     np.savez(unlabelled, X=tiny().X.numpy()[:3])
     printed = call("predict", folder / "run", unlabelled)
