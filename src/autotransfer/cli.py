@@ -231,7 +231,7 @@ def datasets() -> None:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
-    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 12,
+    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 10,
 ) -> None:
     """AutoTransfer end to end on real smartwatch recordings, in a few minutes; continues what was begun."""
     if (out / "ledger.sqlite").exists():
