@@ -231,7 +231,7 @@ def datasets() -> None:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
-    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 10,
+    epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 14,
 ) -> None:
     """AutoTransfer end to end on real smartwatch recordings, in a few minutes; continues what was begun."""
     if (out / "ledger.sqlite").exists():
@@ -240,8 +240,8 @@ def demo(
             for line in answer(json.loads((out / "choice.json").read_text())):
                 say(line)
         return
-    # Few epochs, so small batches and a high rate; accelerations keep their direction only per channel.
-    run(data="watch", out=out, epochs=epochs, batch_size=32, lr=3e-3, standardise="channel")
+    # Few epochs, so a high rate; accelerations keep the direction of gravity only if standardised per channel.
+    run(data="watch", out=out, epochs=epochs, lr=1e-2, standardise="channel")
 
 
 def main() -> None:
