@@ -6,7 +6,7 @@ import hashlib
 import platform
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save
 
 from ..errors import UserError
-from ..folds import make_fold
+from ..folds import leave_one_subject_out, make_fold
 from ..jobs import Job, Outcome
 from ..recordings import Recordings, load
 from ..settings import Setting
@@ -33,6 +33,7 @@ from .options import RunOptions
 
 CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
 DTYPE = torch.float32
+Tell = Callable[[str], None]  # says a line to the user
 
 
 def fingerprint(recordings: Recordings) -> str:
@@ -110,6 +111,12 @@ class Run:
     def entry(self, stage: str, setting: Setting, validation: int, test: int, seed: int) -> Entry:
         key = entry_key(setting, validation, test, seed)
         return Entry(key, stage, setting.to_json(), validation, test, seed)
+
+    def folds(self) -> list[tuple[int, int]]:
+        """(validation, test) positions of the leave-one-subject-out folds."""
+        place = {subject: number for number, subject in enumerate(self.recordings.subjects)}
+        folds = leave_one_subject_out(self.recordings)
+        return [(place[fold.validation_subject], place[fold.test_subject]) for fold in folds]
 
     def job(self, entry: Entry) -> Job:
         fold = make_fold(self.recordings, entry.validation, entry.test)

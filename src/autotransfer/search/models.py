@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,13 +15,13 @@ from ..folds import Fold
 from ..jobs import Job
 from ..model.eegnet import temporal_kernel_for
 from ..recordings.standardise import affine
-from ..runs.run import Run
+from ..runs.run import Run, Tell
 from ..runs.saved_model import ModelCard, save_model
 from ..settings import Setting
 from ..training.train import train
 
 
-def build_models(run: Run, setting: Setting, choice: dict[str, Any], tell: Callable[[str], None]) -> None:
+def build_models(run: Run, setting: Setting, choice: dict[str, Any], tell: Tell) -> None:
     """Writes RUN/model and, with --final refit, RUN/model/refit."""
     entries = [e for e in run.ledger.entries() if e.setting == setting.to_json() and e.status == "done"]
     own = [e for e in entries if e.stage != "nested"]

@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..runs.ledger import Entry
-from ..runs.run import Run
+from ..runs.run import Run, Tell
 from ..settings import Setting
-from .procedure import Tell, folds_of
 from .stages import Score, choose, shortlist
 
 
 def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> dict[str, Any]:
     """Train what is missing; the choices and scores by subject."""
-    settings, folds, seed = run.options.settings(), folds_of(run), run.options.seed
+    settings, folds, seed = run.options.settings(), run.folds(), run.options.seed
     n = run.recordings.n_subjects
     run.add(run.entry("nested", setting, *fold, seed) for setting in settings for fold in folds)
     tell(f"nested full: {len(settings)} settings × {len(folds)} splits for the shortlists")

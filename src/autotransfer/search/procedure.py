@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..folds import leave_one_subject_out
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table
-from ..runs.run import Run
+from ..runs.run import Run, Tell
 from ..settings import Setting
 from .models import build_models
 from .stages import Score, by_subject, choose, lower_quartile, shortlist, without_subject
-
-Tell = Callable[[str], None]
 
 
 def validation_scores(entries: Sequence[Entry], *, twins: bool = True) -> list[Score]:
@@ -36,16 +33,9 @@ def validation_scores(entries: Sequence[Entry], *, twins: bool = True) -> list[S
     return scores
 
 
-def folds_of(run: Run) -> list[tuple[int, int]]:
-    """(validation, test) positions of the leave-one-subject-out folds."""
-    place = {subject: number for number, subject in enumerate(run.recordings.subjects)}
-    folds = leave_one_subject_out(run.recordings)
-    return [(place[fold.validation_subject], place[fold.test_subject]) for fold in folds]
-
-
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Stage one: every setting on one fixed split. Returns the shortlist, the baseline first."""
-    options, folds = run.options, folds_of(run)
+    options, folds = run.options, run.folds()
     if options.search == "tpe":
         from .tpe import tpe_search
 
@@ -64,7 +54,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
 
 def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bool | None) -> None:
     """Stage two: the shortlist on every fold, with every seed."""
-    options, folds = run.options, folds_of(run)
+    options, folds = run.options, run.folds()
     seeds = range(options.seed, options.seed + options.seeds)
     run.add(run.entry("folds", setting, *fold, seed) for seed in seeds for setting in candidates for fold in folds)
     tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seeds")
@@ -81,7 +71,7 @@ def _entries_of(
 
 def decide(run: Run, candidates: Sequence[Setting]) -> dict[str, Any]:
     """The published choice and, beside it, the choice remade for each subject without their scores."""
-    options, folds, subjects = run.options, folds_of(run), run.recordings.subjects
+    options, folds, subjects = run.options, run.folds(), run.recordings.subjects
     seeds = range(options.seed, options.seed + options.seeds)
     entries = _entries_of(run, candidates, folds, seeds)
     scores = validation_scores(entries)

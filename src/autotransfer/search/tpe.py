@@ -7,10 +7,9 @@ a population leaves the stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..runs.run import Run
+from ..runs.run import Run, Tell
 from ..settings import METHODS, MODES, Setting
 
 if TYPE_CHECKING:
@@ -37,12 +36,10 @@ def suggest(trial: optuna.Trial) -> Setting:
     return Setting(method=method, mode=mode, strength=strength, estimator=estimator, regularization=gamma)
 
 
-def tpe_search(run: Run, tell: Callable[[str], None], *, shown: bool | None) -> list[Setting]:
+def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """All settings that were trained to the end, the baseline first."""
-    from .procedure import folds_of
-
     study = _study(run)
-    options, fold = run.options, folds_of(run)[0]
+    options, fold = run.options, run.folds()[0]
     baseline = options.apply(Setting())
     run.add([run.entry("search", baseline, *fold, options.seed)])
     batches: list[list[tuple[int, str]]] = run.ledger.recall("tpe_batches", [])
