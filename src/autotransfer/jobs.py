@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -45,8 +46,8 @@ class Outcome:
     best_epoch: int  # counted from 1; 0 if training failed before the first epoch ended
     validation_score: float  # balanced accuracy of the snapshot on the validation subject
     test_score: float
-    validation_confusion: NDArray  # type: ignore[type-arg]  # (C, C) counts: true class × predicted class
-    test_confusion: NDArray  # type: ignore[type-arg]
+    validation_confusion: NDArray[np.int64]  # (C, C) counts: true class × predicted class
+    test_confusion: NDArray[np.int64]
     history: dict[str, list[float]]
     state: dict[str, Tensor]  # encoder and classifier at the best epoch, without a member axis
     final_state: dict[str, Tensor]  # the same at the last epoch, critics included

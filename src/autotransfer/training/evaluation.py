@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..folds import Fold
 from .flat import Flat
-from .metrics import balanced_accuracy, weighted_nll
+from .metrics import balanced_accuracy, confusion_counts, weighted_nll
 
 CHUNK = 128  # rows a member evaluates at once; a constant, so that no result depends on who else is evaluated
 HISTORY = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")
@@ -51,17 +51,16 @@ class HeldOut:
         """
         members, classes = weight.shape
         sums = weight.new_zeros(2, members, 2)  # Σ w·nll and Σ w
-        cells = torch.zeros(members, 2 * classes * classes, dtype=torch.float64, device=weight.device)
+        confusion = torch.zeros(members, 2, classes, classes, dtype=torch.float64, device=weight.device)
         for rows, side in zip(self.rows, self.side, strict=True):
             logits = logits_of(rows)
             own, side = y[rows][group], side[group]
-            counted = side >= 0
             for total, part in zip(sums, weighted_nll(logits, own, weight), strict=True):
                 total += torch.stack([torch.where(side == i, part, 0.0).sum(-1) for i in (0, 1)], -1)
-            cell = (side.clamp(min=0) * classes + own) * classes + logits.argmax(-1)
-            cells.scatter_add_(1, cell, counted.to(cells.dtype))
+            predicted = logits.argmax(-1)
+            confusion += torch.stack([confusion_counts(predicted, own, side == i, classes) for i in (0, 1)], 1)
         loss = sums[0] / sums[1].clamp(min=torch.finfo(weight.dtype).tiny)
-        return loss, cells.view(members, 2, classes, classes)
+        return loss, confusion
 
 
 class Snapshots:

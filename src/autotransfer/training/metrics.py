@@ -34,7 +34,7 @@ def confusion_counts(predicted: Tensor, y: Tensor, counted: Tensor, n_classes: i
     cell = y * n_classes + predicted
     counts = torch.zeros(*y.shape[:-1], n_classes * n_classes, dtype=torch.float64, device=y.device)
     counts.scatter_add_(-1, cell, counted.to(counts.dtype))
-    return counts.unflatten(-1, (n_classes, n_classes))  # type: ignore[no-untyped-call,no-any-return]
+    return counts.view(*y.shape[:-1], n_classes, n_classes)
 
 
 def balanced_accuracy(confusion: Tensor) -> Tensor:
