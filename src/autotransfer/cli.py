@@ -22,9 +22,16 @@ app = typer.Typer(
 )
 
 Source = Annotated[
-    str, typer.Argument(metavar="DATA", help="A .npz file, a folder of .npy files, or the name of an embedded set.")
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A .npz or MNE epochs (.fif) file, a folder of .npy or .fif files, moabb:NAME, or what datasets lists.",
+    ),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+OwnEncoder = Annotated[
+    str, typer.Option("--encoder", help="eegnet, or module:function, a factory (n_channels, n_times) -> nn.Module.")
+]
 
 
 def say(line: str) -> None:
@@ -52,6 +59,7 @@ def run(
     standardise: Annotated[
         str | None, typer.Option(help="trial (default), channel, subject (transductive) or none.")
     ] = None,
+    encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds the candidates are trained with.")] = 1,
@@ -67,16 +75,17 @@ def run(
 
     options = RunOptions(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
-        batch_size=batch_size, lr=lr, standardise=standardise, device=device, seed=seed, seeds=seeds, nested=nested,
-        final=final, population=_population(population),
+        batch_size=batch_size, lr=lr, standardise=standardise, encoder=encoder, device=device, seed=seed, seeds=seeds,
+        nested=nested, final=final, population=_population(population),
     )  # fmt: skip
+    encoders = _encoders(encoder)
     if dry_run:
-        _dry_run(options)
+        _dry_run(options, encoders)
         return
     from .runs.files import Lock
     from .runs.run import Run
 
-    created = Run.create(out, options)
+    created = Run.create(out, options, encoders)
     with Lock(out):
         _conduct(created)
 
@@ -89,7 +98,25 @@ def _population(text: str) -> int | str:
     return int(text)
 
 
-def _dry_run(options: Any) -> None:
+def _encoders(text: str) -> dict[str, Any] | None:
+    """The user's own factory, which is imported only because the command line names it."""
+    if text == "eegnet":
+        return None
+    from importlib import import_module
+    from os import getcwd
+
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise UserError(f"the encoder is {text!r}; give eegnet or module:function")
+    if getcwd() not in sys.path:
+        sys.path.insert(0, getcwd())  # as python itself does for a script beside the data
+    try:
+        return {text: getattr(import_module(module), name)}
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"cannot import the encoder {text!r} ({error}); give module:function") from None
+
+
+def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     from .folds import describe, leave_one_subject_out
     from .recordings import load
     from .search.estimate import estimate
@@ -98,7 +125,7 @@ def _dry_run(options: Any) -> None:
     recordings = load(options.source)
     say(repr(recordings))
     say(describe(leave_one_subject_out(recordings)))
-    cost = estimate(recordings, options)
+    cost = estimate(recordings, options, encoders)
     say(
         f"{cost.trainings} trainings of up to {options.max_epochs} epochs: {cost.settings} settings on one split, "
         f"then at most {cost.candidates} candidates on {cost.folds} folds with {options.seeds} seeds"
@@ -107,7 +134,7 @@ def _dry_run(options: Any) -> None:
 
 
 @app.command()
-def resume(folder: Folder) -> None:
+def resume(folder: Folder, encoder: OwnEncoder = "eegnet") -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from .runs.files import Lock
     from .runs.run import Run
@@ -115,7 +142,7 @@ def resume(folder: Folder) -> None:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; start a run with: autotransfer run DATA --out {folder}")
     with Lock(folder):
-        opened = Run.open(folder)
+        opened = Run.open(folder, _encoders(encoder))
         if opened.ledger.recall("complete", False) and (folder / "choice.json").exists():
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
@@ -185,11 +212,11 @@ def status(folder: Folder) -> None:
 
 
 @app.command()
-def report(folder: Folder) -> None:
+def report(folder: Folder, encoder: OwnEncoder = "eegnet") -> None:
     """Write RUN/report.html anew, also of a run that is not finished."""
     from .runs.run import Run
 
-    say(f"report: {_write_report(Run.open(folder)).resolve()}")
+    say(f"report: {_write_report(Run.open(folder, _encoders(encoder))).resolve()}")
 
 
 @app.command()
@@ -198,6 +225,7 @@ def predict(
     data: Source,
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
     model: Annotated[str, typer.Option(help="ensemble, or refit where the run made one.")] = "ensemble",
+    encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Predict the class of new windows with a run's model."""
     from .errors import check_choice
@@ -208,7 +236,7 @@ def predict(
 
     check_choice("model", model, ("ensemble", "refit"))
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
-    saved = load_model(home)
+    saved = load_model(home, _encoders(encoder))
     table = predictions(saved, read(data))
     text = table.to_csv(index=False)
     if out is None:
@@ -219,13 +247,46 @@ def predict(
 
 
 @app.command()
+def export(
+    folder: Folder,
+    format: Annotated[str, typer.Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file; default: RUN/model.onnx, RUN/model.pt2 or RUN/model.safetensors.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="ensemble, or refit where the run made one.")] = "ensemble",
+) -> None:
+    """Write a run's model as one file that runs without this package, and check it."""
+    from .export import export_model
+
+    for line in export_model(folder, format, out, model=model).lines():
+        say(line)
+
+
+@app.command()
 def datasets() -> None:
     """What can be loaded by name, and how."""
-    from .recordings import SETS
+    from .recordings import RECIPES, SETS
+
+    def entry(name: str, *lines: str) -> None:
+        for n, line in enumerate(lines):
+            say(f"{'' if n else name:<18} {line}")
 
     for name, known in SETS.items():
-        say(f"{name:<12} {known.description}")
-        say(f"{'':<12} {known.obtained}")
+        entry(name, known.description, known.obtained)
+    entry(
+        "moabb:NAME",
+        "any data set of MOABB's, cut by the paradigm of its kind, or by another: moabb:NAME/PARADIGM",
+        "downloaded by MOABB when first used: pip install 'autotransfer[moabb]'; terms: each set's own",
+        "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
+    )
+    for prefix, recipe in RECIPES.items():
+        entry(
+            f"{prefix}FOLDER",
+            recipe.description,
+            f"from: {recipe.source}",
+            f"terms: {recipe.terms}",
+            f"expects: {recipe.layout}",
+        )
 
 
 @app.command()

@@ -87,7 +87,8 @@ class Setting:
     critic_steps: int | None = None  # critic updates per main step
     critic_hidden: int | None = None  # width of the critic's hidden layer
     shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
-    # network
+    # network; the numbers are EEGNet's
+    encoder: str = "eegnet"  # or the name of a factory given with the jobs
     temporal_filters: int = 8
     spatial_depth: int = 2
     latent_filters: int = 16

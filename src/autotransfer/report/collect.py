@@ -137,9 +137,8 @@ def _weights_story(run: Run, roles: dict[str, list[Entry]]) -> dict[str, Any]:
             first_seed = [entry for entry in entries if entry.seed == run.options.seed]
             spread = np.unique(np.linspace(0, len(first_seed) - 1, PROBED_FOLDS).astype(int))
             probed = [_codes(run, first_seed[place]) for place in spread]
-            known["leakage"][role] = [
-                {"fold": float(entry.test)} | _leaked(z, rec_rows, run.recordings) for entry, z, rec_rows in probed
-            ]
+            leaks = [(entry, _leaked(z, rec_rows, run.recordings)) for entry, z, rec_rows in probed]
+            known["leakage"][role] = [{"fold": float(entry.test)} | leak for entry, leak in leaks if leak is not None]
             known["latent"][role] = _picture(*probed[0][1:], run.recordings)
         run.ledger.remember(**{"weights story": known})
     return known
@@ -151,13 +150,16 @@ def _codes(run: Run, entry: Entry) -> tuple[Entry, Tensor, NDArray[np.int64]]:
     rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_TRIALS]
     tensors = load(run.ledger.tensors(entry.key))
     state = {name.removeprefix("final."): t for name, t in tensors.items() if name.startswith("final.")}
-    z, _ = encode_states(run.recordings, [job], [state], rows)
+    z, _ = encode_states(run.recordings, [job], [state], rows, encoders=run.encoders)
     return entry, z[0], rows
 
 
-def _leaked(z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> dict[str, float]:
+def _leaked(z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> dict[str, float] | None:
+    """None where there is nobody to tell apart: a fold of three people trains on one."""
     subject = recordings.subject.numpy()[rows]
     enough = np.bincount(subject)[subject] >= 5  # a probe cannot be tested on fewer
+    if len(np.unique(subject[enough])) < 2:
+        return None
     found = leakage(z[torch.as_tensor(enough)], subject[enough])
     return {"accuracy": found.accuracy, "chance": found.chance, "bits": found.bits}
 

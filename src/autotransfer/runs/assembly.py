@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..folds import Fold
-from ..model.eegnet import temporal_kernel_for
+from ..model.encoders import kernel_of
 from ..recordings import Recordings
 from ..recordings.standardise import affine
 from ..settings import Setting
@@ -39,7 +39,7 @@ def assemble(
         channels=list(recordings.channels),
         sfreq=recordings.sfreq,
         classes=list(recordings.classes),
-        kernel=setting.temporal_kernel or temporal_kernel_for(recordings.sfreq),
+        kernel=kernel_of(setting, recordings.sfreq),
         subjects=recordings.n_subjects,
         scores=scores,
     )

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from ..jobs import Job
+from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..training.gather import Windows
 from ..training.population import Population
@@ -43,7 +44,12 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, obje
 
 
 def restore(
-    recordings: Recordings, jobs: dict[str, Job], windows: Windows, dtype: torch.dtype, path: Path
+    recordings: Recordings,
+    jobs: dict[str, Job],
+    windows: Windows,
+    dtype: torch.dtype,
+    path: Path,
+    encoders: Encoders | None = None,
 ) -> tuple[Population, list[str]] | None:
     """The population of a checkpoint, whose members are a subset of `jobs` by key; None if it does not fit."""
     found = load_checkpoint(path)
@@ -56,7 +62,7 @@ def restore(
     assert isinstance(seconds, list)
     assert isinstance(epoch, int)
     assert isinstance(size, int)
-    population = Population(recordings, [jobs[key] for key in keys], windows, dtype)
+    population = Population(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
     population.load(tensors, epoch, seconds)
     population.size = size
     return population, keys

@@ -26,6 +26,7 @@ class RunOptions:
     batch_size: int | None = None
     lr: float | None = None
     standardise: str | None = None
+    encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
     seeds: int = 1  # how many seeds stage two trains
     nested: str = "fast"  # full: every pair of subjects left out
@@ -54,7 +55,7 @@ class RunOptions:
 
     def apply(self, setting: Setting) -> Setting:
         """The setting with what the user asked for all of them."""
-        changes: dict[str, Any] = {"max_epochs": self.max_epochs}
+        changes: dict[str, Any] = {"max_epochs": self.max_epochs, "encoder": self.encoder}
         for name in ("patience", "batch_size", "lr", "standardise"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)

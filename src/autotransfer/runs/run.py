@@ -18,6 +18,7 @@ from safetensors.torch import save
 from ..errors import UserError
 from ..folds import leave_one_subject_out, make_fold
 from ..jobs import Job, Outcome
+from ..model.encoders import Encoders, find_factory
 from ..recordings import Recordings, load
 from ..settings import Setting
 from ..training.evaluation import HISTORY
@@ -65,16 +66,25 @@ def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
 class Run:
     """Open with `create` or `open`; `work` trains whatever the ledger lists and has not finished."""
 
-    def __init__(self, folder: Path, ledger: Ledger, recordings: Recordings, options: RunOptions) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ledger: Ledger,
+        recordings: Recordings,
+        options: RunOptions,
+        encoders: Encoders | None = None,
+    ) -> None:
         self.folder, self.ledger, self.recordings, self.options = folder, ledger, recordings, options
+        self.encoders = encoders
         self._prepared: dict[tuple[str, int], Windows] = {}
 
     @classmethod
-    def create(cls, folder: Path, options: RunOptions) -> Run:
+    def create(cls, folder: Path, options: RunOptions, encoders: Encoders | None = None) -> Run:
         """Start a run in a new or empty folder; everything that can be wrong is found before anything is written."""
         if (folder / "ledger.sqlite").exists():
             raise UserError(f"{folder} already holds a run; continue it with: autotransfer resume {folder}")
         resolve_device(options.device)
+        check_encoder(options, encoders)
         recordings = load(options.source)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -91,20 +101,25 @@ class Run:
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             command=" ".join(["autotransfer", *sys.argv[1:]]) if sys.argv[0].endswith("autotransfer") else None,
         )
-        return cls(folder, ledger, recordings, options)
+        return cls(folder, ledger, recordings, options, encoders)
 
     @classmethod
-    def open(cls, folder: Path) -> Run:
-        """A run that exists, with the data it began with."""
+    def open(cls, folder: Path, encoders: Encoders | None = None) -> Run:
+        """A run that exists, with the data it began with.
+
+        encoders: the factory again where the run has an encoder of the user's own: code is never imported
+        because a folder names it.
+        """
         ledger = Ledger(folder / "ledger.sqlite")
         stored = ledger.recall("options")
         if stored is None:
             raise UserError(f"{folder} was interrupted before it began; remove it and run again")
         options = RunOptions.from_dict(stored)
+        check_encoder(options, encoders)
         recordings = load(options.source)
         if fingerprint(recordings) != ledger.recall("fingerprint"):
             raise UserError(f"{options.source} has changed since {folder} was begun; restore it or start a new run")
-        return cls(folder, ledger, recordings, options)
+        return cls(folder, ledger, recordings, options, encoders)
 
     # jobs
 
@@ -146,7 +161,7 @@ class Run:
             return
         waiting = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
         jobs = [self.job(entry) for entry in waiting]
-        packs = pack(self.recordings, jobs, self.options.population, device=device, dtype=DTYPE)
+        packs = pack(self.recordings, jobs, self.options.population, device=device, dtype=DTYPE, encoders=self.encoders)
         compositions = [[waiting[position].key for position in positions] for positions in packs]
         self.ledger.add_populations(compositions, prune_at)
 
@@ -201,7 +216,7 @@ class Run:
         everyone = jobs | {
             key: self.job(entry) for key, entry in known.items() if entry.status in FINISHED and path.exists()
         }
-        restored = restore(self.recordings, everyone, windows, DTYPE, path)
+        restored = restore(self.recordings, everyone, windows, DTYPE, path, self.encoders)
         if restored is not None and set(todo) <= set(restored[1]):
             population, keys = restored
             alive = [place for place, key in enumerate(keys) if key in jobs]  # others ended after the checkpoint
@@ -209,8 +224,14 @@ class Run:
             keys = [keys[place] for place in alive]
         else:
             self.ledger.begin(todo)
-            population, keys = Population(self.recordings, [jobs[key] for key in todo], windows, DTYPE), todo
+            population = Population(self.recordings, [jobs[key] for key in todo], windows, DTYPE, self.encoders)
+            keys = todo
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
+
+
+def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
+    if options.encoder != "eegnet":
+        find_factory(options.encoder, encoders)
 
 
 def record_of(outcome: Outcome) -> dict[str, Any]:

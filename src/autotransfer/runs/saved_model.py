@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import UserError
-from ..model.eegnet import EEGNet
+from ..model.encoders import Encoders, make_encoder
 from ..model.layers import Linear
 from ..recordings.standardise import affine, apply
 from ..settings import Setting
@@ -45,19 +45,19 @@ class ModelCard:
 class SavedModel:
     """An ensemble: the mean of its members' probabilities. Takes raw windows, standardises them itself."""
 
-    def __init__(self, card: ModelCard, tensors: dict[str, Tensor]) -> None:
+    def __init__(self, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> None:
         self.card, self.setting = card, Setting(**card.setting)
         self.shift, self.gain = tensors.get("standardise.shift"), tensors.get("standardise.gain")  # (members, C)
-        setting = self.setting
-        self.net = EEGNet(
-            len(card.channels), card.n_times, card.members, temporal_kernel=card.kernel,
-            temporal_filters=setting.temporal_filters, spatial_depth=setting.spatial_depth,
-            latent_filters=setting.latent_filters, seeds=range(card.members),
+        self.net = make_encoder(
+            self.setting, encoders, n_channels=len(card.channels), n_times=card.n_times,
+            n_classes=len(card.classes), sfreq=card.sfreq, kernel=card.kernel, members=card.members,
+            seeds=range(card.members),
         )  # fmt: skip
         self.classifier = Linear(card.members, self.net.latent_dim, len(card.classes), seeds=range(card.members))
         for prefix, module in (("encoder.", self.net), ("classifier.", self.classifier)):
             own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            module.load_state_dict(own)
+            constants = {k: v for k, v in module.state_dict().items() if not v.is_floating_point()}
+            module.load_state_dict(constants | own)
             module.eval()
 
     def check(self, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
@@ -81,6 +81,12 @@ class SavedModel:
     @torch.no_grad()
     def predict_proba(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times) -> (N, classes). `subject` (N,) matters to standardise="subject" alone."""
+        probability: Tensor = self.classifier(self.latents(X, subject)).double().softmax(-1).mean(0)
+        return probability.numpy()
+
+    @torch.no_grad()
+    def latents(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
+        """The same windows -> codes z (members, N, D)."""
         X = X.to(torch.float32)
         kind = self.setting.standardise
         if kind == "subject" and subject is None:
@@ -97,8 +103,8 @@ class SavedModel:
             else:
                 rows = index[start : start + CHUNK]
                 x = apply(x, shift[rows], gain[rows])
-            parts.append(self.classifier(self.net(x)).double().softmax(-1).mean(0))
-        return torch.cat(parts).numpy()
+            parts.append(self.net(x))
+        return torch.cat(parts, 1)
 
 
 def save_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> None:
@@ -108,11 +114,11 @@ def save_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> Non
     write_atomically(folder / "model.json", json.dumps(asdict(card), indent=1))
 
 
-def load_model(folder: Path) -> SavedModel:
+def load_model(folder: Path, encoders: Encoders | None = None) -> SavedModel:
     """The model in a folder; anything that is not one is refused in one line."""
     try:
         card = ModelCard(**json.loads((folder / "model.json").read_text()))
-        return SavedModel(card, load((folder / "model.safetensors").read_bytes()))
+        return SavedModel(card, load((folder / "model.safetensors").read_bytes()), encoders)
     except FileNotFoundError as error:
         raise UserError(f"there is no model in {folder} ({Path(error.filename).name} is missing)") from None
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:

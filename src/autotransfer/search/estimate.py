@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..folds import make_fold
 from ..jobs import Job
+from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..runs.options import RunOptions
 from ..runs.run import DTYPE
@@ -47,7 +48,7 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
     return tried, candidates, trainings
 
 
-def estimate(recordings: Recordings, options: RunOptions) -> Estimate:
+def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | None = None) -> Estimate:
     """Times one epoch of a few settings on this machine and multiplies."""
     tried, candidates, trainings = count_trainings(recordings, options)
     device = resolve_device(options.device)
@@ -57,18 +58,18 @@ def estimate(recordings: Recordings, options: RunOptions) -> Estimate:
     jobs = [Job(setting, fold) for setting in settings]
     seconds = 0.0
     largest = 0
-    for positions in pack(recordings, jobs, options.population, device=device, dtype=DTYPE):
+    for positions in pack(recordings, jobs, options.population, device=device, dtype=DTYPE, encoders=encoders):
         members = [jobs[position] for position in positions]
-        stack = Population(
-            recordings, members, windows_for(recordings, members[0], {}, device=device, dtype=DTYPE), DTYPE
-        )
+        windows = windows_for(recordings, members[0], {}, device=device, dtype=DTYPE)
+        stack = Population(recordings, members, windows, DTYPE, encoders)
         start = time.perf_counter()
         stack.train_epoch()
         stack.evaluate()
         seconds += time.perf_counter() - start
-        largest = max(largest, *(member_bytes(recordings, job, DTYPE) for job in members))
+        largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in members))
     many = [Job(setting, fold) for setting in options.settings()] * (1 if trainings < 1000 else 3)
-    stacked = max(map(len, pack(recordings, many, options.population, device=device, dtype=DTYPE)))
+    packs = pack(recordings, many, options.population, device=device, dtype=DTYPE, encoders=encoders)
+    stacked = max(map(len, packs))
     data = 2 * recordings.X.numel() * DTYPE.itemsize
     return Estimate(
         settings=tried,

@@ -35,7 +35,7 @@ def build_models(run: Run, setting: Setting, choice: dict[str, Any], tell: Tell)
         tell(f"refit: one model on all {run.recordings.n_subjects} subjects for {epochs} epochs")
         fold = _everybody(run)
         job = Job(replace(setting, max_epochs=epochs, patience=None), fold, run.options.seed)
-        (outcome,) = train(run.recordings, [job], run.options.device, progress=False)
+        (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
         state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
         refit = assemble(run.recordings, setting, [state], [fold], kind="refit", scores=scores)
         save_model(run.folder / "model" / "refit", *refit)

@@ -55,6 +55,8 @@ class Windows:
 
     def _lag_table(self, X: Tensor, shift: Tensor | None = None, gain: Tensor | None = None) -> Lags:
         """Sums of every window, in float64 because they cancel later: fields (N, ...)."""
+        if self.kernel == 0:  # an encoder that does not ask for moments
+            return Lags(X.new_zeros(self.n_trials), X.new_zeros(self.n_trials, 0))
         parts = []
         for rows in self._chunks():
             x = X[rows] if shift is None or gain is None else apply(X[rows], shift, gain)
@@ -86,8 +88,10 @@ class Windows:
             x = (x - fitted.shift[:, :, None, None]) * fitted.gain[:, :, None, None]
         return x.transpose(1, 2)
 
-    def moments(self, x: Tensor, rows: Tensor, fitted: FoldStatistics | None) -> Moments:
-        """Of gathered windows x (G, B, C, T): the transform was done once, per row."""
+    def moments(self, x: Tensor, rows: Tensor, fitted: FoldStatistics | None) -> Moments | None:
+        """Of gathered windows x (G, B, C, T): the transform was done once, per row. None: nobody needs them."""
+        if self.kernel == 0:
+            return None
         if fitted is None:
             assert self.lags is not None
             own = Lags(self.lags.total[rows], self.lags.lags[rows])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..jobs import Job, Outcome
+from ..model.encoders import Encoders
 from ..recordings import Recordings
 from .gather import Windows
 from .population import Population
@@ -26,13 +27,15 @@ def encode(
     final: bool = False,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
+    encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Codes z (P, len(rows), D) and logits (P, len(rows), C) of outcomes of one program, in eval mode.
 
     final: the weights of the last epoch instead of the best snapshot's.
     """
     states = [outcome.final_state if final else outcome.state for outcome in outcomes]
-    return encode_states(recordings, [o.job for o in outcomes], states, rows, device=device, dtype=dtype)
+    jobs = [outcome.job for outcome in outcomes]
+    return encode_states(recordings, jobs, states, rows, device=device, dtype=dtype, encoders=encoders)
 
 
 @torch.no_grad()
@@ -44,15 +47,18 @@ def encode_states(
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
+    encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The same from stored states."""
     place = torch.device(device)
     prepared: dict[tuple[str, int], Windows] = {}
-    stack = Population(recordings, jobs, windows_for(recordings, jobs[0], prepared, device=place, dtype=dtype), dtype)
+    windows = windows_for(recordings, jobs[0], prepared, device=place, dtype=dtype)
+    stack = Population(recordings, jobs, windows, dtype, encoders)
     for member, state in enumerate(states):
         for prefix, module in stack.flat.modules.items():
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-                tensor.data[member] = state[f"{prefix}.{name}"].to(tensor)
+                if tensor.is_floating_point():
+                    tensor.data[member] = state[f"{prefix}.{name}"].to(tensor)
     stack.net.eval()
     group = stack.groups.of_member
     codes, logits = [], []

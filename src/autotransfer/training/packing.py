@@ -10,6 +10,8 @@ import torch
 
 from ..errors import UserError
 from ..jobs import Job
+from ..model.any_module import saved_bytes
+from ..model.encoders import Encoders, find_factory
 from ..recordings import Recordings
 from .population import program_of
 
@@ -47,20 +49,31 @@ def free_memory(device: torch.device) -> int:
         return 2**32
 
 
-def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype) -> int:
+def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:
     """What one member adds to a step, generously: signals kept for the backward pass, filters, kernels."""
     setting = job.setting
     batch, times = min(setting.batch_size, len(job.fold.train)), recordings.n_times
+    censor = 0 if setting.method is None else 16 * batch * batch
+    if setting.encoder != "eegnet":
+        factory = find_factory(setting.encoder, encoders)
+        size = (recordings.n_channels, times)
+        signals = 2 * batch * saved_bytes(factory, *size, n_outputs=recordings.n_classes, sfreq=recordings.sfreq)
+        return signals * dtype.itemsize // 4 + dtype.itemsize * censor + 8 * 6 * setting.max_epochs
     wide = setting.temporal_filters * setting.spatial_depth
     signals = batch * times * (recordings.n_channels + 6 * wide)
     toeplitz = 4 * setting.temporal_filters * min(times, 192) ** 2
-    censor = 0 if setting.method is None else 16 * batch * batch
     weights = 12 * (setting.temporal_filters * 64 + wide * (recordings.n_channels + 80) + wide * times)
     return dtype.itemsize * (signals + toeplitz + censor + weights) + 8 * 6 * setting.max_epochs
 
 
 def pack(
-    recordings: Recordings, jobs: Sequence[Job], limit: int | str, *, device: torch.device, dtype: torch.dtype
+    recordings: Recordings,
+    jobs: Sequence[Job],
+    limit: int | str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    encoders: Encoders | None = None,
 ) -> list[list[int]]:
     """Positions of jobs by population. Within a program, jobs of one code path stay side by side."""
     if limit != "auto" and (not isinstance(limit, int) or limit < 1):
@@ -72,7 +85,7 @@ def pack(
     for positions in programs.values():
         positions.sort(key=lambda position: (str(jobs[position].setting.code_path), position))
         if limit == "auto":
-            largest = max(member_bytes(recordings, jobs[position], dtype) for position in positions)
+            largest = max(member_bytes(recordings, jobs[position], dtype, encoders) for position in positions)
             size = max(1, int(SHARE * free_memory(device)) // largest)
             size = min(size, CPU_LIMIT) if device.type == "cpu" else size
         else:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..jobs import Job, Outcome
-from ..model.eegnet import EEGNet, temporal_kernel_for
+from ..model.encoders import Encoders, kernel_of, make_encoder
 from ..model.layers import Linear
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
@@ -26,9 +26,9 @@ from .optimiser import AdamW
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
     """Jobs that agree in this can be stacked: the same shapes everywhere. All else is a number per member."""
     setting, train = job.setting, job.fold.train
-    kernel = setting.temporal_kernel or temporal_kernel_for(recordings.sfreq)
     return (
-        setting.temporal_filters, setting.spatial_depth, setting.latent_filters, kernel, setting.max_norm,
+        setting.encoder, kernel_of(setting, recordings.sfreq),
+        setting.temporal_filters, setting.spatial_depth, setting.latent_filters, setting.max_norm,
         setting.standardise, min(setting.batch_size, len(train)),
         len(np.unique(recordings.subject.numpy()[train])),
     )  # fmt: skip
@@ -37,7 +37,14 @@ def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
 class Population:
     """P members, their optimiser and censors, the best snapshots and the history."""
 
-    def __init__(self, recordings: Recordings, jobs: Sequence[Job], windows: Windows, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        recordings: Recordings,
+        jobs: Sequence[Job],
+        windows: Windows,
+        dtype: torch.dtype,
+        encoders: Encoders | None = None,
+    ) -> None:
         device = windows.X.device
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
@@ -55,10 +62,9 @@ class Population:
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.of_member]  # (P, C)
 
         seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
-        self.net = EEGNet(
-            recordings.n_channels, recordings.n_times, members, temporal_kernel=windows.kernel,
-            temporal_filters=first.temporal_filters, spatial_depth=first.spatial_depth,
-            latent_filters=first.latent_filters, seeds=seeds,
+        self.net = make_encoder(
+            first, encoders, n_channels=recordings.n_channels, n_times=recordings.n_times,
+            n_classes=recordings.n_classes, sfreq=recordings.sfreq, kernel=windows.kernel, members=members, seeds=seeds,
         ).to(device=device, dtype=dtype)  # fmt: skip
         self.classifier = Linear(members, self.net.latent_dim, recordings.n_classes, seeds=[s + 1 for s in seeds])
         self.classifier.to(device=device, dtype=dtype)

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import UserError
 from ..jobs import Job, Outcome
-from ..model.eegnet import temporal_kernel_for
+from ..model.encoders import Encoders, kernel_of
 from ..recordings import Recordings
 from .gather import Windows
 from .packing import pack, resolve_device
@@ -53,6 +53,7 @@ def train(
     population: int | str = "auto",
     dtype: torch.dtype = torch.float32,
     progress: bool | None = None,
+    encoders: Encoders | None = None,
 ) -> list[Outcome]:
     """Train every job; outcomes in the order given.
 
@@ -60,6 +61,8 @@ def train(
     memory allows, or at most `population`. An outcome does not depend on what a job was stacked with. Two jobs
     that differ only in the exchange of validation and test subject are one training.
     progress: None shows a bar where standard error is a terminal.
+    encoders: factories of the networks that settings name, as in Setting(encoder="mine"): factory(n_channels,
+    n_times) gives an nn.Module from windows (B, channels, times) to codes (B, ...).
     """
     place = resolve_device(device)
     check_jobs(recordings, jobs)
@@ -69,13 +72,13 @@ def train(
     todo = list(unique.values())
     done: dict[tuple[object, ...], Outcome] = {}
     prepared: dict[tuple[str, int], Windows] = {}
-    packs = pack(recordings, todo, population, device=place, dtype=dtype)
+    packs = pack(recordings, todo, population, device=place, dtype=dtype, encoders=encoders)
     total = sum(job.setting.max_epochs for job in todo)
     with Progress(total, len(todo), shown=progress) as bar:
         for positions in packs:
             members = [todo[position] for position in positions]
             windows = windows_for(recordings, members[0], prepared, device=place, dtype=dtype)
-            stack = Population(recordings, members, windows, dtype)
+            stack = Population(recordings, members, windows, dtype, encoders)
             for outcome in run(stack, after_epoch=bar.epoch):
                 done[outcome.job.trajectory] = outcome
                 bar.finished(outcome)
@@ -91,8 +94,7 @@ def windows_for(
     dtype: torch.dtype,
 ) -> Windows:
     """Standardised windows for a job's program, prepared once for all populations that need the same."""
-    kernel = job.setting.temporal_kernel or temporal_kernel_for(recordings.sfreq)
-    key = (job.setting.standardise, kernel)
+    key = (job.setting.standardise, kernel_of(job.setting, recordings.sfreq))
     if key not in prepared:
         prepared[key] = Windows(recordings, *key, device=device, dtype=dtype)
     return prepared[key]

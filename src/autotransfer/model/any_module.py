@@ -1,0 +1,234 @@
+"""Anyone's nn.Module as an encoder of P members: stacked by torch.func where it can be, else one by one.
+
+The module maps windows (B, channels, times) to anything with B on axis 0; what it returns, flattened, is z.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from ..errors import UserError
+from .keyed_dropout import KeyedDropout
+
+Factory = Callable[..., nn.Module]
+
+# What the authors of models call the numbers that we know: braindecode, torcheeg, and plain words.
+KNOWN_AS = {
+    "n_channels": ("n_channels", "n_chans", "in_chans", "num_electrodes"),
+    "n_times": ("n_times", "n_samples", "input_window_samples", "chunk_size"),
+    "n_outputs": ("n_outputs", "n_classes", "num_classes"),
+    "sfreq": ("sfreq",),
+}
+
+
+def build(factory: Factory, **known: Any) -> nn.Module:
+    """A module from a factory: by the keywords it has, else as factory(n_channels, n_times).
+
+    A module with a `final_layer` (braindecode's convention) gives what goes into that layer.
+    """
+    try:
+        names = [n for n, p in inspect.signature(factory).parameters.items() if p.kind is not p.VAR_KEYWORD]
+    except (TypeError, ValueError):
+        names = []
+    keywords = {name: known[what] for what, aliases in KNOWN_AS.items() for name in aliases if name in names}
+    by_keyword = any(name in keywords for name in KNOWN_AS["n_channels"])
+    module = factory(**keywords) if by_keyword else factory(known["n_channels"], known["n_times"])
+    if not isinstance(module, nn.Module):
+        raise UserError(f"the encoder's factory returned {type(module).__name__}; it must return a torch.nn.Module")
+    if isinstance(getattr(module, "final_layer", None), nn.Module):
+        module = copy.deepcopy(module)
+        module.final_layer = nn.Identity()
+    return module
+
+
+class AnyModule(nn.Module):
+    """P modules of one factory. z = net(x): x (P, B, channels, times), or (G, B, …) with group -> (P, B, D).
+
+    Parameters and floating buffers carry the member on axis 0. Integer buffers are constants, shared by all.
+    Dropout is drawn as in EEGNet, from keys; any other randomness is seeded per member and makes the
+    members run one by one, as does whatever torch.func cannot batch.
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        n_channels: int,
+        n_times: int,
+        members: int,
+        *,
+        n_outputs: int,
+        sfreq: float | None,
+        seeds: Sequence[int],
+        stacked: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.members = members
+        window = torch.zeros(2, n_channels, n_times)
+        built: list[nn.Module] = []
+        for seed in seeds:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                module = build(factory, n_channels=n_channels, n_times=n_times, n_outputs=n_outputs, sfreq=sfreq)
+                if any(module is other for other in built):
+                    module = copy.deepcopy(module)
+                self.latent_dim = _latent_dim(module, window)  # also gives lazy modules their weights
+            built.append(module)
+        self.module = _stack(built)
+        self.stacked = self._can_stack(window) if stacked is None else stacked
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        group: Tensor | None = None,
+        moments: object = None,
+        noise: Tensor | None = None,
+        drop: object = None,
+        active: Tensor | None = None,
+    ) -> Tensor:
+        """Latent codes (P, B, D); the keywords as in EEGNet, of which `moments` and `drop` mean nothing here."""
+        if x.dim() == 3:
+            x = x.expand(self.members, *x.shape)
+        elif group is not None:
+            x = x[group]
+        if noise is None:
+            keys = torch.randint(-(2**31), 2**31, (self.members,), dtype=torch.int64).to(x.device, torch.int32)
+        else:
+            keys = noise[group] if group is not None else noise
+        z, moved = self._run(self.stacked, x, keys)
+        if self.training:
+            with torch.no_grad():
+                for name, new in moved.items():
+                    old = self.module.get_buffer(name)
+                    stay = None if active is None else ~active.view(-1, *[1] * (new.dim() - 1))
+                    old.copy_(new if stay is None else torch.where(stay, old, new))
+        return z
+
+    def _run(self, stacked: bool, x: Tensor, keys: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """z (P, B, D) and the floating buffers as the modules leave them; the stored ones are not touched,
+        because autograd may still need their old values."""
+        parameters: dict[str, Tensor] = dict(self.module.named_parameters())
+        buffers = {name: b for name, b in self.module.named_buffers() if b.is_floating_point()}
+        if stacked:
+            copies = {name: buffer.clone() for name, buffer in buffers.items()}
+            z, moved = vmap(self._one, randomness="error")(parameters, copies, x, keys)
+            return z, moved
+        devices = [x.device] if x.device.type == "cuda" else []
+        seeds = keys.tolist() if self.training else [0] * self.members
+        ended = []
+        for member, seed in enumerate(seeds):
+            own = {name: tensor[member] for name, tensor in parameters.items()}
+            stats = {name: tensor[member].clone() for name, tensor in buffers.items()}
+            with torch.random.fork_rng(devices=devices):
+                torch.manual_seed(seed)
+                ended.append(self._one(own, stats, x[member], keys[member]))
+        codes, states = zip(*ended, strict=True)
+        return torch.stack(codes), {name: torch.stack([state[name] for state in states]) for name in buffers}
+
+    def _one(
+        self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, key: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """One member: x (B, channels, times) -> (B, D), and its buffers, which the module may have moved in place."""
+        constants = {n: b.clone() for n, b in self.module.named_buffers() if not b.is_floating_point()}
+        with KeyedDropout(key):
+            z: Tensor = functional_call(self.module, (parameters, buffers, constants), (x,))
+        return z.flatten(1), buffers
+
+    def _can_stack(self, window: Tensor) -> bool:
+        """Whether torch.func batches this module, forward and backward, with the results it has one by one."""
+        if self.members == 1:
+            return False
+        x = torch.linspace(-1, 1, window.numel()).view(window.shape).sin().expand(self.members, *window.shape)
+        keys = torch.arange(self.members, dtype=torch.int32)
+        found = []
+        try:
+            for stacked in (False, True):
+                z, moved = self._run(stacked, x, keys)
+                gradients = torch.autograd.grad(
+                    z.square().sum(), list(self.module.parameters()), materialize_grads=True
+                )
+                found.append([z, *gradients, *moved.values()])
+        except Exception:  # whatever a user's module may raise under vmap means: not this way
+            return False
+        return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*found, strict=True))
+
+    def constrain_(self) -> None:
+        """Norms are the module's own affair."""
+
+
+def saved_bytes(factory: Factory, n_channels: int, n_times: int, *, n_outputs: int, sfreq: float | None) -> int:
+    """Bytes that one window adds to what a training step keeps for its backward pass, in float32."""
+    total = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal total
+        total += tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.random.fork_rng(devices=[]):
+        module = build(factory, n_channels=n_channels, n_times=n_times, n_outputs=n_outputs, sfreq=sfreq)
+        window = torch.zeros(2, n_channels, n_times)
+        _latent_dim(module, window)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            module.train()(window)
+    return total // 2
+
+
+def _latent_dim(module: nn.Module, window: Tensor) -> int:
+    training = module.training
+    try:
+        with torch.no_grad():
+            z = module.eval()(window)
+    except Exception as error:  # a user's code may raise anything; the remedy is hers
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"the encoder cannot take windows of shape {tuple(window.shape)}: {reason}") from error
+    finally:
+        module.train(training)
+    if not isinstance(z, Tensor) or z.dim() < 2 or len(z) != len(window):
+        shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise UserError(f"the encoder returned {shape} for {len(window)} windows; z must have one row per window")
+    return math.prod(z.shape[1:])
+
+
+def _stack(modules: Sequence[nn.Module]) -> nn.Module:
+    """The first module with every parameter and floating buffer replaced by all members' (P, …)."""
+    skeleton = copy.deepcopy(modules[0]).train()
+    for name, layer in skeleton.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None and layer.track_running_stats:
+            raise UserError(f"layer {name!r} of the encoder has momentum=None; give it a number such as 0.1")
+        owners = [module.get_submodule(name) for module in modules]
+        for key, parameter in list(layer._parameters.items()):
+            if parameter is not None:
+                stacked = torch.stack([_tensor(owner._parameters, name, key, parameter) for owner in owners])
+                if parameter.requires_grad:
+                    layer._parameters[key] = nn.Parameter(stacked)
+                else:  # frozen, such as pretrained weights: state that no optimiser may touch
+                    del layer._parameters[key]
+                    layer.register_buffer(key, stacked)
+        for key, buffer in list(layer._buffers.items()):
+            if buffer is None or key in owners[0]._parameters:
+                continue
+            own = [_tensor(owner._buffers, name, key, buffer) for owner in owners]
+            if buffer.is_floating_point():
+                layer._buffers[key] = torch.stack(own)
+            elif any(not torch.equal(tensor, buffer) for tensor in own):
+                raise UserError(
+                    f"the integer buffer {key!r} of the encoder's layer {name!r} differs from one initialisation to "
+                    "the next; make it the same in all, or floating"
+                )
+    return skeleton
+
+
+def _tensor(slots: dict[str, Any], layer: str, key: str, like: Tensor) -> Tensor:
+    tensor = slots.get(key)
+    if not isinstance(tensor, Tensor) or tensor.shape != like.shape:
+        raise UserError(f"two encoders of one factory differ in {f'{layer}.{key}'.strip('.')!r}; make them alike")
+    return tensor.detach()

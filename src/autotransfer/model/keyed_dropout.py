@@ -1,0 +1,51 @@
+"""Dropout as a function of a key: inside this context torch's own dropout draws from no generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ..randomness import fold_in, uniform
+
+# How many trailing axes share one decision.
+_SHARED: dict[Callable[..., Tensor], int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
+
+
+class KeyedDropout(TorchFunctionMode):
+    """nn.Dropout, its kin by channel, and the functions they call, drawn from `key` () and their order of call.
+
+    The same mask comes out whether a member runs alone or under vmap, where torch would draw one for each.
+    """
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__()
+        self.key, self.calls = key, 0
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func not in _SHARED:
+            return func(*args, **(kwargs or {}))
+        return self._dropout(*args, shared=_SHARED[func], **(kwargs or {}))
+
+    def _dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, shared: int
+    ) -> Tensor:
+        self.calls += 1
+        if not training or p == 0:
+            return input
+        shape = (*input.shape[: input.dim() - shared], *[1] * shared)
+        n = 1
+        for size in shape:
+            n *= size
+        kept = (uniform(fold_in(self.key, self.calls), n).view(shape) >= p).to(input.dtype)
+        scale = kept / (1 - p) if p < 1 else kept
+        return input.mul_(scale) if inplace else input * scale

@@ -1,0 +1,232 @@
+"""A user's own nn.Module in place of EEGNet: stacked where torch can, one by one where not, the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.model.any_module import AnyModule, saved_bytes
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.runs.saved_model import load_model
+from autotransfer.search.procedure import conduct
+from tiny import tiny, tiny_file
+
+
+class Small(nn.Module):
+    """What a user writes in five minutes."""
+
+    def __init__(self, n_channels: int, n_times: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(n_channels, 4, 5, padding=2)
+        self.out = nn.Linear(4 * n_times, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.relu(self.conv(x)).flatten(1))
+
+
+class Rich(nn.Module):
+    """Normalisation, dropout of two kinds, functional dropout, a lazy layer, an output that is not flat."""
+
+    def __init__(self, n_channels: int, n_times: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(n_channels, 6, 5, padding=2)
+        self.norm = nn.BatchNorm1d(6)
+        self.channels, self.units = nn.Dropout1d(0.2), nn.Dropout(0.3)
+        self.mix = nn.LazyConv1d(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.channels(torch.relu(self.norm(self.conv(x))))
+        h = nn.functional.dropout(self.mix(self.units(h)), 0.1, self.training)
+        return h.unflatten(-1, (2, -1)).mean(-1)
+
+
+class Noisy(Rich):
+    """Draws from torch's generator: cannot be stacked, must still be a function of the seed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + 0.1 * torch.randn_like(x) if self.training else x)
+
+
+class Branching(Rich):
+    """Python that looks at values, which torch.func refuses."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if x.mean() > 0 else 2 * x)
+
+
+def stack(factory: Callable[..., nn.Module], members: int = 4, *, stacked: bool | None = None) -> AnyModule:
+    return AnyModule(factory, 3, 16, members, n_outputs=2, sfreq=None, seeds=range(members), stacked=stacked)
+
+
+def test_what_can_be_stacked_is() -> None:
+    assert stack(Small).stacked
+    assert stack(Rich).stacked
+    assert not stack(Noisy).stacked
+    assert not stack(Branching).stacked
+
+
+@pytest.mark.parametrize("factory", [Small, Rich])
+def test_stacked_equals_one_by_one_in_value_gradient_and_statistics(factory: Callable[..., nn.Module]) -> None:
+    both = [stack(factory, stacked=way).double() for way in (True, False)]
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 8, 3, 16, generator=generator, dtype=torch.float64)
+    group, noise = torch.tensor([0, 1, 1, 0]), torch.tensor([5, 99], dtype=torch.int32)
+    active = torch.tensor([True, True, False, True])
+    seen = []
+    for net in both:
+        before = [buffer.clone() for buffer in net.buffers() if buffer.is_floating_point()]
+        z = net(x, group=group, noise=noise, active=active)
+        grads = torch.autograd.grad(z.pow(3).sum(), list(net.parameters()))
+        after = [buffer for buffer in net.buffers() if buffer.is_floating_point()]
+        for old, new in zip(before, after, strict=True):
+            assert torch.equal(old[2], new[2]), "a member that takes no step keeps its statistics"
+            assert not torch.equal(old[0], new[0])
+        seen.append([z, *grads, *after])
+    for first, second in zip(*seen, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
+
+
+def test_dropout_follows_the_key_and_nothing_else() -> None:
+    net = stack(Rich)
+    x, group = torch.randn(1, 8, 3, 16), torch.zeros(4, dtype=torch.long)
+    z = [net(x, group=group, noise=torch.tensor([key], dtype=torch.int32)) for key in (1, 1, 2)]
+    assert torch.equal(z[0], z[1])
+    assert not torch.equal(z[0], z[2])
+    dropped = [nn.Dropout(0.25)(torch.ones(10000)), nn.Dropout1d(0.25)(torch.ones(1, 1000, 3))]
+    from autotransfer.model.keyed_dropout import KeyedDropout
+
+    with KeyedDropout(torch.tensor(7, dtype=torch.int32)):
+        units, channels = nn.Dropout(0.25)(torch.ones(10000)), nn.Dropout1d(0.25)(torch.ones(1, 1000, 3))
+    for ours, torchs in zip((units, channels), dropped, strict=True):
+        assert set(ours.unique().tolist()) == set(torchs.unique().tolist())
+        assert float((ours == 0).float().mean()) == pytest.approx(0.25, abs=0.05)
+    assert (channels == channels[..., :1]).all(), "a channel goes as a whole"
+
+
+@pytest.mark.parametrize("factory", [Small, Rich, Noisy])
+@pytest.mark.parametrize("method", [None, "mmd", "adversary"])
+def test_a_member_of_a_stack_equals_the_same_member_alone(factory: Callable[..., nn.Module], method: str) -> None:
+    recordings = tiny()
+    setting = at.Setting(method=method, encoder="mine", max_epochs=3, batch_size=16)
+    jobs = [at.Job(setting, fold, seed) for fold in at.leave_one_subject_out(recordings)[:2] for seed in range(2)]
+    encoders = {"mine": factory}
+    together = at.train(recordings, jobs, "cpu", dtype=torch.float64, encoders=encoders)
+    assert {outcome.population for outcome in together} == {4}
+    for job, outcome in zip(jobs, together, strict=True):
+        (alone,) = at.train(recordings, [job], "cpu", dtype=torch.float64, encoders=encoders)
+        assert alone.best_epoch == outcome.best_epoch
+        for name, tensor in alone.state.items():
+            torch.testing.assert_close(tensor, outcome.state[name], rtol=1e-7, atol=1e-9)
+        assert outcome.history["train_loss"][0] != outcome.history["train_loss"][-1]
+
+
+def test_seeds_differ_and_repeat() -> None:
+    recordings = tiny()
+    fold = at.leave_one_subject_out(recordings)[0]
+    jobs = [at.Job(at.Setting(encoder="mine", max_epochs=1, batch_size=16), fold, seed) for seed in (0, 1)]
+    first, again = (at.train(recordings, jobs, "cpu", encoders={"mine": Noisy}) for _ in range(2))
+    name = "encoder.module.conv.weight"
+    assert torch.equal(first[0].state[name], again[0].state[name])
+    assert not torch.equal(first[0].state[name], first[1].state[name])
+
+
+def test_codes_of_a_trained_encoder_are_those_of_the_module_alone() -> None:
+    recordings = tiny()
+    fold = at.leave_one_subject_out(recordings)[0]
+    setting = at.Setting(encoder="mine", max_epochs=2, batch_size=16, standardise="none")
+    (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu", encoders={"mine": Rich})
+    z, _ = at.encode(recordings, [outcome], fold.test, encoders={"mine": Rich})
+    own = Rich(recordings.n_channels, recordings.n_times).eval()
+    own(recordings.X[:2].float())
+    prefix = "encoder.module."
+    state = {name.removeprefix(prefix): t for name, t in outcome.state.items() if name.startswith(prefix)}
+    own.load_state_dict(state, strict=False)
+    torch.testing.assert_close(z[0], own(recordings.X[fold.test].float()).flatten(1))
+
+
+def test_frozen_parameters_stay_as_they_were_given() -> None:
+    class Pretrained(Small):
+        def __init__(self, n_channels: int, n_times: int) -> None:
+            super().__init__(n_channels, n_times)
+            self.conv.weight.data.fill_(0.125)
+            self.conv.weight.requires_grad_(False)
+
+    recordings = tiny()
+    fold = at.leave_one_subject_out(recordings)[0]
+    jobs = [at.Job(at.Setting(encoder="mine", max_epochs=2, batch_size=16), fold, seed) for seed in (0, 1)]
+    outcome = at.train(recordings, jobs, "cpu", encoders={"mine": Pretrained})[0]
+    assert (outcome.state["encoder.module.conv.weight"] == 0.125).all()
+
+
+def test_models_of_braindecode_are_known_by_their_keywords_and_final_layer() -> None:
+    class Foreign(nn.Module):
+        def __init__(self, n_outputs: int, n_chans: int, n_times: int, sfreq: float | None = None) -> None:
+            super().__init__()
+            self.features = nn.Linear(n_chans * n_times, 10)
+            self.final_layer = nn.Linear(10, n_outputs)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.final_layer(self.features(x.flatten(1)))
+
+    net = stack(Foreign)
+    assert net.latent_dim == 10
+    assert not [name for name, _ in net.named_parameters() if "final_layer" in name]
+
+
+def test_one_module_returned_again_and_again_is_copied() -> None:
+    one = Small(3, 16)
+    net = stack(lambda n_channels, n_times: one)
+    assert net.module.conv.weight.shape == (4, 4, 3, 5)
+    assert one.conv.weight.shape == (4, 3, 5)
+
+
+def test_memory_of_a_window_is_measured() -> None:
+    wide = saved_bytes(Small, 3, 160, n_outputs=2, sfreq=None)
+    narrow = saved_bytes(Small, 3, 16, n_outputs=2, sfreq=None)
+    assert wide > 3 * narrow
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        (lambda c, t: nn.Linear(7, 3), "cannot take windows of shape"),
+        (lambda c, t: "net", "must return a torch.nn.Module"),
+        (lambda c, t: nn.Sequential(nn.Flatten(0), nn.Linear(2 * c * t, 4)), "one row per window"),
+        (lambda c, t: nn.Sequential(nn.BatchNorm1d(c, momentum=None), nn.Flatten()), "momentum=None"),
+    ],
+)
+def test_an_unfit_encoder_is_refused_in_one_line(factory: Callable[..., nn.Module], words: str) -> None:
+    with pytest.raises(UserError, match=words) as found:
+        stack(factory)
+    assert "\n" not in str(found.value)
+
+
+def test_an_encoder_nobody_gave_is_named() -> None:
+    recordings = tiny()
+    job = at.Job(at.Setting(encoder="mine", max_epochs=1), at.leave_one_subject_out(recordings)[0])
+    with pytest.raises(UserError, match="'mine' is not known here"):
+        at.train(recordings, [job], "cpu")
+
+
+def test_a_whole_run_with_an_own_encoder(tmp_path: Path) -> None:
+    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=16, device="cpu", encoder="nets:Rich")
+    with pytest.raises(UserError, match="nets:Rich"):
+        Run.create(tmp_path / "run", options)
+    assert not (tmp_path / "run").exists()
+    encoders = {"nets:Rich": Rich}
+    run = Run.create(tmp_path / "run", options, encoders)
+    conduct(run, lambda _: None, shown=False)
+    with pytest.raises(UserError, match="--encoder"):
+        Run.open(tmp_path / "run")
+    model = load_model(tmp_path / "run" / "model", encoders)
+    probability = model.predict_proba(run.recordings.X.float())
+    assert probability.shape == (len(run.recordings.X), 2)
+    np.testing.assert_allclose(probability.sum(1), 1)
