@@ -70,11 +70,15 @@ def test_the_labelled_variant_written_out(mode: str):
     for term, method in zip(make_terms(mode, z, y, s), censor.methods, strict=True):
         for p in range(3):
             real, fake = [], []
-            for c, inside in counting_groups(term.context[p].tolist(), term.nuisance[p].tolist()).items():
+            contexts = counting_groups(term.context[p].tolist(), term.nuisance[p].tolist())
+            groups = [term.z[p, rows] for inside in contexts.values() for rows in inside.values()]
+            mean = torch.stack([group.mean(0) for group in groups]).mean(0)  # every group weighs the same
+            variance = torch.stack([(group - mean).square().mean(0) for group in groups]).mean(0)
+            for c, inside in contexts.items():
                 circle = sorted(inside, key=lambda subject, p=p: int(fold_in(key[p], subject)))
                 for subject, rows in inside.items():
                     other = circle[(circle.index(subject) + 1) % len(circle)]
-                    own = term.z[p, rows]
+                    own = (term.z[p, rows] - mean) / (variance + 1e-6).sqrt()
                     for found, label in ((real, subject), (fake, other)):
                         code = torch.eye(4, dtype=z.dtype)[label].expand(len(rows), 4)
                         if mode == "conditional":
@@ -86,6 +90,15 @@ def test_the_labelled_variant_written_out(mode: str):
             critic[p] += own_error - method.k[p] * other_error
     torch.testing.assert_close(penalty, encoder)
     torch.testing.assert_close(loss, critic)
+
+
+def test_the_labelled_variant_knows_no_scale():
+    """Or else an encoder would shrink z instead of hiding the subject."""
+    z, y, s = batch()
+    for mode in MODES:
+        censor = make_censor("began", mode, members=3, seed=[1, 2, 3], **SIZES).double()
+        scale = torch.linspace(0.1, 50, 6, dtype=z.dtype)
+        torch.testing.assert_close(censor(z * scale + 3, y, s), censor(z, y, s), rtol=1e-3, atol=1e-4)
 
 
 def test_groups_trade_their_subjects_and_none_keeps_its_own():

@@ -28,7 +28,9 @@ class BEGAN(Method):
         fake − real
 
     has mean 0 when z ⟂ s, whatever D is: the encoder makes (z, s) look like independent draws. k starts at .7,
-    and γ = 1 aims at real = fake: the better D tells the two apart, the less it is pushed to.
+    and γ = 1 aims at real = fake: the better D tells the two apart, the less it is pushed to. D works on z with
+    every dimension of the batch at mean 0 and variance 1, gradients included: errors are lengths, and an
+    encoder could otherwise shrink z, or inflate it in a term that preserves, and keep every subject readable.
 
     `paper`: D does not see the subject. real = mean of |z − D(z)| over contexts, fake = over nuisance groups,
     and the dependence is fake, or −(real − k·fake) in a term that preserves. It only compresses z: see the
@@ -83,6 +85,8 @@ class BEGAN(Method):
             per_context = equal_shares(groups.counts, groups.context_rows)
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
 
+        z = to_unit_variance(z, per_group)
+
         def with_subject(subject: Tensor) -> Tensor:
             x = with_labels(z, (term.context, self.contexts), (subject, self.nuisances))
             return (per_group * self.errors(x, z, frozen=frozen)).sum(-1)
@@ -93,6 +97,13 @@ class BEGAN(Method):
         """|z − D(x)|, mean over dimensions: (P, B, inputs), (P, B, D) -> (P, B)."""
         restored: Tensor = self.critic(x, frozen=frozen)
         return (z - restored).abs().mean(-1)
+
+
+def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
+    """z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
+    centred = z - (weight[..., None] * z).sum(-2, keepdim=True)
+    variance = (weight[..., None] * centred.square()).sum(-2, keepdim=True)
+    return centred * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
 
 
 def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
