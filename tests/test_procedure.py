@@ -210,7 +210,7 @@ def table_of(folder: Path) -> pd.DataFrame:
 
 
 def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    code = "import autotransfer.runs.run as r; r.CHECKPOINT_EVERY = 0.2; from autotransfer.cli import main; main()"
+    code = "import autotransfer.runs.here as r; r.CHECKPOINT_EVERY = 0.2; from autotransfer.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

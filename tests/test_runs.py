@@ -20,7 +20,8 @@ from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoi
 from autotransfer.runs.files import Lock, in_use, write_atomically
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import Run, record_of
+from autotransfer.runs.records import record_of
+from autotransfer.runs.run import Run
 from autotransfer.training.population import Population
 from autotransfer.training.train import run as train_population
 from autotransfer.training.train import windows_for
@@ -53,11 +54,11 @@ def test_ledger_facts_and_populations(tmp_path: Path) -> None:
     ledger.remember(a=[1, 2], b=None)
     assert ledger.recall("a") == [1, 2]
     assert ledger.recall("c", 7) == 7
-    assert ledger.open_population() is None
+    assert ledger.open_populations() == []
     ledger.add_populations([["x", "y"], ["z"]], 7)
-    assert ledger.open_population() == (1, ["x", "y"], 7)
+    assert ledger.open_populations() == [(1, ["x", "y"], 7), (2, ["z"], 7)]
     ledger.end_population(1)
-    assert ledger.open_population() == (2, ["z"], 7)
+    assert ledger.open_populations() == [(2, ["z"], 7)]
 
 
 def test_a_transaction_that_breaks_leaves_nothing(tmp_path: Path) -> None:

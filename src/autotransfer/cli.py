@@ -34,6 +34,11 @@ OwnEncoder = Annotated[
 ]
 
 
+OnCluster = Annotated[
+    str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")
+]
+
+
 def say(line: str) -> None:
     print(line, flush=True)
 
@@ -68,6 +73,7 @@ def run(
         str, typer.Option(help="ensemble of the folds, or refit: also one model on everybody.")
     ] = "ensemble",
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
+    cluster: OnCluster = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
 ) -> None:
     """Search, cross-validate over subjects, choose, and write model and report to OUT."""
@@ -87,7 +93,7 @@ def run(
 
     created = Run.create(out, options, encoders)
     with Lock(out):
-        _conduct(created)
+        _conduct(created, cluster)
 
 
 def _population(text: str) -> int | str:
@@ -134,7 +140,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
 
 
 @app.command()
-def resume(folder: Folder, encoder: OwnEncoder = "eegnet") -> None:
+def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = None) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from .runs.files import Lock
     from .runs.run import Run
@@ -146,15 +152,23 @@ def resume(folder: Folder, encoder: OwnEncoder = "eegnet") -> None:
         if opened.ledger.recall("complete", False) and (folder / "choice.json").exists():
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
-        _conduct(opened)
+        _conduct(opened, cluster)
 
 
-def _conduct(opened: Run) -> None:
+def _conduct(opened: Run, cluster: str | None = None) -> None:
     """The procedure, the report, and the answer in a few lines."""
+    from contextlib import ExitStack
+
     from .search.procedure import conduct
 
     try:
-        choice = conduct(opened, say, shown=True)
+        with ExitStack() as stack:
+            if cluster is not None:
+                from .cluster import Cluster
+
+                opened.place = stack.enter_context(Cluster(cluster))
+                say(f"{opened.place.workers} workers on {cluster}")
+            choice = conduct(opened, say, shown=True)
         _write_report(opened)
     except KeyboardInterrupt:
         print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
@@ -250,15 +264,14 @@ def predict(
 def export(
     folder: Folder,
     format: Annotated[str, typer.Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
-    out: Annotated[
-        Path | None, typer.Option(help="The file; default: RUN/model.onnx, RUN/model.pt2 or RUN/model.safetensors.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file; default: RUN/model with the format's ending.")] = None,
     model: Annotated[str, typer.Option(help="ensemble, or refit where the run made one.")] = "ensemble",
+    encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""
     from .export import export_model
 
-    for line in export_model(folder, format, out, model=model).lines():
+    for line in export_model(folder, format, out, model=model, encoders=_encoders(encoder)).lines():
         say(line)
 
 

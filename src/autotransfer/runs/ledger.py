@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import UserError
 
@@ -40,6 +40,12 @@ class Entry:
     status: str = "waiting"  # waiting, running, done, failed
     starts: int = 0  # how often training began from the first epoch
     record: dict[str, Any] | None = None  # scores, history, confusion, seconds
+
+
+class OpenPopulation(NamedTuple):
+    number: int
+    keys: list[str]  # of its jobs
+    prune_at: int | None  # the epoch after which the worse half of its censored members is given up
 
 
 class Ledger:
@@ -139,12 +145,12 @@ class Ledger:
 
     # populations
 
-    def open_population(self) -> tuple[int, list[str], int | None] | None:
-        """The first population that has not ended: its number, the keys of its jobs, when it is pruned."""
-        row = self.connection.execute(
-            "SELECT number, keys, prune_at FROM populations WHERE status != 'done' ORDER BY number LIMIT 1"
-        ).fetchone()
-        return None if row is None else (row[0], json.loads(row[1]), row[2])
+    def open_populations(self) -> list[OpenPopulation]:
+        """Populations that have not ended, the oldest first."""
+        rows = self.connection.execute(
+            "SELECT number, keys, prune_at FROM populations WHERE status != 'done' ORDER BY number"
+        )
+        return [OpenPopulation(number, json.loads(keys), prune_at) for number, keys, prune_at in rows]
 
     def add_populations(self, compositions: Sequence[Sequence[str]], prune_at: int | None = None) -> None:
         """prune_at: the epoch after which the worse half of their censored members is given up."""
@@ -157,3 +163,13 @@ class Ledger:
     def end_population(self, number: int) -> None:
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
+
+    def replace_population(self, number: int, compositions: Sequence[Sequence[str]]) -> None:
+        """Others take its place, pruned when it would have been."""
+        with self.transaction() as connection:
+            (prune_at,) = connection.execute("SELECT prune_at FROM populations WHERE number = ?", (number,)).fetchone()
+            connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
+            connection.executemany(
+                "INSERT INTO populations (keys, prune_at) VALUES (?, ?)",
+                [(json.dumps(list(keys)), prune_at) for keys in compositions],
+            )

@@ -1,39 +1,28 @@
-"""A run: a folder, its ledger, the recordings, and the work that is left."""
+"""A run: a folder, its ledger, the recordings, and the work that is left. Where it is done is a Place's affair."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors.torch import save
 
 from ..errors import UserError
 from ..folds import leave_one_subject_out, make_fold
-from ..jobs import Job, Outcome
+from ..jobs import Job
 from ..model.encoders import Encoders, find_factory
 from ..recordings import Recordings, load
 from ..settings import Setting
-from ..training.evaluation import HISTORY
-from ..training.gather import Windows
 from ..training.packing import pack, resolve_device
-from ..training.population import Population
 from ..training.progress import Progress
-from ..training.train import run as train_population
-from ..training.train import windows_for
-from .checkpoint import restore, save_checkpoint
+from .here import Here
 from .ledger import FINISHED, Entry, Ledger
 from .options import RunOptions
+from .place import DTYPE, Place
 
-CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
-DTYPE = torch.float32
 Tell = Callable[[str], None]  # says a line to the user
 
 
@@ -76,7 +65,7 @@ class Run:
     ) -> None:
         self.folder, self.ledger, self.recordings, self.options = folder, ledger, recordings, options
         self.encoders = encoders
-        self._prepared: dict[tuple[str, int], Windows] = {}
+        self.place: Place = Here()
 
     @classmethod
     def create(cls, folder: Path, options: RunOptions, encoders: Encoders | None = None) -> Run:
@@ -134,8 +123,7 @@ class Run:
         return [(place[fold.validation_subject], place[fold.test_subject]) for fold in folds]
 
     def job(self, entry: Entry) -> Job:
-        fold = make_fold(self.recordings, entry.validation, entry.test)
-        return Job(Setting.from_json(entry.setting), fold, entry.seed)
+        return job_of(self.recordings, entry)
 
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)
@@ -147,115 +135,31 @@ class Run:
 
         prune_at: the epoch after which the worse half of a new population's censored members is given up.
         """
-        device = resolve_device(self.options.device)
-        self._pack_waiting(device, prune_at)
+        self._pack_waiting(prune_at)
         left = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
         total = sum(Setting.from_json(entry.setting).max_epochs for entry in left)
         with Progress(total, len(left), shown=shown, label=label) as bar:
-            while (found := self.ledger.open_population()) is not None:
-                self._train(*found, device, bar)
+            self.place.train(self, bar)
 
-    def _pack_waiting(self, device: torch.device, prune_at: int | None) -> None:
+    def _pack_waiting(self, prune_at: int | None) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
-        if self.ledger.open_population() is not None:
+        if self.ledger.open_populations():
             return
         waiting = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
         jobs = [self.job(entry) for entry in waiting]
-        packs = pack(self.recordings, jobs, self.options.population, device=device, dtype=DTYPE, encoders=self.encoders)
+        packs = pack(
+            self.recordings, jobs, self.options.population, device=self.place.device(self.options.device),
+            dtype=DTYPE, encoders=self.encoders, at_least=self.place.workers,
+        )  # fmt: skip
         compositions = [[waiting[position].key for position in positions] for positions in packs]
         self.ledger.add_populations(compositions, prune_at)
 
-    def _train(self, number: int, keys: list[str], prune_at: int | None, device: torch.device, bar: Progress) -> None:
-        """One population, from its checkpoint if it has one."""
-        path = self.folder / f"population-{number}.checkpoint"
-        known = {entry.key: entry for entry in self.ledger.entries()}
-        todo = [key for key in keys if known[key].status not in FINISHED]
-        if todo:
-            population, members = self._population(todo, known, path, device)
-            last = time.monotonic()
 
-            def after_epoch(population: Population) -> None:
-                nonlocal last
-                bar.epoch(population)
-                if population.jobs and time.monotonic() - last > CHECKPOINT_EVERY:
-                    save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
-                    last = time.monotonic()
-
-            def give_up(population: Population) -> list[int]:
-                if population.epoch != prune_at:
-                    return []
-                pruned = self._pruned(number, population, [members[id(job)] for job in population.jobs])
-                return [place for place, job in enumerate(population.jobs) if members[id(job)] in pruned]
-
-            for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
-                key = members[id(outcome.job)]
-                pruned = key in self.ledger.recall(f"pruned {number}", [])
-                self.ledger.finish(key, record_of(outcome) | {"pruned": pruned}, tensors_of(outcome))
-                bar.finished(outcome)
-        self.ledger.end_population(number)
-        path.unlink(missing_ok=True)
-
-    def _pruned(self, number: int, population: Population, keys: list[str]) -> list[str]:
-        """Members to give up now. Decided once and noted first, so that a kill cannot prune twice."""
-        decided: list[str] | None = self.ledger.recall(f"pruned {number}")
-        if decided is None:
-            scores = population.snapshots.history[:, population.epoch - 1].tolist()
-            column = [HISTORY.index(f"score_{population.side(member)}") for member in range(len(keys))]
-            censored = [m for m, job in enumerate(population.jobs) if job.setting.method is not None]
-            censored.sort(key=lambda member: (scores[member][column[member]], keys[member]))
-            decided = [keys[member] for member in censored[: len(censored) // 2]]
-            self.ledger.remember(**{f"pruned {number}": decided})
-        return decided
-
-    def _population(
-        self, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
-    ) -> tuple[Population, dict[int, str]]:
-        """The population of these jobs, and the key of each by the identity of its Job."""
-        jobs = {key: self.job(known[key]) for key in todo}
-        windows = windows_for(self.recordings, jobs[todo[0]], self._prepared, device=device, dtype=DTYPE)
-        everyone = jobs | {
-            key: self.job(entry) for key, entry in known.items() if entry.status in FINISHED and path.exists()
-        }
-        restored = restore(self.recordings, everyone, windows, DTYPE, path, self.encoders)
-        if restored is not None and set(todo) <= set(restored[1]):
-            population, keys = restored
-            alive = [place for place, key in enumerate(keys) if key in jobs]  # others ended after the checkpoint
-            population.select(alive)
-            keys = [keys[place] for place in alive]
-        else:
-            self.ledger.begin(todo)
-            population = Population(self.recordings, [jobs[key] for key in todo], windows, DTYPE, self.encoders)
-            keys = todo
-        return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
+def job_of(recordings: Recordings, entry: Entry) -> Job:
+    fold = make_fold(recordings, entry.validation, entry.test)
+    return Job(Setting.from_json(entry.setting), fold, entry.seed)
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
     if options.encoder != "eegnet":
         find_factory(options.encoder, encoders)
-
-
-def record_of(outcome: Outcome) -> dict[str, Any]:
-    """What the ledger keeps of an outcome as JSON; `swapped` holds the twin's."""
-    record = {
-        "best_epoch": outcome.best_epoch,
-        "epochs": outcome.epochs,
-        "validation_score": outcome.validation_score,
-        "test_score": outcome.test_score,
-        "validation_confusion": outcome.validation_confusion.tolist(),
-        "test_confusion": outcome.test_confusion.tolist(),
-        "history": outcome.history,
-        "seconds": outcome.seconds,
-        "population": outcome.population,
-        "failure": outcome.failure,
-    }
-    if outcome.swapped is not None:
-        record["swapped"] = record_of(outcome.swapped)
-    return record
-
-
-def tensors_of(outcome: Outcome) -> bytes:
-    """Weights of both snapshots and of the last epoch, as safetensors."""
-    states = {"best": outcome.state, "final": outcome.final_state}
-    if outcome.swapped is not None:
-        states["swapped"] = outcome.swapped.state
-    return save({f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()})

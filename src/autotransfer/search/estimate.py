@@ -11,7 +11,7 @@ from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..runs.options import RunOptions
-from ..runs.run import DTYPE
+from ..runs.place import DTYPE
 from ..settings import Setting
 from ..training.packing import member_bytes, pack, resolve_device
 from ..training.population import Population

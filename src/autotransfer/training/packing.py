@@ -74,8 +74,12 @@ def pack(
     device: torch.device,
     dtype: torch.dtype,
     encoders: Encoders | None = None,
+    at_least: int = 1,
 ) -> list[list[int]]:
-    """Positions of jobs by population. Within a program, jobs of one code path stay side by side."""
+    """Positions of jobs by population. Within a program, jobs of one code path stay side by side.
+
+    at_least: how many populations there should be, so that every worker has one.
+    """
     if limit != "auto" and (not isinstance(limit, int) or limit < 1):
         raise UserError(f"population is {limit!r}; give 'auto' or a number of at least 1")
     programs: dict[tuple[object, ...], list[int]] = {}
@@ -90,7 +94,9 @@ def pack(
             size = min(size, CPU_LIMIT) if device.type == "cpu" else size
         else:
             size = int(limit)
-        count = -(-len(positions) // size)  # even populations rather than full ones and a tiny one
+        share = max(1, round(at_least * len(positions) / len(jobs)))
+        # even populations rather than full ones and a tiny one
+        count = max(-(-len(positions) // size), min(share, len(positions)))
         cuts = [len(positions) * i // count for i in range(count + 1)]
         populations += [positions[start:stop] for start, stop in pairwise(cuts)]
     return populations

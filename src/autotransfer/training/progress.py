@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,11 @@ class Progress:
         """A member has left; epochs that it did not need are not waited for."""
         self.over += 1
         self.advance(1 + outcome.job.setting.max_epochs - outcome.epochs)
+
+    def elsewhere(self, max_epochs: Sequence[int]) -> None:
+        """These members have come back from another process, each with all its epochs at once."""
+        self.over += len(max_epochs)
+        self.advance(sum(max_epochs))
 
     def advance(self, epochs: int) -> None:
         self.done += epochs

@@ -1,0 +1,135 @@
+"""Training in this process: one population after another, each checkpointed every few seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..errors import UserError
+from ..training.evaluation import HISTORY
+from ..training.gather import Windows
+from ..training.packing import resolve_device
+from ..training.population import Population
+from ..training.progress import Progress
+from ..training.train import run as train_population
+from ..training.train import windows_for
+from .checkpoint import restore, save_checkpoint
+from .ledger import FINISHED, Entry, OpenPopulation
+from .place import DTYPE
+from .records import record_of, tensors_of
+
+if TYPE_CHECKING:
+    from .run import Run
+
+CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
+
+
+class Here:
+    """The default place."""
+
+    workers = 1
+
+    def __init__(self) -> None:
+        self._prepared: dict[tuple[str, int], Windows] = {}
+
+    def device(self, asked: str) -> torch.device:
+        return resolve_device(asked)
+
+    def train(self, run: Run, bar: Progress) -> None:
+        device = resolve_device(run.options.device)
+        while populations := run.ledger.open_populations():
+            first = populations[0]
+            try:
+                self._train(run, first, device, bar)
+            except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                (run.folder / f"population-{first.number}.checkpoint").unlink(missing_ok=True)
+                split(run, first, str(error).splitlines()[0] if str(error) else "out of memory")
+                if device.type == "cuda":
+                    torch.cuda.empty_cache()
+
+    def _train(self, run: Run, found: OpenPopulation, device: torch.device, bar: Progress) -> None:
+        """One population, from its checkpoint if it has one."""
+        path = run.folder / f"population-{found.number}.checkpoint"
+        known = {entry.key: entry for entry in run.ledger.entries()}
+        todo = [key for key in found.keys if known[key].status not in FINISHED]
+        if todo:
+            population, members = self._population(run, todo, known, path, device)
+            last = time.monotonic()
+
+            def after_epoch(population: Population) -> None:
+                nonlocal last
+                bar.epoch(population)
+                if population.jobs and time.monotonic() - last > CHECKPOINT_EVERY:
+                    save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
+                    last = time.monotonic()
+
+            def give_up(population: Population) -> list[int]:
+                if population.epoch != found.prune_at:
+                    return []
+                # Decided once and noted first, so that a kill cannot prune twice.
+                keys = [members[id(job)] for job in population.jobs]
+                pruned: list[str] | None = run.ledger.recall(f"pruned {found.number}")
+                if pruned is None:
+                    pruned = worse_half(population, keys)
+                    run.ledger.remember(**{f"pruned {found.number}": pruned})
+                return [place for place, key in enumerate(keys) if key in pruned]
+
+            for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
+                key = members[id(outcome.job)]
+                pruned = key in run.ledger.recall(f"pruned {found.number}", [])
+                run.ledger.finish(key, record_of(outcome) | {"pruned": pruned}, tensors_of(outcome))
+                bar.finished(outcome)
+        run.ledger.end_population(found.number)
+        path.unlink(missing_ok=True)
+
+    def _population(
+        self, run: Run, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
+    ) -> tuple[Population, dict[int, str]]:
+        """The population of these jobs, and the key of each by the identity of its Job."""
+        jobs = {key: run.job(known[key]) for key in todo}
+        windows = windows_for(run.recordings, jobs[todo[0]], self._prepared, device=device, dtype=DTYPE)
+        everyone = jobs | {
+            key: run.job(entry) for key, entry in known.items() if entry.status in FINISHED and path.exists()
+        }
+        restored = restore(run.recordings, everyone, windows, DTYPE, path, run.encoders)
+        if restored is not None and set(todo) <= set(restored[1]):
+            population, keys = restored
+            alive = [place for place, key in enumerate(keys) if key in jobs]  # others ended after the checkpoint
+            population.select(alive)
+            keys = [keys[place] for place in alive]
+        else:
+            run.ledger.begin(todo)
+            population = Population(run.recordings, [jobs[key] for key in todo], windows, DTYPE, run.encoders)
+            keys = todo
+        return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
+
+
+def worse_half(population: Population, keys: Sequence[str]) -> list[str]:
+    """The censored members, by key, that do worst on their validation subjects now: half of them."""
+    scores = population.snapshots.history[:, population.epoch - 1].tolist()
+    column = [HISTORY.index(f"score_{population.side(member)}") for member in range(len(keys))]
+    censored = [m for m, job in enumerate(population.jobs) if job.setting.method is not None]
+    censored.sort(key=lambda member: (scores[member][column[member]], keys[member]))
+    return [keys[member] for member in censored[: len(censored) // 2]]
+
+
+def out_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "allocate memory" in text
+
+
+def split(run: Run, found: OpenPopulation, reason: str) -> None:
+    """Train the halves of a population that did not fit into memory; a single member that does not is an error."""
+    statuses = run.ledger.statuses()
+    todo = [key for key in found.keys if statuses[key] not in FINISHED]
+    if len(todo) < 2:
+        raise UserError(
+            f"not even one training fits into memory ({reason}); use a smaller batch_size or shorter windows"
+        )
+    run.ledger.replace_population(found.number, [todo[: len(todo) // 2], todo[len(todo) // 2 :]])
