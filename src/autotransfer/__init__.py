@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .censoring import scores as scores
     from .censoring.censor import Censor as Censor
     from .errors import UserError as UserError
+    from .estimator.auto import AutoTransferClassifier as AutoTransferClassifier
+    from .estimator.censored import CensoredClassifier as CensoredClassifier
     from .folds import Fold as Fold
     from .folds import leave_one_subject_out as leave_one_subject_out
     from .grids import grid as grid
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "AutoTransferClassifier": ".estimator.auto",
     "CENSORS": ".censoring",
     "Censor": ".censoring.censor",
+    "CensoredClassifier": ".estimator.censored",
     "EEGNet": ".model.eegnet",
     "Fold": ".folds",
     "Job": ".jobs",

@@ -1,0 +1,192 @@
+"""AutoTransferClassifier: the whole procedure as a classifier, from the first job to the report."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import UserError
+from ..model.any_module import Factory
+from ..model.encoders import Encoders
+from ..recordings import Recordings, save_npz
+from ..report.collect import collect
+from ..report.page import write
+from ..runs.files import Lock
+from ..runs.options import RunOptions
+from ..runs.results import results_table
+from ..runs.run import Run, fingerprint
+from ..runs.saved_model import load_model
+from ..search.procedure import conduct
+from ..training.packing import resolve_device
+from .inputs import encoder_of, seed_of, training_recordings
+from .window_classifier import WindowClassifier
+
+DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
+IMMATERIAL = {"source", "device", "population", "storage"}  # options that a resumed run may differ in
+
+
+class AutoTransferClassifier(WindowClassifier):
+    """Tries censors, measures each on people left out, chooses by the worst quarter of them, and predicts with it.
+
+        auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
+
+    grid, search, trials, epochs, patience, batch_size, lr, standardise, seeds, nested: as of `autotransfer run`
+    final: "ensemble" predicts with the models of all folds of the chosen setting, "refit" with one on everybody
+    run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
+        finished job again; a run on other data or with other options is refused. None: a temporary folder
+    encoder: "eegnet", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z
+    sfreq: sampling rate in Hz; gives EEGNet's temporal kernel its length, half a second. Epochs bring their own
+    random_state: seed of everything random
+    device: "auto", "cpu" or "cuda"; predictions are made on the CPU
+    verbose: say what is done and show progress
+
+    After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what
+    choice.json holds), `results_` (what results.csv holds, a DataFrame), `best_setting_`, `summary_` (what the report
+    shows) and `model_`.
+    """
+
+    def __init__(
+        self,
+        grid: str = "quick",
+        *,
+        epochs: int | None = None,
+        search: str = "grid",
+        trials: int = 40,
+        seeds: int = 1,
+        nested: str = "fast",
+        final: str = "ensemble",
+        patience: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        standardise: str | None = None,
+        encoder: str | Factory = "eegnet",
+        run_folder: str | os.PathLike[str] | None = None,
+        sfreq: float | None = None,
+        random_state: Any = 0,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.grid = grid
+        self.epochs = epochs
+        self.search = search
+        self.trials = trials
+        self.seeds = seeds
+        self.nested = nested
+        self.final = final
+        self.patience = patience
+        self.batch_size = batch_size
+        self.lr = lr
+        self.standardise = standardise
+        self.encoder = encoder
+        self.run_folder = run_folder
+        self.sfreq = sfreq
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(
+        self, X: object, y: object, *, subjects: object = None, groups: object = None, sample_domain: object = None
+    ) -> Self:
+        """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
+
+        subjects (N,): whose trial each is. `groups` and `sample_domain` are other names for it, of which exactly one
+        may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
+        marks an unlabelled target: such trials are left out of training, with a warning.
+        """
+        name, encoders = encoder_of(self.encoder)
+        options = self._options(name)
+        recordings, classes, named = training_recordings(
+            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq
+        )
+        with _folder(self.run_folder) as folder, Lock(folder), _run(folder, recordings, options, encoders) as run:
+            choice = self._conduct(run)
+            home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
+            model = load_model(home, encoders)
+            summary = replace(
+                collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
+            )
+            if self.run_folder is not None:
+                write(summary, folder / "report.html")
+            results = results_table(run.ledger.entries(), recordings.subjects)
+        self._keep(model, recordings, classes, named)
+        self.choice_, self.results_, self.best_setting_, self.summary_ = choice, results, model.setting, summary
+        return self
+
+    def _conduct(self, run: Run) -> dict[str, Any]:
+        """What choice.json holds, once all that is left has been done."""
+        path = run.folder / "choice.json"
+        if not (run.ledger.recall("complete", False) and path.exists()):
+            conduct(run, print if self.verbose else _silent, shown=bool(self.verbose))
+        choice: dict[str, Any] = json.loads(path.read_text())
+        return choice
+
+    def _options(self, encoder: str) -> RunOptions:
+        resolve_device(self.device)
+        return RunOptions(
+            source=DATA, grid=self.grid, search=self.search, trials=self.trials, epochs=self.epochs,
+            patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
+            encoder=encoder, seed=seed_of(self.random_state), seeds=self.seeds, nested=self.nested, final=self.final,
+            device=self.device,
+        )  # fmt: skip
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report, one self-contained HTML file."""
+        check_is_fitted(self)
+        return write(self.summary_, path)
+
+
+def _silent(_: str) -> None:
+    """Nobody asked to be told."""
+
+
+@contextmanager
+def _folder(wanted: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """The user's folder, or one that is gone afterwards."""
+    if wanted is None:
+        with TemporaryDirectory(prefix="autotransfer-") as name:
+            yield Path(name)
+        return
+    folder = Path(wanted)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder} ({error.strerror}); choose another run_folder") from None
+    yield folder
+
+
+@contextmanager
+def _run(folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None) -> Iterator[Run]:
+    """The run in the folder, continued if there is one; its ledger is closed afterwards."""
+    if (folder / "ledger.sqlite").exists():
+        run = Run.open(folder, encoders)
+        _check_same(run, recordings, options)
+    else:
+        save_npz(folder / DATA, recordings)
+        run = Run.create(folder, replace(options, source=str(folder / DATA)), encoders)
+    try:
+        yield run
+    finally:
+        run.ledger.close()
+
+
+def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
+    """Refuse to pass another run's answer off as this one's."""
+    known, asked = run.recordings, recordings
+    same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
+    if not same_names or fingerprint(known) != fingerprint(asked):
+        raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
+    stored, wanted = run.options.to_dict(), options.to_dict()
+    differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
+    if differing:
+        name = differing[0]
+        raise UserError(
+            f"{run.folder} holds a run with {name}={stored[name]!r}, not {wanted[name]!r}; choose another run_folder"
+        )

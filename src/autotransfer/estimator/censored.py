@@ -1,0 +1,179 @@
+"""CensoredClassifier: one encoder whose code does not tell who it is, with scikit-learn's manners."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ..errors import UserError
+from ..folds import Fold
+from ..jobs import Job
+from ..model.any_module import Factory
+from ..recordings import Recordings
+from ..recordings.labels import as_list
+from ..recordings.messages import show
+from ..runs.assembly import assemble
+from ..runs.saved_model import SavedModel
+from ..settings import Setting
+from ..training.packing import resolve_device
+from ..training.train import train
+from .inputs import encoder_of, seed_of, training_recordings
+from .window_classifier import WindowClassifier
+
+
+class CensoredClassifier(WindowClassifier):
+    """A classifier of windows (N, channels, times), trained to carry little about whose they are.
+
+        clf = CensoredClassifier(method="mmd", mode="conditional", strength=1.0).fit(X, y, subjects=ids)
+
+    One subject's trials, or those of several, choose the epoch whose weights are kept, and are not trained on.
+    Inside other tools the ids go to cross_val_score as params={"subjects": ids}, to GridSearchCV(...).fit as
+    subjects=ids, to a pipeline's fit as STEP__subjects=ids; under scikit-learn's metadata routing they are requested
+    as `subjects` without being asked to be. MOABB's CrossSubjectEvaluation passes them by itself.
+
+    method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline
+    estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr: options of the methods that
+        read them, as in `Setting`; None is the method's default, and the others ignore them
+    max_epochs, patience, batch_size, lr, weight_decay, dropout, standardise: the training, as in `Setting`
+    encoder: "eegnet", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z; `dropout`
+        is EEGNet's and means nothing to it
+    sfreq: sampling rate in Hz; gives EEGNet's temporal kernel its length, half a second. Epochs bring their own
+    validation_subjects: "last" of the subjects in sorted order; "random": one drawn with random_state; or a list of
+        subjects, all of whom must be in the data
+    random_state: seed of everything random
+    device: "auto", "cpu" or "cuda"; predictions are made on the CPU
+    verbose: show progress
+
+    After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `setting_`,
+    `subjects_`, `validation_subjects_`, `best_epoch_`, `validation_score_` (balanced accuracy there), `history_` (by
+    epoch) and `model_`.
+    """
+
+    def __init__(
+        self,
+        method: str | None = "adversary",
+        mode: str = "marginal",
+        strength: float = 0.1,
+        *,
+        estimator: str | None = None,
+        length_scale: str | float | None = None,
+        regularization: float | None = None,
+        pairs: str | None = None,
+        fraction: float | None = None,
+        size: int | None = None,
+        variant: str | None = None,
+        critic_lr: float | None = None,
+        max_epochs: int = 100,
+        patience: int | None = None,
+        batch_size: int = 128,
+        lr: float = 1e-3,
+        weight_decay: float = 0.01,
+        dropout: float = 0.25,
+        standardise: str = "trial",
+        encoder: str | Factory = "eegnet",
+        sfreq: float | None = None,
+        validation_subjects: str | Collection[Any] = "last",
+        random_state: Any = 0,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.mode = mode
+        self.strength = strength
+        self.estimator = estimator
+        self.length_scale = length_scale
+        self.regularization = regularization
+        self.pairs = pairs
+        self.fraction = fraction
+        self.size = size
+        self.variant = variant
+        self.critic_lr = critic_lr
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.dropout = dropout
+        self.standardise = standardise
+        self.encoder = encoder
+        self.sfreq = sfreq
+        self.validation_subjects = validation_subjects
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(
+        self, X: object, y: object, *, subjects: object = None, groups: object = None, sample_domain: object = None
+    ) -> Self:
+        """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
+
+        subjects (N,): whose trial each is. `groups` and `sample_domain` are other names for it, of which exactly one
+        may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
+        marks an unlabelled target: such trials are left out of training, with a warning.
+        """
+        name, encoders = encoder_of(self.encoder)
+        setting, seed = self._setting(name), seed_of(self.random_state)
+        resolve_device(self.device)
+        recordings, classes, named = training_recordings(
+            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq
+        )
+        fold = validation_fold(recordings, self.validation_subjects, seed)
+        job, shown = Job(setting, fold, seed), bool(self.verbose)
+        (outcome,) = train(recordings, [job], self.device, progress=shown, encoders=encoders)
+        if outcome.failure is not None:
+            if outcome.best_epoch == 0:
+                raise UserError(f"{outcome.failure}; try a lower lr or strength")
+            warnings.warn(
+                f"{outcome.failure}: the weights of epoch {outcome.best_epoch} are kept; try a lower lr or strength",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        scores = {"validation_score": outcome.validation_score}
+        model = assemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores)
+        self._keep(SavedModel(*model, encoders), recordings, classes, named)
+        self.setting_, self.subjects_ = setting, list(recordings.subjects)
+        self.validation_subjects_ = list(fold.validation_subject)  # type: ignore[call-overload]
+        self.best_epoch_, self.history_ = outcome.best_epoch, outcome.history
+        self.validation_score_ = outcome.validation_score
+        return self
+
+    def _setting(self, encoder: str) -> Setting:
+        return Setting(
+            method=self.method, mode=self.mode, strength=self.strength, estimator=self.estimator,
+            length_scale=self.length_scale, regularization=self.regularization, pairs=self.pairs,
+            fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
+            max_epochs=self.max_epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
+            weight_decay=self.weight_decay, dropout=self.dropout, standardise=self.standardise, encoder=encoder,
+        )  # fmt: skip
+
+
+def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:
+    """All other subjects train. Nobody is tested here: the validation rows stand in for the test rows."""
+    known = recordings.subjects
+    if isinstance(wanted, str):
+        if wanted not in ("last", "random"):
+            raise UserError(f"validation_subjects is {wanted!r}; give 'last', 'random' or a list of subjects")
+        drawn = int(np.random.default_rng(seed).integers(len(known)))
+        chosen = {len(known) - 1 if wanted == "last" else drawn}
+    else:
+        chosen = {_position(known, subject) for subject in as_list(wanted, "validation_subjects")}
+    if not chosen:
+        raise UserError("validation_subjects is empty; name at least one, or use 'last' or 'random'")
+    if len(known) - len(chosen) < 2:
+        raise UserError(f"{len(chosen)} of {len(known)} subjects are to validate; at least 2 must be left to train on")
+    validates = np.isin(recordings.subject.numpy(), sorted(chosen))
+    validation, names = np.flatnonzero(validates), tuple(known[place] for place in sorted(chosen))
+    return Fold(np.flatnonzero(~validates), validation, validation, names, names)
+
+
+def _position(known: tuple[Any, ...], subject: object) -> int:
+    if subject not in known:
+        raise UserError(
+            f"validation_subjects names {show(subject)}, who is not in the data, which hold {show(list(known))}; "
+            "in cross-validation over subjects use 'last' or 'random'"
+        )
+    return known.index(subject)

@@ -1,0 +1,119 @@
+"""What users hand to fit and predict: windows of any kind, and whose each of them is under one of three names."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from torch import nn
+
+from ..errors import UserError
+from ..model.encoders import Encoders
+from ..recordings import Raw, Recordings
+from ..recordings.labels import as_list, check_length
+from ..recordings.messages import show
+from ..recordings.windows import window_array
+
+HOW_TO_PASS = (
+    "pass fit(X, y, subjects=ids) with one id per trial; "
+    "in cross_val_score: params={'subjects': ids}, in a pipeline: STEP__subjects=ids"
+)
+
+
+def raw_windows(X: object) -> Raw:
+    """X as an array or tensor of real numbers (N, channels, times); of epochs also channels, rate and subjects."""
+    if hasattr(X, "get_data") and hasattr(X, "info"):
+        from ..recordings.epochs import raw_from_epochs
+
+        return raw_from_epochs(X)
+    return Raw(X=window_array(X))
+
+
+def training_recordings(
+    X: object, y: object, *, subjects: object, groups: object, sample_domain: object, sfreq: float | None
+) -> tuple[Recordings, NDArray[Any], bool]:
+    """Checked recordings, the classes in the values and dtype of y, and whether X named its channels.
+
+    Trials with a negative sample_domain are left out, with a warning.
+    """
+    raw = raw_windows(X)
+    n_trials = raw.X.shape[0]  # type: ignore[attr-defined]
+    ids = _ids(subjects, groups, sample_domain, raw.subject, n_trials)
+    if y is None:
+        raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
+    labels = column_or_1d(y, warn=True)
+    check_length(len(labels), n_trials, "y")
+    if sample_domain is not None:
+        source = _sources(ids)
+        raw, labels, ids = replace(raw, X=raw.X[source]), labels[source], [ids[n] for n in source]  # type: ignore[index]
+    check_classification_targets(labels)
+    rate = _agreed_rate(sfreq, raw.sfreq)
+    recordings = Recordings(raw.X, labels, ids, sfreq=rate, channels=raw.channels)
+    return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
+
+
+def _ids(subjects: object, groups: object, sample_domain: object, own: object, n_trials: int) -> list[Any]:
+    """Whose each trial is, from the one name that was used, else from the epochs' own metadata."""
+    given = {"subjects": subjects, "groups": groups, "sample_domain": sample_domain}
+    used = [name for name, ids in given.items() if ids is not None]
+    if len(used) > 1:
+        raise UserError(f"{' and '.join(used)} were given, but they mean the same here; pass one of them")
+    if not used and own is None:
+        raise UserError(f"nobody said whose trials these are; {HOW_TO_PASS}")
+    name = used[0] if used else "the column 'subject' of the epochs' metadata"
+    ids = as_list(given[used[0]] if used else own, name)
+    check_length(len(ids), n_trials, name)
+    return ids
+
+
+def _sources(domains: list[Any]) -> NDArray[np.int64]:
+    """Rows of source domains. SKADA's rule: a negative domain is a target, whose labels are not to be used."""
+    stray = next((domain for domain in domains if not isinstance(domain, (int, float))), None)
+    if stray is not None:
+        raise UserError(f"sample_domain holds {show(stray)}; it must hold numbers, or pass names as subjects=")
+    source = np.flatnonzero(~(np.array(domains) < 0))
+    n_target = len(domains) - len(source)
+    if len(source) == 0:
+        raise UserError("every sample_domain is negative, which marks unlabelled targets; nothing is left to train on")
+    if n_target:
+        warnings.warn(
+            f"{n_target} of {len(domains)} trials have a negative sample_domain (unlabelled targets): "
+            "left out of training",
+            UserWarning,
+            stacklevel=4,
+        )
+    return source
+
+
+def _agreed_rate(asked: float | None, found: object) -> object:
+    if asked is not None and found is not None and abs(float(asked) - float(found)) > 1e-6 * float(asked):  # type: ignore[arg-type]
+        raise UserError(f"sfreq is {asked!r}, but the epochs are sampled at {found} Hz; leave sfreq out")
+    return found if asked is None else asked
+
+
+def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
+    """The name by which a setting knows the encoder, and the user's own factory under that name."""
+    if encoder == "eegnet":
+        return "eegnet", None
+    if isinstance(encoder, nn.Module) or not callable(encoder):
+        raise UserError(
+            f"encoder is {show(encoder)}; give 'eegnet', or a class or function (n_channels, n_times) -> nn.Module"
+        )
+    # As --encoder names it on the command line, so that a run's folder tells one factory from another.
+    name = f"{getattr(encoder, '__module__', '')}:{getattr(encoder, '__qualname__', type(encoder).__qualname__)}"
+    return name, {name: encoder}
+
+
+def seed_of(random_state: object) -> int:
+    """An integer as it is; a generator, or None, draws one."""
+    if isinstance(random_state, Integral):
+        if random_state < 0:
+            raise UserError(f"random_state is {random_state}; it must be at least 0")
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,0 +1,84 @@
+"""WindowClassifier: what both estimators do once they hold a trained model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ..recordings import Recordings, check_windows
+from ..recordings.container import check_sfreq
+from ..runs.saved_model import SavedModel
+from .inputs import raw_windows
+
+Array = NDArray[Any]
+
+
+class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Predicts raw windows (N, channels, times) with `model_`; ids are needed by fit alone.
+
+    With standardise="subject" all windows of one call are taken to be one person's.
+    """
+
+    # Under metadata routing: fit cannot do without ids, so they are asked for as `subjects` unless the user says
+    # otherwise, and `groups` then belong to the splitter alone, which is whom they are mostly passed for.
+    __metadata_request__fit = {"subjects": True, "groups": False}  # noqa: RUF012  # scikit-learn reads it off the class
+
+    model_: SavedModel
+    classes_: Array
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def _keep(self, model: SavedModel, recordings: Recordings, classes: Array, named: bool) -> None:
+        """What is known after fit; channels are the features, named where X named them."""
+        self.model_, self.classes_ = model, classes
+        self.n_features_in_ = recordings.n_channels
+        if named:
+            self.feature_names_in_ = np.array(recordings.channels, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # of an earlier fit
+
+    def _windows(self, X: object) -> Tensor:
+        """Checked windows (N, channels, times) that fit the model."""
+        check_is_fitted(self)
+        raw = raw_windows(X)
+        windows, channels = check_windows(raw.X, raw.channels)
+        known = raw.channels is not None and hasattr(self, "feature_names_in_")
+        self.model_.check(windows, channels if known else None, check_sfreq(raw.sfreq))
+        return windows
+
+    def predict_proba(self, X: object) -> NDArray[np.float64]:
+        """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble, the members' mean."""
+        windows = self._windows(X)
+        return self.model_.predict_proba(windows)
+
+    def predict_log_proba(self, X: object) -> NDArray[np.float64]:
+        """Their logarithms (N, classes)."""
+        with np.errstate(divide="ignore"):  # log 0 is -inf
+            return np.log(self.predict_proba(X))
+
+    def predict(self, X: object) -> Array:
+        """The likeliest class of each window (N,), in the values that y had."""
+        likeliest = self.predict_proba(X).argmax(1)
+        predicted: Array = self.classes_[likeliest]
+        return predicted
+
+    def transform(self, X: object) -> NDArray[np.float32]:
+        """Latent codes z (N, members · D). Every member has coordinates of its own, so codes of an ensemble stand side
+        by side; their mean would mean nothing."""
+        windows = self._windows(X)
+        z = self.model_.latents(windows)
+        return z.transpose(0, 1).flatten(1).numpy()
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.model_.card.members * self.model_.net.latent_dim

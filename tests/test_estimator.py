@@ -1,0 +1,339 @@
+"""CensoredClassifier: learns, says whose ids it takes and refuses the rest, and lives inside scikit-learn's tools."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from torch import nn
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.estimator.censored import validation_fold
+from tiny import tiny
+
+RECORDINGS = tiny()
+X = RECORDINGS.X.numpy()
+Y = np.array(["left", "right"])[RECORDINGS.y.numpy()]
+SUBJECTS = np.array(["Ada", "Bo", "Cem", "Dora"])[RECORDINGS.subject.numpy()]
+
+
+class Flat(nn.Module):
+    """An encoder of a user's own, with state besides its weights."""
+
+    def __init__(self, n_channels: int, n_times: int) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(n_channels), nn.Linear(n_channels * n_times, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(self.norm(x).flatten(1)))
+
+
+def small(**changes: object) -> at.CensoredClassifier:
+    parameters = {"max_epochs": 12, "batch_size": 16, "lr": 1e-2, "device": "cpu"} | changes
+    return at.CensoredClassifier(**parameters)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> at.CensoredClassifier:
+    return small().fit(X, Y, subjects=SUBJECTS)
+
+
+def test_it_learns_and_speaks_the_users_labels(fitted: at.CensoredClassifier) -> None:
+    new = tiny(seed=1)
+    truth = np.array(["left", "right"])[new.y.numpy()]
+    assert fitted.classes_.tolist() == ["left", "right"]
+    assert fitted.classes_.dtype == Y.dtype
+    assert fitted.score(new.X.numpy(), truth) > 0.9
+    probability = fitted.predict_proba(new.X)
+    np.testing.assert_allclose(probability.sum(1), 1)
+    assert (fitted.predict(new.X) == fitted.classes_[probability.argmax(1)]).all()
+    np.testing.assert_allclose(fitted.predict_log_proba(new.X), np.log(probability))
+    integers = small().fit(X, np.where(Y == "left", 7, 3), subjects=SUBJECTS)
+    assert integers.classes_.tolist() == [3, 7]
+    assert set(integers.predict(X)) <= {3, 7}
+    np.testing.assert_array_equal(integers.predict_proba(X).argmax(1), 1 - fitted.predict_proba(X).argmax(1))
+
+
+def test_it_is_at_train_with_the_named_subjects_validating() -> None:
+    """Against at.train and at.encode: the same weights, scores, codes and probabilities."""
+    clf = small(method="mmd", mode="conditional", strength=0.5, validation_subjects=["Bo", "Dora"], random_state=3)
+    noise = np.random.default_rng(0).permutation(Y)  # nothing to learn, so that the best epoch is an early one
+    clf.fit(X, noise, subjects=SUBJECTS)
+    rec = at.Recordings(X, noise, SUBJECTS)
+    held_out = np.flatnonzero(np.isin(SUBJECTS, ["Bo", "Dora"]))
+    fold = at.Fold(np.flatnonzero(~np.isin(SUBJECTS, ["Bo", "Dora"])), held_out, held_out, "both", "both")
+    setting = at.Setting(
+        method="mmd", mode="conditional", strength=0.5, max_epochs=12, batch_size=16, lr=1e-2, dropout=0.25
+    )
+    (outcome,) = at.train(rec, [at.Job(setting, fold, 3)], "cpu")
+    z, logits = at.encode(rec, [outcome], np.arange(len(X)))
+    assert clf.setting_ == setting
+    assert 0 < outcome.best_epoch < 12
+    assert (clf.best_epoch_, clf.validation_score_) == (outcome.best_epoch, outcome.validation_score)
+    assert clf.validation_subjects_ == ["Bo", "Dora"]
+    assert clf.subjects_ == ["Ada", "Bo", "Cem", "Dora"]
+    assert clf.history_ == outcome.history
+    np.testing.assert_allclose(clf.transform(X), z[0].numpy(), atol=1e-6)
+    np.testing.assert_allclose(clf.predict_proba(X), logits[0].double().softmax(-1).numpy(), atol=1e-6)
+
+
+def test_every_parameter_reaches_the_setting() -> None:
+    """A parameter that is stored and then forgotten would be silently ignored."""
+    given: dict[str, object] = {
+        "strength": 0.7, "max_epochs": 2, "patience": 5, "batch_size": 12, "lr": 0.02, "weight_decay": 0.3,
+        "dropout": 0.1, "standardise": "channel",
+    }  # fmt: skip
+    by_method: list[dict[str, object]] = [
+        {"method": "mige", "mode": "complementary", "estimator": "ssge", "length_scale": 2.0, "regularization": 0.05},
+        {"method": "pairwise_mmd", "mode": "conditional", "pairs": "bernoulli", "fraction": 0.25},
+        {"method": "pairwise_mmd", "mode": "conditional", "pairs": "clique", "size": 3},
+        {"method": "began", "mode": "marginal", "variant": "paper", "critic_lr": 0.5},
+    ]
+    fields = set(at.CensoredClassifier().get_params()) - {
+        "encoder", "sfreq", "validation_subjects", "random_state", "device", "verbose",
+    }  # fmt: skip
+    assert {name for own in by_method for name in own} | set(given) == fields
+    for own in by_method:
+        assert at.CensoredClassifier(**given, **own)._setting("eegnet") == at.Setting(**given, **own)
+
+
+def test_the_rate_sets_the_kernel_and_the_seed_the_weights(fitted: at.CensoredClassifier) -> None:
+    slow = small(sfreq=16, max_epochs=1).fit(X, Y, subjects=SUBJECTS)
+    assert (slow.model_.card.kernel, fitted.model_.card.kernel) == (8, 64)
+    again = small().fit(X, Y, subjects=SUBJECTS)
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    other = small(random_state=1).fit(X, Y, subjects=SUBJECTS)
+    assert not np.allclose(other.predict_proba(X), fitted.predict_proba(X))
+    drawn = [small(max_epochs=1, random_state=np.random.RandomState(4)).fit(X, Y, subjects=SUBJECTS) for _ in range(2)]
+    np.testing.assert_array_equal(drawn[0].predict_proba(X), drawn[1].predict_proba(X))
+
+
+def test_groups_and_sample_domain_are_other_names(fitted: at.CensoredClassifier) -> None:
+    number = np.unique(SUBJECTS, return_inverse=True)[1] + 1
+    for ids in ({"groups": SUBJECTS}, {"sample_domain": number}, {"subjects": torch.from_numpy(number)}):
+        np.testing.assert_array_equal(small().fit(X, Y, **ids).predict_proba(X), fitted.predict_proba(X))
+
+
+def test_negative_domains_are_left_out(fitted: at.CensoredClassifier) -> None:
+    """As if the target rows, whose labels are masked, had never been there."""
+    number = np.unique(SUBJECTS, return_inverse=True)[1] + 1
+    both = np.concatenate([np.full(10, -5), number])
+    labels = np.concatenate([np.full(10, "masked"), Y])
+    with pytest.warns(UserWarning, match="10 of 58 trials have a negative sample_domain .* left out"):
+        clf = small().fit(np.concatenate([X[:10] + 100, X]), labels, sample_domain=both)
+    assert clf.classes_.tolist() == ["left", "right"]
+    np.testing.assert_array_equal(clf.predict_proba(X), fitted.predict_proba(X))
+    # The sign means nothing under the other names.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small(max_epochs=1).fit(X, Y, subjects=-number)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, r"nobody said whose trials these are; pass fit\(X, y, subjects=ids\)"),
+        ({"subjects": SUBJECTS, "groups": SUBJECTS}, "subjects and groups were given"),
+        ({"groups": SUBJECTS, "sample_domain": np.ones(48)}, "groups and sample_domain were given"),
+        ({"subjects": SUBJECTS[:-1]}, "subjects has 47 entries but X has 48 trials"),
+        ({"sample_domain": -np.ones(48)}, "every sample_domain is negative"),
+        ({"sample_domain": SUBJECTS}, "sample_domain holds 'Ada'; it must hold numbers"),
+        ({"subjects": np.where(SUBJECTS == "Ada", "Ada", "Bo")}, "there are 2 subjects"),
+        ({"subjects": SUBJECTS, "y": np.full(48, "left")}, "every trial is of the class 'left'"),
+        ({"subjects": SUBJECTS, "y": None}, "requires y to be passed"),
+        ({"subjects": SUBJECTS, "y": Y[:-1]}, "y has 47 entries"),
+        ({"subjects": SUBJECTS, "y": np.linspace(0, 1, 48)}, "continuous"),
+        ({"subjects": SUBJECTS, "X": X[:, 0]}, "three axes"),
+        ({"subjects": SUBJECTS, "X": np.where(np.arange(16) == 3, np.nan, X)}, "NaN or infinite values in 48 of 48"),
+    ],
+)
+def test_users_mistakes(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        small().fit(**({"X": X, "y": Y} | arguments))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"method": "magic"}, "unknown method 'magic'"),
+        ({"max_epochs": 0}, "max_epochs is 0"),
+        ({"device": "tpu9"}, "cannot use the device 'tpu9'"),
+        ({"random_state": -1}, "random_state is -1"),
+        ({"encoder": "alexnet"}, "encoder is 'alexnet'; give 'eegnet', or a class or function"),
+        ({"encoder": Flat(2, 16)}, r"encoder is Flat\(.*; give 'eegnet', or a class or function"),
+        ({"validation_subjects": "Bo"}, "validation_subjects is 'Bo'; give 'last', 'random' or a list"),
+        ({"validation_subjects": ["Eve"]}, "names 'Eve', who is not in the data"),
+        ({"validation_subjects": []}, "validation_subjects is empty"),
+        ({"validation_subjects": ["Ada", "Bo", "Cem"]}, "3 of 4 subjects are to validate; at least 2 must be left"),
+    ],
+)
+def test_parameters_are_checked_by_fit_alone(parameters: dict[str, object], message: str) -> None:
+    clf = small(**parameters)
+    with pytest.raises(UserError, match=message):
+        clf.fit(X, Y, subjects=SUBJECTS)
+
+
+def test_who_validates() -> None:
+    rec = at.Recordings(X, Y, SUBJECTS)
+    assert validation_fold(rec, "last", 0).validation_subject == ("Dora",)
+    drawn = {validation_fold(rec, "random", seed).validation_subject for seed in range(20)}
+    assert len(drawn) == 4
+    fold = validation_fold(rec, np.array(["Cem"]), 0)
+    assert set(SUBJECTS[fold.validation]) == {"Cem"}
+    assert set(SUBJECTS[fold.train]) == {"Ada", "Bo", "Dora"}
+
+
+def test_predictions_are_checked(fitted: at.CensoredClassifier) -> None:
+    with pytest.raises(NotFittedError):
+        small().predict(X)
+    with pytest.raises(NotFittedError):
+        small().transform(X)
+    with pytest.raises(UserError, match="takes 2 channels, the data have 1"):
+        fitted.predict(X[:, :1])
+    with pytest.raises(UserError, match="have 12 samples, the model expects 16"):
+        fitted.predict(X[..., :12])
+    with pytest.raises(UserError, match="three axes"):
+        fitted.predict(X[0])
+
+
+def test_a_failed_training_is_told() -> None:
+    """A rate that ends in NaN: in the first epoch it is an error, later the weights of a good epoch are kept."""
+    with pytest.raises(UserError, match="the training loss became nan in epoch 1; try a lower lr"):
+        small(lr=1e38, standardise="none").fit(X * 1e14, Y, subjects=SUBJECTS)
+
+
+def test_pickle_keeps_every_bit(fitted: at.CensoredClassifier) -> None:
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
+    assert again.get_params() == fitted.get_params()
+
+
+def test_clone_forgets_the_fit(fitted: at.CensoredClassifier) -> None:
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    assert not [name for name in vars(copy) if name.endswith("_")]
+    assert copy.set_params(strength=5.0).strength == 5.0
+
+
+def test_cross_validation_over_subjects_without_and_with_routing() -> None:
+    short = small(max_epochs=3)
+    how = {"cv": LeaveOneGroupOut(), "scoring": "neg_log_loss", "error_score": "raise"}
+    scores = cross_val_score(short, X, Y, groups=SUBJECTS, params={"subjects": SUBJECTS}, **how)
+    assert len(set(scores)) == 4
+    with sklearn.config_context(enable_metadata_routing=True):
+        both = {"subjects": SUBJECTS, "groups": SUBJECTS}
+        routed = cross_val_score(short, X, Y, params=both, **how)
+        by_groups = clone(short).set_fit_request(groups=True, subjects=False)
+        alias = cross_val_score(by_groups, X, Y, params={"groups": SUBJECTS}, **how)
+        domains = clone(short).set_fit_request(sample_domain=True)
+        number = np.unique(SUBJECTS, return_inverse=True)[1]
+        third = {"sample_domain": number, "groups": SUBJECTS}
+        domain = cross_val_score(domains, X, Y, params=third, **how)
+    for other in (routed, alias, domain):
+        np.testing.assert_array_equal(other, scores)
+
+
+def test_grid_search_over_a_pipeline() -> None:
+    pipeline = make_pipeline(FunctionTransformer(np.negative), small(max_epochs=3))
+    grid = {"censoredclassifier__method": [None, "mmd"]}
+    folds = list(LeaveOneGroupOut().split(X, Y, SUBJECTS))[:2]
+    search = GridSearchCV(pipeline, grid, cv=folds, error_score="raise")
+    search.fit(X, Y, censoredclassifier__subjects=SUBJECTS)
+    assert search.best_params_["censoredclassifier__method"] in (None, "mmd")
+    assert search.predict(X).shape == (48,)
+    assert search.best_estimator_[-1].setting_.method == search.best_params_["censoredclassifier__method"]
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = GridSearchCV(pipeline, grid, cv=folds, error_score="raise").fit(X, Y, subjects=SUBJECTS)
+    np.testing.assert_array_equal(routed.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"])
+
+
+def test_codes_feed_another_classifier(fitted: at.CensoredClassifier) -> None:
+    pipeline = make_pipeline(small(), LinearDiscriminantAnalysis())
+    pipeline.fit(X, Y, censoredclassifier__subjects=SUBJECTS)
+    assert pipeline.score(X, Y) > 0.9
+    z = fitted.transform(X)
+    assert z.shape == (48, len(fitted.get_feature_names_out()))
+    frame = small().set_output(transform="pandas").fit(X, Y, subjects=SUBJECTS).transform(X)
+    assert list(frame.columns[:2]) == ["censoredclassifier0", "censoredclassifier1"]
+    np.testing.assert_array_equal(frame.to_numpy(), z)
+
+
+def test_an_encoder_of_ones_own() -> None:
+    """Against at.train with the same factory, and through clone and pickle."""
+    clf = clone(small(encoder=Flat, max_epochs=8)).fit(X, Y, subjects=SUBJECTS)
+    rec = at.Recordings(X, Y, SUBJECTS)
+    factory = {clf.setting_.encoder: Flat}
+    job = at.Job(clf.setting_, validation_fold(rec, "last", 0), 0)
+    (outcome,) = at.train(rec, [job], "cpu", encoders=factory)
+    z, logits = at.encode(rec, [outcome], np.arange(len(X)), encoders=factory)
+    np.testing.assert_allclose(clf.transform(X), z[0].numpy(), atol=1e-6)
+    np.testing.assert_allclose(clf.predict_proba(X), logits[0].double().softmax(-1).numpy(), atol=1e-6)
+    assert clf.score(X, Y) > 0.9
+    assert clf.transform(X).shape == (48, 5)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(clf)).predict_proba(X), clf.predict_proba(X))
+    with pytest.raises(UserError, match="cannot take windows of shape"):
+        small(encoder=lambda n_channels, n_times: nn.Conv2d(7, 1, 1)).fit(X, Y, subjects=SUBJECTS)
+
+
+@pytest.mark.parametrize("standardise", ["channel", "subject", "none"])
+def test_standardisation_belongs_to_the_model(standardise: str) -> None:
+    clf = small(standardise=standardise, max_epochs=3).fit(X, Y, subjects=SUBJECTS)
+    rec = at.Recordings(X, Y, SUBJECTS)
+    fold = validation_fold(rec, "last", 0)
+    (outcome,) = at.train(rec, [at.Job(clf.setting_, fold, 0)], "cpu")
+    _, logits = at.encode(rec, [outcome], np.arange(len(X)))
+    expected = logits[0].double().softmax(-1).numpy()
+    for name in np.unique(SUBJECTS):  # one person a call, as standardise="subject" asks
+        rows = name == SUBJECTS
+        np.testing.assert_allclose(clf.predict_proba(X[rows]), expected[rows], atol=1e-6)
+
+
+def test_epochs() -> None:
+    mne = pytest.importorskip("mne", reason="epochs are MNE's")
+    import pandas as pd
+
+    info = mne.create_info(["C3", "C4"], 16.0, "eeg")
+    metadata = pd.DataFrame({"subject": SUBJECTS})
+    epochs = mne.EpochsArray(X.astype(np.float64), info, metadata=metadata, verbose="error")
+    clf = small().fit(epochs, Y)
+    arrays = small(sfreq=16).fit(X, Y, subjects=SUBJECTS)
+    np.testing.assert_array_equal(clf.predict_proba(epochs), arrays.predict_proba(X))
+    assert clf.feature_names_in_.tolist() == ["C3", "C4"]
+    assert not hasattr(clf.fit(X, Y, subjects=SUBJECTS), "feature_names_in_")
+    clf.fit(epochs, Y, groups=SUBJECTS)
+    with pytest.raises(UserError, match="channel 0 of the data is 'C4', the model expects 'C3'"):
+        clf.predict(epochs.copy().reorder_channels(["C4", "C3"]))
+    with pytest.raises(UserError, match=r"sfreq is 32, but the epochs are sampled at 16\.0 Hz"):
+        small(sfreq=32).fit(epochs, Y)
+    arrays.predict(epochs)  # trained on nameless channels: any names will do
+    with_triggers = np.concatenate([X, np.where(Y == "left", 1.0, 2.0)[:, None, None].repeat(16, 2)], 1)
+    marked = mne.create_info(["C3", "C4", "STI"], 16.0, ["eeg", "eeg", "stim"])
+    triggers = mne.EpochsArray(with_triggers, marked, metadata=metadata, verbose="error")
+    assert small(max_epochs=1).fit(triggers, Y).n_features_in_ == 2, "triggers give the class away"
+
+
+def test_convergence_warning_keeps_a_good_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from autotransfer.estimator import censored
+
+    def failing(*arguments: object, **named: object) -> list[at.Outcome]:
+        (outcome,) = at.train(*arguments, **named)
+        return [replace(outcome, failure="the training loss became nan in epoch 4", best_epoch=3)]
+
+    monkeypatch.setattr(censored, "train", failing)
+    with pytest.warns(ConvergenceWarning, match="the weights of epoch 3 are kept; try a lower lr"):
+        small(max_epochs=1).fit(X, Y, subjects=SUBJECTS)

@@ -1,0 +1,207 @@
+"""AutoTransferClassifier: the whole procedure behind fit, with a folder to continue in or none left behind."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
+from torch import nn
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.estimator import auto as module
+from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.runs.saved_model import load_model
+from autotransfer.search.procedure import conduct
+from tiny import tiny, tiny_file
+
+RECORDINGS = tiny()
+X = RECORDINGS.X.numpy()
+Y = np.array(["left", "right"])[RECORDINGS.y.numpy()]
+SUBJECTS = np.array(["Ada", "Bo", "Cem", "Dora"])[RECORDINGS.subject.numpy()]
+
+
+def small(**changes: object) -> at.AutoTransferClassifier:
+    parameters = {"epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "sfreq": 16} | changes
+    return at.AutoTransferClassifier(**parameters)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_settings() -> Iterator[None]:
+    """The baseline and two censors: what a grid holds is no matter of this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("autotransfer.runs.options.grid", lambda name: at.grid(name)[:3])
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> at.AutoTransferClassifier:
+    return small(run_folder=tmp_path_factory.mktemp("auto") / "run").fit(X, Y, subjects=SUBJECTS)
+
+
+def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tmp_path: Path) -> None:
+    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, lr=1e-2, device="cpu")
+    run = Run.create(tmp_path / "run", options)
+    choice = conduct(run, lambda _: None, shown=False)
+    model = load_model(tmp_path / "run" / "model")
+    assert fitted.choice_["chosen"] == choice["chosen"]
+    assert list(fitted.choice_["test_scores"]["chosen"]) == ["Ada", "Bo", "Cem", "Dora"]
+    assert list(fitted.choice_["nested_test_scores"].values()) == list(choice["nested_test_scores"].values())
+    assert fitted.best_setting_ == model.setting
+    np.testing.assert_array_equal(fitted.predict_proba(X), model.predict_proba(RECORDINGS.X))
+    assert fitted.classes_.tolist() == ["left", "right"]
+    assert set(fitted.predict(X)) <= {"left", "right"}
+
+
+def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -> None:
+    folder = Path(fitted.run_folder)
+    assert json.loads((folder / "choice.json").read_text()) == fitted.choice_
+    stored = pd.read_csv(folder / "results.csv", keep_default_na=False)
+    assert stored["key"].tolist() == fitted.results_["key"].tolist()
+    np.testing.assert_allclose(stored["test_score"], fitted.results_["test_score"])
+    assert set(fitted.results_["test_subject"]) == {"Ada", "Bo", "Cem", "Dora"}
+    assert (folder / "report.html").stat().st_size > 1e5
+    assert Run.open(folder).recordings.n_trials == 48, "autotransfer resume must find the data"
+
+
+def test_fit_continues_and_trains_nothing_twice(
+    fitted: at.AutoTransferClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted after stage one, then continued; then once more, when there is nothing left to do."""
+    partial = clone(fitted).set_params(run_folder=tmp_path / "run")
+    from autotransfer.search import procedure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(procedure, "fold_stage", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            partial.fit(X, Y, subjects=SUBJECTS)
+    with pytest.raises(NotFittedError):
+        partial.predict(X)
+    before = Ledger(tmp_path / "run" / "ledger.sqlite").counts()
+    assert before == {"done": 3}
+    partial.fit(X, Y, subjects=SUBJECTS)
+    assert partial.choice_ == fitted.choice_
+    np.testing.assert_array_equal(partial.predict_proba(X), fitted.predict_proba(X))
+    monkeypatch.setattr(module, "conduct", _interrupt)  # a finished run needs none of it
+    again = clone(partial).fit(X, Y, subjects=SUBJECTS)
+    assert {entry.starts for entry in Ledger(tmp_path / "run" / "ledger.sqlite").entries()} == {1}
+    assert again.choice_ == fitted.choice_
+
+
+def _interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_folder_with_another_run_is_refused(fitted: at.AutoTransferClassifier) -> None:
+    for other in (
+        {"X": X + 1, "y": Y, "subjects": SUBJECTS},
+        {"X": X, "y": np.roll(Y, 1), "subjects": SUBJECTS},
+        {"X": X, "y": Y, "subjects": np.char.upper(SUBJECTS)},
+    ):
+        with pytest.raises(UserError, match="holds a run on other data; choose another run_folder"):
+            clone(fitted).fit(**other)
+    with pytest.raises(UserError, match="holds a run with epochs=2, not 3; choose another run_folder"):
+        clone(fitted).set_params(epochs=3).fit(X, Y, subjects=SUBJECTS)
+    with pytest.raises(UserError, match="holds a run with seed=0, not 1"):
+        clone(fitted).set_params(random_state=1).fit(X, Y, subjects=SUBJECTS)
+
+
+def test_nothing_is_left_behind_without_a_folder(
+    fitted: at.AutoTransferClassifier,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    auto = clone(fitted).set_params(run_folder=None, final="refit").fit(X, Y, groups=SUBJECTS)
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+    assert auto.model_.card.kind == "refit"
+    assert auto.choice_ == fitted.choice_
+    again = pickle.loads(pickle.dumps(auto))
+    np.testing.assert_array_equal(again.predict_proba(X), auto.predict_proba(X))
+    page = again.report(tmp_path / "report.html").read_text()
+    assert "AutoTransferClassifier(" in page, "the command that makes this run again"
+    assert str(tmp_path) not in page
+
+
+def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifier) -> None:
+    z = fitted.transform(X)
+    assert fitted.model_.card.members == 4
+    latents = fitted.model_.latents(RECORDINGS.X)
+    assert z.shape == (48, 4 * latents.shape[2])
+    np.testing.assert_array_equal(z, np.concatenate(list(latents.numpy()), 1))
+    assert len(fitted.get_feature_names_out()) == z.shape[1]
+
+
+def test_it_can_be_cross_validated() -> None:
+    """Two folds, with three subjects left for the procedure in each."""
+    folds = list(LeaveOneGroupOut().split(X, Y, SUBJECTS))[:2]
+    scores = cross_val_score(small(epochs=1), X, Y, cv=folds, params={"subjects": SUBJECTS}, error_score="raise")
+    assert scores.shape == (2,)
+
+
+def test_three_subjects_are_enough_for_all_of_it(tmp_path: Path) -> None:
+    """Each model trains on one person, so there is nobody to tell apart and the report says nothing of leakage."""
+    three = SUBJECTS != "Dora"
+    auto = small(epochs=1).fit(X[three], Y[three], subjects=SUBJECTS[three])
+    assert auto.summary_.leakage == {"baseline": [], "chosen": []}
+    assert auto.report(tmp_path / "report.html").exists()
+
+
+def linear(n_channels: int, n_times: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(n_channels * n_times, 3))
+
+
+def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
+    auto = small(epochs=1, encoder=linear, run_folder=tmp_path / "run").fit(X, Y, subjects=SUBJECTS)
+    assert auto.best_setting_.encoder == f"{__name__}:linear", "what autotransfer resume --encoder is told"
+    assert auto.transform(X).shape == (48, 4 * 3)
+    assert pickle.loads(pickle.dumps(auto)).predict(X).tolist() == auto.predict(X).tolist()
+    with pytest.raises(UserError, match=r"the encoder .*linear' is not known here"):
+        clone(auto).set_params(encoder="eegnet").fit(X, Y, subjects=SUBJECTS)
+
+
+def test_every_option_reaches_the_run() -> None:
+    given: dict[str, object] = {
+        "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "final": "refit", "patience": 4,
+        "batch_size": 9, "lr": 0.1, "standardise": "channel", "device": "cpu",
+    }  # fmt: skip
+    expected = RunOptions(source=module.DATA, seed=5, **given)
+    assert at.AutoTransferClassifier(random_state=5, **given)._options("eegnet") == expected
+    assert at.AutoTransferClassifier(nested="full")._options("eegnet").nested == "full"
+    unmentioned = set(at.AutoTransferClassifier().get_params()) - set(given)
+    assert unmentioned == {"encoder", "nested", "random_state", "run_folder", "sfreq", "verbose"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "ids", "message"),
+    [
+        ({}, np.where(SUBJECTS == "Ada", "Ada", "Bo"), "there are 2 subjects .* at least 3 are needed"),
+        ({"grid": "huge"}, SUBJECTS, "unknown grid 'huge'"),
+        ({"epochs": 0}, SUBJECTS, "epochs is 0"),
+        ({"device": "tpu9"}, SUBJECTS, "cannot use the device"),
+        ({"run_folder": __file__}, SUBJECTS, "cannot write to .*; choose another run_folder"),
+        ({}, None, "nobody said whose trials these are"),
+    ],
+)
+def test_users_mistakes(parameters: dict[str, object], ids: object, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        small(**parameters).fit(X, Y, subjects=ids)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_report_needs_a_fit(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError):
+        small().report(tmp_path / "report.html")
