@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .errors import UserError as UserError
     from .estimator.auto import AutoTransferClassifier as AutoTransferClassifier
     from .estimator.censored import CensoredClassifier as CensoredClassifier
+    from .export import Exported as Exported
+    from .export import export_model as export_model
+    from .export import load_model as load_model
     from .folds import Fold as Fold
     from .folds import leave_one_subject_out as leave_one_subject_out
     from .grids import grid as grid
@@ -39,6 +42,7 @@ _HOME = {
     "Censor": ".censoring.censor",
     "CensoredClassifier": ".estimator.censored",
     "EEGNet": ".model.eegnet",
+    "Exported": ".export",
     "Fold": ".folds",
     "Job": ".jobs",
     "Leakage": ".training.leakage",
@@ -47,10 +51,12 @@ _HOME = {
     "Setting": ".settings",
     "UserError": ".errors",
     "encode": ".training.latent",
+    "export_model": ".export",
     "grid": ".grids",
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",
     "load": ".recordings",
+    "load_model": ".export",
     "make_censor": ".censoring",
     "scores": ".censoring.scores",
     "synthetic": ".recordings",

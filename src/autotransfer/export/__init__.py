@@ -1,0 +1,164 @@
+"""A finished run's model as one file that runs without us, checked against the model before it is written."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from ..errors import UserError, check_choice
+from ..model.encoders import Encoders
+from ..runs.files import write_atomically
+from ..runs.saved_model import SavedModel
+from ..runs.saved_model import load_model as load_folder
+from .formats import FORMATS, MARK, needed, saved_model_of
+from .proof import BATCHES, TOLERANCE, Latency, largest_difference, latency
+
+KINDS = ("ensemble", "refit")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The file, and what was found when it was read back. None: there was nothing here to run it with."""
+
+    path: Path
+    format: str
+    kind: str  # ensemble or refit
+    members: int
+    size: int  # bytes
+    difference: float | None  # largest, from predict_proba
+    latency: Latency | None
+
+    def lines(self) -> list[str]:
+        """For people."""
+        what = "one model" if self.members == 1 else f"an ensemble of {self.members}"
+        lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {what})"]
+        runtime = FORMATS[self.format].runtime
+        if self.difference is None or self.latency is None:
+            return [*lines, f"not checked: {runtime} is not installed (pip install 'autotransfer[onnx]')"]
+        took = self.latency
+        return [
+            *lines,
+            f"checked: on {sum(BATCHES):,} windows it differs from predict_proba by {self.difference:.1e} at most",
+            f"one window takes {took.median:.2f} ms (median of {took.times}, middle half {took.lower_quartile:.2f} to "
+            f"{took.upper_quartile:.2f}) with {runtime} on one thread of this CPU",
+        ]
+
+
+def export_model(
+    source: SavedModel | str | Path,
+    format: str = "onnx",
+    out: str | Path | None = None,
+    *,
+    model: str = "ensemble",
+    encoders: Encoders | None = None,
+) -> Exported:
+    """Write the model of a finished run, or one in memory, as one file.
+
+    format: onnx, torch (a torch.export program, .pt2) or safetensors
+    out: the file; by default `model` with the format's ending in the run's folder
+    model: ensemble, or refit where the run made one
+    encoders: the factory of a user's own encoder, by name
+    """
+    check_choice("format", format, FORMATS)
+    check_choice("model", model, KINDS)
+    form = FORMATS[format]
+    if isinstance(source, SavedModel):
+        if out is None:
+            raise UserError("a model in memory has no folder of its own; say where to write it with out=")
+        target, saved = Path(out), source
+    else:
+        home = _home(Path(source), model)
+        target = Path(source) / f"model{form.suffix}" if out is None else Path(out)
+        saved = load_folder(home, encoders)
+    check_target(target, format)
+    content = form.write(saved)
+    difference = took = None
+    if format != "onnx" or find_spec(form.runtime) is not None:
+        predict = form.open(content, encoders)
+        difference = largest_difference(saved, predict)
+        if not difference <= TOLERANCE:
+            raise UserError(
+                f"the {format} file differs from predict_proba by {difference:.1e}, more than {TOLERANCE:g}; "
+                f"{target} was not written"
+            )
+        took = latency(saved, predict)
+    try:
+        write_atomically(target, content)
+    except OSError as error:
+        raise _unwritable(target, error) from None
+    return Exported(target, format, saved.card.kind, saved.card.members, len(content), difference, took)
+
+
+def _home(run: Path, model: str) -> Path:
+    """The folder of a finished run's model."""
+    if not run.is_dir():
+        raise UserError(f"there is no folder {run}; give the folder of a finished run")
+    if not (run / "ledger.sqlite").exists():
+        raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
+    if not (run / "choice.json").exists():
+        raise UserError(f"{run} is not finished; continue it with: autotransfer resume {run}")
+    if model == "refit" and not (run / "model" / "refit").is_dir():
+        raise UserError(f"{run} has no refit model (run makes one with --final refit); use --model ensemble")
+    return run / "model" if model == "ensemble" else run / "model" / "refit"
+
+
+def check_target(target: Path, format: str) -> None:
+    """Everything that can be wrong with the file's place, before the work is done. An earlier export is replaced,
+    nothing else is."""
+    others = {form.suffix: name for name, form in FORMATS.items() if name != format}
+    if target.suffix in others:
+        raise UserError(
+            f"{target} is named like a file of format {others[target.suffix]}, not {format}; "
+            f"name it {target.with_suffix(FORMATS[format].suffix).name}"
+        )
+    try:
+        if target.is_dir():
+            raise UserError(f"{target} is a folder; give the name of a file in it")
+        if not target.parent.is_dir():
+            raise UserError(f"there is no folder {target.parent}; make it first, or choose another file")
+        if not os.access(target.parent, os.W_OK):
+            raise UserError(f"cannot write to {target.parent}; choose another file")
+        if target.exists() and not _exported_before(target):
+            raise UserError(f"{target} exists and is not an earlier export; move it away, or choose another file")
+    except OSError as error:
+        raise _unwritable(target, error) from None
+    if format == "onnx":
+        needed("onnx")
+        needed("onnxscript")
+
+
+def _unwritable(target: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write {target} ({error.strerror or error}); choose another file")
+
+
+def _exported_before(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(MARK.encode()) >= 0
+
+
+def load_model(path: str | Path, encoders: Encoders | None = None) -> SavedModel:
+    """The model of a run's folder, of a model's folder, or of one exported safetensors file.
+
+    encoders: the factory of a user's own encoder, by name
+    """
+    path = Path(path)
+    if path.is_dir():
+        return load_folder(path / "model" if (path / "model").is_dir() else path, encoders)
+    try:
+        return saved_model_of(path.read_bytes(), encoders)
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror or error})") from None
+    except (ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{path} is not a model that export --format safetensors wrote ({reason}); give such a file, or a run"
+        ) from None

@@ -1,0 +1,207 @@
+"""Three ways to write a model down: ONNX, a torch.export program, and one safetensors file.
+
+Each format turns a model into the bytes of a file and such bytes into something that predicts, so that what is
+checked is the file and not the module it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ..errors import UserError
+from ..model.eegnet import EEGNet
+from ..model.encoders import Encoders
+from ..runs.run import versions
+from ..runs.saved_model import ModelCard, SavedModel
+from .deployed import deployed
+
+Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
+CARD_FILE = "card.json"
+MARK = "autotransfer_version"  # in every exported file, as plain text
+
+
+def described(card: ModelCard) -> dict[str, Any]:
+    """What a file says about its model: the card, and who wrote it."""
+    return {MARK: versions()["autotransfer"]} | asdict(card)
+
+
+def as_text(card: ModelCard) -> dict[str, str]:
+    """The same for formats that keep text only: every value is JSON."""
+    return {name: json.dumps(value) for name, value in described(card).items()}
+
+
+def card_from_text(metadata: dict[str, str]) -> ModelCard:
+    return ModelCard(**{name: json.loads(text) for name, text in metadata.items() if name != MARK})
+
+
+# torch
+
+
+def exported_program(saved: SavedModel) -> torch.export.ExportedProgram:
+    """The deployed model as a graph with any number of windows."""
+    card = saved.card
+    example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
+    any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
+    program: torch.export.ExportedProgram = _attempt(
+        saved, lambda: torch.export.export(deployed(saved), (example,), dynamic_shapes=any_number)
+    )
+    for node in program.graph.nodes:  # they quote our source and the paths of this machine
+        node.meta.pop("stack_trace", None)
+    return program
+
+
+def _attempt(saved: SavedModel, export: Callable[[], Any]) -> Any:
+    """A user's own module may do anything, and an exporter refuse it in many ways; EEGNet is ours to get right."""
+    if isinstance(saved.net, EEGNet):
+        return export()
+    try:
+        return export()
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UserError(
+            f"the encoder {saved.setting.encoder!r} cannot be exported as a graph ({reason}); "
+            "use the format safetensors, or change the encoder"
+        ) from error
+
+
+def to_torch(saved: SavedModel) -> bytes:
+    file = BytesIO()
+    with _quiet():
+        program = exported_program(saved)
+        program.example_inputs = None  # saved otherwise, and of no use to anybody
+        torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(described(saved.card))})
+    return file.getvalue()
+
+
+def from_torch(content: bytes, _: Encoders | None = None) -> Predict:
+    with _quiet():
+        model = torch.export.load(BytesIO(content)).module()
+
+    def predict(windows: Tensor) -> NDArray[Any]:
+        with torch.no_grad():
+            probabilities: NDArray[Any] = model(windows).numpy()
+        return probabilities
+
+    return predict
+
+
+# ONNX
+
+
+def needed(package: str) -> Any:
+    """An optional package of the onnx format; its absence is said in one line."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise UserError(
+            f"the onnx format needs {package}, which is not installed: pip install 'autotransfer[onnx]'"
+        ) from None
+
+
+def to_onnx(saved: SavedModel) -> bytes:
+    onnx = needed("onnx")
+    needed("onnxscript")
+    with _quiet():
+        graph = exported_program(saved)
+        names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
+        program = _attempt(saved, lambda: torch.onnx.export(graph, dynamo=True, verbose=False, **names))
+    proto = program.model_proto
+    _tidy(proto)
+    onnx.helper.set_model_props(proto, as_text(saved.card))
+    proto.producer_name, proto.producer_version = "autotransfer", versions()["autotransfer"]
+    onnx.checker.check_model(proto)
+    content: bytes = proto.SerializeToString()
+    return content
+
+
+def _tidy(proto: Any) -> None:
+    """Drop what the exporter noted about itself, and call the number of windows N."""
+    graph = proto.graph
+    graph.ClearField("value_info")
+    for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
+        part.ClearField("metadata_props")
+    for signal in (*graph.input, *graph.output):
+        signal.type.tensor_type.shape.dim[0].dim_param = "N"
+
+
+def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
+    onnxruntime = needed("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # latencies are told for one thread
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    def predict(windows: Tensor) -> NDArray[Any]:
+        (probabilities,) = session.run(["probabilities"], {"windows": windows.numpy()})
+        return np.asarray(probabilities)
+
+    return predict
+
+
+# safetensors
+
+
+def to_safetensors(saved: SavedModel) -> bytes:
+    """The tensors of RUN/model as they are, with the card in the header."""
+    tensors = {f"encoder.{name}": tensor for name, tensor in saved.net.state_dict().items()}
+    tensors = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}  # others are constants
+    tensors |= {f"classifier.{name}": tensor for name, tensor in saved.classifier.state_dict().items()}
+    if saved.shift is not None and saved.gain is not None:
+        tensors |= {"standardise.shift": saved.shift, "standardise.gain": saved.gain}
+    content: bytes = save({name: t.contiguous() for name, t in tensors.items()}, as_text(saved.card))
+    return content
+
+
+def saved_model_of(content: bytes, encoders: Encoders | None = None) -> SavedModel:
+    """Of an exported safetensors file: its header begins with eight bytes that give the header's length."""
+    tensors = load(content)
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    if MARK not in metadata:
+        raise ValueError("it holds tensors but no card")
+    return SavedModel(card_from_text(metadata), tensors, encoders)
+
+
+def from_safetensors(content: bytes, encoders: Encoders | None = None) -> Predict:
+    return saved_model_of(content, encoders).predict_proba
+
+
+class Format(NamedTuple):
+    suffix: str
+    runtime: str  # what runs it here
+    write: Callable[[SavedModel], bytes]
+    open: Callable[[bytes, Encoders | None], Predict]  # weights alone need the factory of a user's encoder
+
+
+FORMATS = {
+    "onnx": Format(".onnx", "onnxruntime", to_onnx, from_onnx),
+    "safetensors": Format(".safetensors", "autotransfer", to_safetensors, from_safetensors),
+    "torch": Format(".pt2", "torch", to_torch, from_torch),
+}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters speak of packages we do not use and of their own deprecations."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

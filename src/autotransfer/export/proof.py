@@ -1,0 +1,88 @@
+"""Whether an exported file computes what the model does, and how long it takes over one window."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..model.eegnet import EEGNet
+from ..runs.saved_model import SavedModel
+from .formats import Predict
+
+BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # 1,000 windows, in batches that fit into memory
+TOLERANCE = 1e-5
+TIMED, WARM_UP = 200, 20
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds for one window on one thread of this CPU."""
+
+    median: float
+    lower_quartile: float
+    upper_quartile: float
+    times: int
+
+
+def sample_windows(saved: SavedModel, n: int, generator: torch.Generator) -> Tensor:
+    """Raw windows (n, channels, times) of about the size that the model knows: noise, drifts, offsets, and now and
+    then a flat channel."""
+    size = (n, len(saved.card.channels), saved.card.n_times)
+    noise = torch.randn(size, generator=generator)
+    drift = torch.randn(size, generator=generator).cumsum(-1) / saved.card.n_times**0.5
+    x = noise + drift + torch.randn(*size[:2], 1, generator=generator)
+    if saved.shift is not None and saved.gain is not None:
+        shift, gain = saved.shift.mean(0), saved.gain.mean(0)
+        x = x * torch.where(gain > 0, 1 / gain, 0.0)[:, None] + shift[:, None]
+    elif saved.setting.standardise == "none":
+        x = x * _scale(saved)
+    flat = torch.rand(*size[:2], 1, generator=generator) < 0.02
+    return torch.where(flat, x[..., :1], x)
+
+
+def _scale(saved: SavedModel) -> Tensor:
+    """Of raw recordings: that of white noise which would leave the variances stored by EEGNet's first normalisation;
+    of a user's own encoder nothing is known."""
+    net = saved.net
+    if not isinstance(net, EEGNet):
+        return torch.ones(())
+    return (net.norm1.running_var.mean() / net.temporal.detach().square().sum(-1).mean()).sqrt()
+
+
+def largest_difference(saved: SavedModel, predict: Predict) -> float:
+    """Between the file's probabilities and `predict_proba`, over 1,000 windows; inf where one is not a number."""
+    generator = torch.Generator().manual_seed(0)
+    largest = 0.0
+    for n in BATCHES:
+        windows = sample_windows(saved, n, generator)
+        difference = float(np.abs(predict(windows) - saved.predict_proba(windows)).max())
+        largest = max(largest, difference if np.isfinite(difference) else np.inf)
+    return largest
+
+
+def latency(saved: SavedModel, predict: Predict) -> Latency:
+    window = sample_windows(saved, 1, torch.Generator().manual_seed(1))
+    milliseconds = []
+    with one_thread():
+        for _ in range(WARM_UP + TIMED):
+            start = time.perf_counter()
+            predict(window)
+            milliseconds.append(1e3 * (time.perf_counter() - start))
+    lower, median, upper = np.percentile(milliseconds[WARM_UP:], (25, 50, 75))
+    return Latency(float(median), float(lower), float(upper), TIMED)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,461 @@
+"""Exported files compute what the model does, run without us, and are whole or not there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autotransfer as at
+from autotransfer import export
+from autotransfer.errors import UserError
+from autotransfer.export import check_target, export_model, load_model, proof
+from autotransfer.export.deployed import deployed
+from autotransfer.export.formats import FORMATS, from_onnx, saved_model_of
+from autotransfer.export.proof import BATCHES, largest_difference, sample_windows
+from autotransfer.model.any_module import AnyModule
+from autotransfer.model.eegnet import EEGNet
+from autotransfer.model.layers import Linear
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.runs.saved_model import ModelCard, SavedModel
+from autotransfer.search.procedure import conduct
+from autotransfer.settings import STANDARDISATIONS
+from tiny import tiny_file
+
+MODELS = {  # odd and even lengths and filters, one and many channels, a filter longer than the window
+    "trial": {"channels": 1, "times": 33, "kernel": 16},
+    "channel": {"channels": 5, "times": 64, "kernel": 9},
+    "subject": {"channels": 12, "times": 31, "kernel": 64},
+    "none": {"channels": 2, "times": 40, "kernel": 8},
+}
+PAGE = Path(__file__).parents[1] / "docs" / "export.md"
+
+
+def random_model(kind: str, channels: int = 3, times: int = 32, kernel: int = 16, members: int = 3) -> SavedModel:
+    """With statistics and scales of its own everywhere: defaults of 0 and 1 hide mistakes."""
+    generator = torch.Generator().manual_seed(channels * times)
+    setting = at.Setting(standardise=kind, temporal_filters=4, spatial_depth=3, latent_filters=6)
+    card = ModelCard(
+        name="noise", kind="ensemble", members=members, setting=asdict(setting), n_times=times,
+        channels=[f"é{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], kernel=kernel, subjects=5,
+        scores={"nested_test_mean": 0.5},
+    )  # fmt: skip
+    net = EEGNet(
+        channels, times, members, temporal_kernel=kernel, temporal_filters=4, spatial_depth=3, latent_filters=6,
+        seeds=range(members),
+    )  # fmt: skip
+    modules = {"encoder.": net, "classifier.": Linear(members, net.latent_dim, 3, seeds=range(members))}
+    tensors = {
+        prefix + name: torch.rand(tensor.shape, generator=generator) + 0.5 if "norm" in name else tensor.detach()
+        for prefix, module in modules.items()
+        for name, tensor in module.state_dict().items()
+    }
+    for name in ("encoder.spatial", "encoder.depthwise", "encoder.pointwise", "classifier.weight"):
+        tensors[name] = 3 * tensors[name]  # fresh weights hardly tell windows apart
+    if kind == "channel":
+        tensors["standardise.shift"] = 5 + torch.rand(members, channels, generator=generator)
+        tensors["standardise.gain"] = 0.1 + torch.rand(members, channels, generator=generator)
+        tensors["standardise.gain"][:, -1] *= channels == 1  # a channel that was flat in training
+    return SavedModel(card, tensors)
+
+
+def raw_windows(saved: SavedModel, n: int = 1000) -> Tensor:
+    x = sample_windows(saved, n, torch.Generator().manual_seed(7))
+    x[0, 0] = 0.1  # flat, at a value whose mean in float32 is another
+    x[n // 2, -1, 1:] = x[n // 2, -1, 0]
+    return x
+
+
+@pytest.fixture(autouse=True)
+def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "TIMED", 5)
+    monkeypatch.setattr(proof, "WARM_UP", 1)
+
+
+@cache
+def written(format: str, kind: str) -> bytes:
+    """The file of a random model: exporting takes seconds, so each is made once."""
+    if format == "onnx":
+        pytest.importorskip("onnxscript", reason="needs the onnx extra")
+        pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    return FORMATS[format].write(random_model(kind, **MODELS[kind]))
+
+
+def difference(saved: SavedModel, got: np.ndarray, windows: Tensor) -> float:
+    want = saved.predict_proba(windows)
+    assert got.shape == want.shape
+    return float(np.abs(got - want).max())
+
+
+# the module
+
+
+@pytest.mark.parametrize("kind", STANDARDISATIONS)
+@pytest.mark.parametrize(("channels", "times", "kernel"), [(1, 8, 3), (2, 33, 16), (5, 64, 64), (17, 47, 5)])
+def test_deployed_module_equals_the_model(kind: str, channels: int, times: int, kernel: int) -> None:
+    saved = random_model(kind, channels, times, kernel)
+    module, windows = deployed(saved), raw_windows(saved)
+    for n in (1, 2, 1000):
+        assert difference(saved, module(windows[:n]).numpy(), windows[:n]) < 1e-6
+    assert saved.predict_proba(windows).std(0).max() > 0.02, "windows must be told apart, or nothing is compared"
+
+
+@pytest.mark.parametrize("kind", ["trial", "subject", "channel"])
+def test_offsets_far_larger_than_the_signal(kind: str) -> None:
+    saved = random_model(kind)
+    if saved.shift is not None:
+        saved.shift += 1e4
+    windows = raw_windows(saved, 200) + (0 if kind == "channel" else 1e4)
+    assert difference(saved, deployed(saved)(windows).numpy(), windows) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["trial", "subject"])
+@pytest.mark.parametrize("value", [0.1, -1e6 / 3, 1e-40, 3e38])
+def test_flat_channels_are_zero(kind: str, value: float) -> None:
+    saved = random_model(kind, times=47)
+    windows = raw_windows(saved, 7)
+    flat, silent = windows.clone(), windows.clone()
+    flat[:, 1], silent[:, 1] = value, 0.0
+    torch.testing.assert_close(deployed(saved)(flat), deployed(saved)(silent), atol=0, rtol=0)
+    assert difference(saved, deployed(saved)(flat).numpy(), flat) < 1e-6
+    torch.testing.assert_close(
+        deployed(saved)(torch.full_like(windows, value)), deployed(saved)(torch.zeros_like(windows)), atol=0, rtol=0
+    )
+
+
+def test_subject_models_read_one_call_as_one_person() -> None:
+    saved = random_model("subject")
+    windows = raw_windows(saved, 20)
+    windows[10:] += 3
+    together = deployed(saved)(windows).numpy()
+    people = torch.arange(20) // 10
+    apart = np.concatenate([deployed(saved)(windows[people == s]).numpy() for s in (0, 1)])
+    assert np.abs(apart - saved.predict_proba(windows, people)).max() < 1e-6
+    assert np.abs(apart - together).max() > 0.01
+
+
+# the formats
+
+
+@pytest.mark.parametrize("kind", STANDARDISATIONS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_equal_the_model(format: str, kind: str) -> None:
+    content, saved = written(format, kind), random_model(kind, **MODELS[kind])
+    predict, windows = FORMATS[format].open(content, None), raw_windows(saved)
+    for n in (1, 2, 1000):
+        assert difference(saved, predict(windows[:n]), windows[:n]) < 1e-6
+    assert str(Path(__file__).parents[1]).encode() not in content, "the file tells where it was made"
+
+
+def test_the_checks_own_windows_are_of_the_models_size() -> None:
+    """Probabilities that are all 0 and 1 would hide a difference, and tiny raw values make noise of size 1 absurd."""
+    assert sum(BATCHES) == 1000
+    saved = random_model("none")
+    saved.net.norm1.running_var *= 1e-10
+    saved.net.norm1.running_mean *= 1e-5
+    windows = sample_windows(saved, 50, torch.Generator().manual_seed(0))
+    assert 1e-6 < windows.std() < 1e-3
+    assert (saved.predict_proba(windows).max(1) < 0.99).mean() > 0.5
+    assert largest_difference(saved, lambda x: deployed(saved)(x).numpy()) < 1e-6
+    assert largest_difference(saved, lambda x: deployed(saved)(x).numpy() * np.nan) == np.inf
+
+
+# a user's own encoder
+
+
+class Own(nn.Module):
+    """Normalisation, dropout, a frozen parameter and an output that is not flat."""
+
+    def __init__(self, n_channels: int, n_times: int) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(n_channels, 4, 5, padding=2), nn.BatchNorm1d(4)
+        self.drop, self.pool = nn.Dropout(0.5), nn.AvgPool1d(n_times // 3)
+        self.scale = nn.Parameter(torch.rand(4, 1) + 0.5, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pool(self.drop(torch.relu(self.scale * self.norm(self.conv(x)))))
+
+
+class Branching(Own):
+    """Looks at values, which no graph can hold."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if x.mean() > 0 else 2 * x)
+
+
+def own_model(kind: str, factory: type[nn.Module]) -> SavedModel:
+    members, channels, times = 2, 3, 20
+    setting = at.Setting(standardise=kind, encoder="own")
+    card = replace(
+        random_model(kind).card, setting=asdict(setting), n_times=times, members=members, kernel=0,
+        channels=["a", "b", "c"],
+    )  # fmt: skip
+    net = AnyModule(factory, channels, times, members, n_outputs=3, sfreq=None, seeds=range(members))
+    head = Linear(members, net.latent_dim, 3, seeds=range(members))
+    tensors = {f"encoder.{k}": t + torch.rand(t.shape) * ("norm" in k) for k, t in net.state_dict().items()}
+    tensors |= {f"classifier.{k}": 5 * t for k, t in head.state_dict().items()}
+    if kind == "channel":
+        tensors["standardise.shift"] = 5 + torch.rand(members, channels)
+        tensors["standardise.gain"] = 0.5 + torch.rand(members, channels)
+    return SavedModel(card, {k: t for k, t in tensors.items() if t.is_floating_point()}, {"own": factory})
+
+
+@pytest.mark.parametrize("kind", STANDARDISATIONS)
+def test_own_encoders_run_in_turn(kind: str) -> None:
+    saved = own_model(kind, Own)
+    module, windows = deployed(saved), raw_windows(saved, 250)
+    for n in (1, 250):
+        assert difference(saved, module(windows[:n]).numpy(), windows[:n]) < 1e-6
+    assert saved.predict_proba(windows).std(0).max() > 0.02
+    assert np.abs(saved.predict_proba(windows) - own_model(kind, Own).predict_proba(windows)).max() > 1e-3
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_own_encoders_are_exported(format: str, tmp_path: Path) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxscript", reason="needs the onnx extra")
+        pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    path = tmp_path / f"m{FORMATS[format].suffix}"
+    exported = export_model(own_model("channel", Own), format, path, encoders={"own": Own})
+    assert exported.difference is not None
+    assert exported.difference < 1e-6
+    if format == "safetensors":
+        with pytest.raises(UserError, match=r"the encoder 'own' is not known here"):
+            load_model(path)
+        assert load_model(path, {"own": Own}).card.members == 2
+
+
+def test_an_encoder_that_is_no_graph_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"encoder 'own' cannot be exported as a graph .* use the format safetensors"):
+        export_model(own_model("trial", Branching), "torch", tmp_path / "m.pt2")
+    assert not list(tmp_path.iterdir())
+    export_model(own_model("trial", Branching), "safetensors", tmp_path / "m.st", encoders={"own": Branching})
+
+
+# a finished run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("export")
+    options = RunOptions(source=str(tiny_file(folder)), epochs=2, batch_size=8, device="cpu", final="refit", lr=0.05)
+    opened = Run.create(folder / "run", options)
+    conduct(opened, lambda _: None, shown=False)
+    yield folder / "run"
+    opened.ledger.close()
+
+
+def command(*arguments: str | Path) -> int:
+    """`autotransfer export` in this process: its exit code."""
+    from autotransfer.cli import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["autotransfer", "export", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    return int(stop.value.code or 0)
+
+
+def blocks() -> dict[str, str]:
+    """The programs of the page, by the file they read."""
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return {re.search(r'"model(\.\w+)"', program)[1]: program for program in programs}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_pages_program_runs_what_the_command_wrote(
+    run: Path, tmp_path: Path, format: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxscript", reason="needs the onnx extra")
+        pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    path = tmp_path / f"model{FORMATS[format].suffix}"
+    assert command(run, "--format", format, "--out", path) == 0
+    said = capfd.readouterr()
+    assert said.err == ""
+    first, second, third = said.out.strip().splitlines()
+    assert first == f"exported: {path} ({path.stat().st_size / 1e3:.0f} kB, {format}, an ensemble of 4)"
+    assert re.fullmatch(r"checked: on 1,000 windows it differs from predict_proba by \d\.\de[+-]\d\d at most", second)
+    assert re.match(r"one window takes \d+\.\d\d ms \(median of 5, middle half .* one thread of this CPU", third)
+
+    windows = np.random.default_rng(0).normal(size=(9, 2, 16))
+    np.save(tmp_path / "windows.npy", windows)
+    blocked = "" if format == "safetensors" else "import sys; sys.modules['autotransfer'] = None\n"
+    program = blocked + blocks()[path.suffix] + "np.save('probabilities.npy', np.asarray(probabilities))\n"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    want = load_model(run).predict_proba(torch.from_numpy(windows))
+    np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), want, atol=1e-6)
+    assert result.stdout.strip() == str([["left", "right"][k] for k in want.argmax(1)])
+
+
+def test_the_default_place_is_in_the_run(run: Path) -> None:
+    exported = export_model(run, "safetensors")
+    assert exported.path == run / "model.safetensors"
+    assert exported.size == exported.path.stat().st_size
+    assert load_model(exported.path).card == load_model(run).card
+
+
+def test_refit_is_exported_when_asked_for(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "alone.safetensors"
+    exported = export_model(run, "safetensors", out, model="refit")
+    assert (exported.kind, exported.members, exported.path) == ("refit", 1, out)
+    assert "one model" in exported.lines()[0]
+    windows = torch.randn(5, 2, 16)
+    alone, ensemble = load_model(out), load_model(run)
+    np.testing.assert_array_equal(
+        alone.predict_proba(windows), load_model(run / "model" / "refit").predict_proba(windows)
+    )
+    assert np.abs(alone.predict_proba(windows) - ensemble.predict_proba(windows)).max() > 1e-4
+
+
+def test_every_file_carries_the_card() -> None:
+    want = asdict(random_model("channel", **MODELS["channel"]).card) | {"autotransfer_version": at.__version__}
+    extra = {"card.json": ""}
+    torch.export.load(BytesIO(written("torch", "channel")), extra_files=extra)
+    assert json.loads(extra["card.json"]) == want
+    assert asdict(saved_model_of(written("safetensors", "channel")).card).items() <= want.items()
+    onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
+    proto = onnx.load_from_string(written("onnx", "channel"))
+    assert {p.key: json.loads(p.value) for p in proto.metadata_props} == want
+    assert [i.name for i in proto.graph.input] == ["windows"]
+    assert [o.name for o in proto.graph.output] == ["probabilities"]
+    assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+    assert not any(node.metadata_props for node in proto.graph.node), "notes of the exporter, with paths of its machine"
+    assert all(t.data_location == onnx.TensorProto.DEFAULT for t in proto.graph.initializer), "one file, nothing beside"
+
+
+def test_a_file_that_differs_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    saved, other = random_model("trial"), random_model("trial", members=2)
+    form = FORMATS["safetensors"]
+    monkeypatch.setitem(FORMATS, "safetensors", form._replace(write=lambda _: form.write(other)))
+    with pytest.raises(UserError, match=r"differs from predict_proba by .* was not written"):
+        export_model(saved, "safetensors", tmp_path / "m.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_onnxruntime_the_file_is_written_and_said_to_be_unchecked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(export, "find_spec", lambda _: None)
+    monkeypatch.setitem(FORMATS, "onnx", FORMATS["onnx"]._replace(write=lambda _: b"autotransfer_version"))
+    monkeypatch.setattr(export, "needed", lambda _: None)
+    exported = export_model(random_model("trial"), "onnx", tmp_path / "m.onnx")
+    assert exported.path.exists()
+    assert (exported.difference, exported.latency) == (None, None)
+    assert "not checked: onnxruntime is not installed" in exported.lines()[1]
+
+
+# mistakes
+
+
+def test_mistakes_are_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mistakes = {
+        (run, "--format", "tflite"): "unknown format 'tflite'; choose from 'onnx', 'safetensors', 'torch'",
+        (run, "--format", "torch", "--model", "best"): "unknown model 'best'; choose from 'ensemble', 'refit'",
+        (run, "--format", "torch", "--out", tmp_path): "is a folder",
+        (tmp_path / "nowhere", "--format", "torch"): "there is no folder",
+    }
+    for arguments, words in mistakes.items():
+        assert command(*arguments) == 2
+        said = capsys.readouterr()
+        assert words in said.err
+        assert len(said.err.strip().splitlines()) == 1
+        assert said.out == ""
+
+
+def test_only_a_finished_run_is_exported(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a run: it has no ledger\.sqlite"):
+        export_model(tmp_path, "torch")
+    (tmp_path / "ledger.sqlite").touch()
+    with pytest.raises(UserError, match=r"is not finished; continue it with: autotransfer resume"):
+        export_model(tmp_path, "torch")
+    (tmp_path / "choice.json").touch()
+    with pytest.raises(UserError, match=r"there is no model in .* \(model\.json is missing\)"):
+        export_model(tmp_path, "torch")
+    with pytest.raises(UserError, match=r"has no refit model"):
+        export_model(tmp_path, "torch", model="refit")
+    with pytest.raises(UserError, match=r"say where to write it with out="):
+        export_model(random_model("trial"), "torch")
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is a folder"):
+        check_target(tmp_path, "torch")
+    with pytest.raises(UserError, match=r"there is no folder .*missing"):
+        check_target(tmp_path / "missing" / "m.pt2", "torch")
+    with pytest.raises(UserError, match=r"there is no folder"):
+        check_target(Path("/dev/null/m.pt2"), "torch")
+    with pytest.raises(UserError, match=r"File name too long"):
+        check_target(tmp_path / ("m" * 300 + ".pt2"), "torch")
+    with pytest.raises(UserError, match=r"named like a file of format onnx, not torch; name it m\.pt2"):
+        check_target(tmp_path / "m.onnx", "torch")
+    with pytest.raises(UserError, match=r"cannot write"):
+        export_model(random_model("trial"), "safetensors", "/proc/m")  # not even root can
+
+
+def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
+    saved = random_model("trial")
+    precious = tmp_path / "m.safetensors"
+    for content in (b"", b"precious"):
+        precious.write_bytes(content)
+        with pytest.raises(UserError, match=r"exists and is not an earlier export"):
+            export_model(saved, "safetensors", precious)
+        assert precious.read_bytes() == content
+    with pytest.raises(UserError, match=r"exists and is not an earlier export"):
+        export_model(run, "safetensors", run / "model" / "model.safetensors")
+    precious.unlink()
+    export_model(saved, "safetensors", precious)
+    changed = SavedModel(replace(saved.card, name="second"), load_tensors(saved))
+    export_model(changed, "safetensors", precious)
+    assert load_model(precious).card.name == "second"
+
+
+def load_tensors(saved: SavedModel) -> dict[str, Tensor]:
+    parts = {"encoder.": saved.net, "classifier.": saved.classifier}
+    return {prefix + name: t for prefix, module in parts.items() for name, t in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_exports_are_known_again(format: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{FORMATS[format].suffix}"
+    path.write_bytes(written(format, "channel"))
+    check_target(path, format)
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for package in ("onnx", "onnxscript"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            with pytest.raises(
+                UserError, match=rf"needs {package}, which is not .* pip install 'autotransfer\[onnx\]'"
+            ):
+                export_model(random_model("trial"), "onnx", tmp_path / "m.onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UserError, match=r"needs onnxruntime"):
+        from_onnx(b"")
+
+
+def test_files_that_are_no_models(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    bare = tmp_path / "bare.safetensors"
+    save_file({"w": torch.zeros(2)}, bare)
+    (tmp_path / "text.safetensors").write_text("not tensors")
+    for name, words in {"bare": "no card", "text": "is not a model", "absent": "cannot read"}.items():
+        with pytest.raises(UserError, match=words):
+            load_model(tmp_path / f"{name}.safetensors")
