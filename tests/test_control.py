@@ -19,7 +19,7 @@ METHODS = ("adversary", "mige", "mmd", "pairwise_mmd", "began")
 STRENGTH = {
     "marginal": {"adversary": 0.3, "mige": 0.1, "mmd": 10.0, "pairwise_mmd": 3.0, "began": 3.0},
     "conditional": {"adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 3.0},
-    "complementary": {"adversary": 0.3, "mige": 0.1, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 1.0},
+    "complementary": {"adversary": 0.3, "mige": 0.1, "mmd": 3.0, "pairwise_mmd": 1.0, "began": 3.0},
 }
 COMMON = {"max_epochs": 100, "batch_size": 128, "lr": 3e-3, "critic_lr": 3e-2}
 SEEDS = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ class Windows:
     def __init__(
         self, recordings: Recordings, kind: str, kernel: int, *, device: torch.device, dtype: torch.dtype
     ) -> None:
-        self.kind, self.kernel = kind, kernel
+        self.kind, self.kernel, self.device, self.dtype = kind, kernel, device, dtype
         self.y = recordings.y.to(device)
         self.subject = recordings.subject.to(device)
         X = recordings.X.to(device=device, dtype=dtype)
@@ -78,6 +78,11 @@ class Windows:
             tables.append(self._lag_table(self.X, shift, gain))
         lags = Lags(torch.stack([table.total for table in tables]), torch.stack([table.lags for table in tables]))
         return FoldStatistics(torch.stack(shifts), torch.stack(gains), lags)
+
+    def batches(self, plan: Tensor, fitted: FoldStatistics | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """plan: (steps, G, B) -> for every step its rows (G, B) and their windows, as `gather` gives them."""
+        for rows in plan:
+            yield rows, self.gather(rows, fitted)
 
     def gather(self, rows: Tensor, fitted: FoldStatistics | None) -> Tensor:
         """rows: (G, B) -> standardised windows (G, B, channels, times), channel-major in memory."""

@@ -49,6 +49,11 @@ def free_memory(device: torch.device) -> int:
         return 2**32
 
 
+def fits(recordings: Recordings, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether all windows, standardised, can be held on the device beside what training needs."""
+    return recordings.X.numel() * dtype.itemsize <= SHARE * free_memory(device)
+
+
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:
     """What one member adds to a step, generously: signals kept for the backward pass, filters, kernels."""
     setting = job.setting

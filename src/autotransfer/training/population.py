@@ -45,7 +45,7 @@ class Population:
         dtype: torch.dtype,
         encoders: Encoders | None = None,
     ) -> None:
-        device = windows.X.device
+        device = windows.device
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
         self.jobs, self.size, self.windows = list(jobs), members, windows
@@ -88,9 +88,8 @@ class Population:
         plan, steps = self.groups.plan(self.epoch)
         keys = fold_in(self.groups.keys, self.epoch)
         losses = self.lr.new_zeros(2, len(self.lr))
-        for step, rows in enumerate(plan):
+        for step, (rows, x) in enumerate(self.windows.batches(plan, self.fitted)):
             active = (step < steps)[group]
-            x = self.windows.gather(rows, self.fitted)
             y = self.windows.y[rows][group]
             s = self.groups.rank.gather(1, rows)[group]
             z = self.net(

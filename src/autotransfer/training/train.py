@@ -13,9 +13,10 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders, kernel_of
 from ..recordings import Recordings
 from .gather import Windows
-from .packing import pack, resolve_device
+from .packing import fits, pack, resolve_device
 from .population import Population
 from .progress import Progress
+from .stream import Stream
 
 
 def run(
@@ -93,10 +94,14 @@ def windows_for(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Windows:
-    """Standardised windows for a job's program, prepared once for all populations that need the same."""
+    """Standardised windows for a job's program, prepared once for all populations that need the same.
+
+    In the device's memory where they fit, else read from where they are a minibatch at a time.
+    """
     key = (job.setting.standardise, kernel_of(job.setting, recordings.sfreq))
     if key not in prepared:
-        prepared[key] = Windows(recordings, *key, device=device, dtype=dtype)
+        kind = Windows if fits(recordings, device, dtype) else Stream
+        prepared[key] = kind(recordings, *key, device=device, dtype=dtype)
     return prepared[key]
 
 
