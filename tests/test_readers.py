@@ -429,11 +429,12 @@ def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, head
 
 
 def test_a_reader_is_one_line_in_the_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(READERS, "moabb:", lambda name: Raw(**ARRAYS, name=f"moabb {name}"))
-    monkeypatch.setitem(READERS, ".fif", lambda path: Raw(**ARRAYS, name=Path(path).name))
-    assert load("moabb:Lee2019").name == "moabb Lee2019"
-    assert load(tmp_path / "a-epo.FIF").name == "a-epo.FIF"
-    refused("nothing", r"'\.npz', 'moabb:', '\.fif'")
+    monkeypatch.setitem(READERS, "lab:", lambda name: Raw(**ARRAYS, name=f"lab {name}"))
+    monkeypatch.setitem(READERS, ".rec", lambda path: Raw(**ARRAYS, name=Path(path).name))
+    assert load("lab:2019").name == "lab 2019"
+    assert load(tmp_path / "a.REC").name == "a.REC"
+    refused("nothing", r"choose a file \('\.npz', '\.fif', '\.fif\.gz', '\.rec'\)")
+    refused("nothing", r"a collection \('moabb:', 'rsvp:', 'errp:', 'asl-emg:', 'ecog-faces:', 'lab:'\)")
 
 
 def test_every_set_has_a_description_and_exports_exist() -> None:

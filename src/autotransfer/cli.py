@@ -278,28 +278,10 @@ def export(
 @app.command()
 def datasets() -> None:
     """What can be loaded by name, and how."""
-    from .recordings import RECIPES, SETS
+    from .recordings.catalogue import catalogue
 
-    def entry(name: str, *lines: str) -> None:
-        for n, line in enumerate(lines):
-            say(f"{'' if n else name:<18} {line}")
-
-    for name, known in SETS.items():
-        entry(name, known.description, known.obtained)
-    entry(
-        "moabb:NAME",
-        "any data set of MOABB's, cut by the paradigm of its kind, or by another: moabb:NAME/PARADIGM",
-        "downloaded by MOABB when first used: pip install 'autotransfer[moabb]'; terms: each set's own",
-        "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
-    )
-    for prefix, recipe in RECIPES.items():
-        entry(
-            f"{prefix}FOLDER",
-            recipe.description,
-            f"from: {recipe.source}",
-            f"terms: {recipe.terms}",
-            f"expects: {recipe.layout}",
-        )
+    for line in catalogue():
+        say(line)
 
 
 @app.command()

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
 from .container import Recordings
 from .embedded import watch
+from .fif import fif_files, read_fif, read_fif_folder
 from .messages import show
+from .moabb_sets import read_moabb
 from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save_folder, save_npz
+from .paper import RECIPES, Recipe
 from .raw import Raw
 from .synthetic import synthetic
 from .windows import check_windows
 
 __all__ = [
     "READERS",
+    "RECIPES",
     "SETS",
     "EmbeddedSet",
     "Raw",
+    "Recipe",
     "Recordings",
+    "absolute",
     "check_windows",
     "load",
     "load_folder",
@@ -58,13 +64,19 @@ SETS = {
 # How a file's name ends, or, with a colon, how any other source begins: what reads it.
 READERS: dict[str, Callable[[str], Raw]] = {
     ".npz": read_npz,
+    ".fif": read_fif,
+    ".fif.gz": read_fif,
+    "moabb:": read_moabb,
+    **{prefix: recipe.read for prefix, recipe in RECIPES.items()},
 }
 
 NOT_READ = (".npy", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
 
 
 def load(source: str | os.PathLike[str]) -> Recordings:
-    """Recordings from a .npz file, a folder of .npy files, or the name of an embedded set (SETS)."""
+    """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a data set of
+    MOABB's (`moabb:NAME`), the files of one of the paper's (`errp:FOLDER`, see RECIPES), or an embedded set (SETS).
+    """
     if isinstance(source, str) and source in SETS:
         return SETS[source].make()
     return read(source).recordings()
@@ -78,7 +90,8 @@ def read(source: str | os.PathLike[str]) -> Raw:
     if isinstance(source, str) and text in SETS:
         return Raw.of(SETS[text].make())
     if os.path.isdir(text):
-        return read_folder(text)
+        of_fif = not os.path.isfile(os.path.join(text, "X.npy")) and fif_files(Path(text))
+        return read_fif_folder(text) if of_fif else read_folder(text)
     for key, reader in READERS.items():
         if key.endswith(":") and text.startswith(key):
             return reader(text.removeprefix(key))
@@ -88,10 +101,19 @@ def read(source: str | os.PathLike[str]) -> Raw:
         raise UserError(f"cannot load {text!r}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
     problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
     raise UserError(
-        f"cannot load {text!r}: {problem}; choose a file ({_listed(READERS)}), "
-        f"a folder of .npy files, or an embedded set ({_listed(SETS)})"
+        f"cannot load {text!r}: {problem}; choose a file ({_listed(key for key in READERS if key.startswith('.'))}), "
+        f"a folder of .npy or of .fif files, a collection ({_listed(key for key in READERS if key.endswith(':'))}), "
+        f"or an embedded set ({_listed(SETS)})"
     )
 
 
-def _listed(names: dict[str, EmbeddedSet] | dict[str, Callable[[str], Raw]]) -> str:
+def absolute(source: str) -> str:
+    """The same source, in words that are understood from any folder."""
+    for prefix in RECIPES:
+        if source.startswith(prefix):
+            return prefix + str(Path(source.removeprefix(prefix)).expanduser().resolve())
+    return str(Path(source).resolve()) if source not in SETS and os.path.exists(source) else source
+
+
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)

@@ -66,6 +66,36 @@ class Recordings:
         for field, value in fields.items():
             object.__setattr__(self, field, value)
 
+    @classmethod
+    def from_epochs(
+        cls, epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
+    ) -> Recordings:
+        """From MNE: one `mne.Epochs` of everybody, or a list or dict of the `mne.Epochs` of each person.
+
+        Whose window it is: the metadata column named by `subject`. Without `subject`, the metadata column
+        "subject" or "participant_id" (in any case of letters) of one object; the key in a dict; in a list
+        `epochs.info["subject_info"]["his_id"]`, if all have it, else the position. y holds the names of the
+        events, or the metadata column `label`; `session` is a metadata column too. People must agree in
+        channels, rate and window. X has the data channels in MNE's sense, EEG or MEG or ECoG ..., without
+        triggers, EOG and the like; where there are none of these, every channel but the triggers. Channels
+        marked bad are kept: interpolate them (`epochs.interpolate_bads()`), or drop them from everybody.
+        Values stay in MNE's units, such as volts.
+        """
+        from .epochs import raw_from_epochs
+
+        return raw_from_epochs(epochs, subject, session, label).recordings()
+
+    @classmethod
+    def from_moabb(cls, dataset: object, paradigm: object = None, subjects: object = None) -> Recordings:
+        """From MOABB: a dataset of its and, if another than the dataset's own is wanted, a paradigm, or their names.
+
+        MOABB downloads what it does not have yet. Values are what its paradigms give: filtered, cut, in microvolts.
+        `subjects`: the numbers of those to take; all by default.
+        """
+        from .moabb_sets import raw_from_moabb
+
+        return raw_from_moabb(dataset, paradigm, subjects).recordings()
+
     @property
     def n_trials(self) -> int:
         return self.X.shape[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ..errors import UserError
 from .container import Recordings
@@ -21,14 +22,21 @@ class Raw:
     classes: object = None  # names that y counts into
     subjects: object = None  # names that subject counts into
     name: str = "recordings"
+    hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": how to come by it where it is missing
 
     @classmethod
     def of(cls, recordings: Recordings) -> Raw:
-        return cls(**{field: getattr(recordings, field) for field in cls.__dataclass_fields__})
+        return cls(**{name: getattr(recordings, name) for name in cls._stored()})
 
     def recordings(self) -> Recordings:
         """Checked, for training."""
-        for field in ("y", "subject"):
-            if getattr(self, field) is None:
-                raise UserError(f"{self.name!r} holds no {field}; to train, {field} must give one label per trial")
-        return Recordings(**{field: getattr(self, field) for field in self.__dataclass_fields__})
+        for name in ("y", "subject"):
+            if getattr(self, name) is None:
+                hint = self.hints.get(name, f"{name} must give one label per trial")
+                raise UserError(f"{self.name!r} holds no {name}; to train, {hint}")
+        return Recordings(**{name: getattr(self, name) for name in self._stored()})
+
+    @classmethod
+    def _stored(cls) -> list[str]:
+        """The fields that Recordings have too."""
+        return [name for name in cls.__dataclass_fields__ if name != "hints"]

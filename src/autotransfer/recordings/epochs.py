@@ -1,0 +1,152 @@
+"""mne.Epochs: one object with a subject column in its metadata, or one object a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from .blocks import Array, Block, Remedies, stacked
+from .chunks import row_chunks
+from .labels import Label
+from .messages import show
+from .optional import need
+from .raw import Raw
+
+SUBJECT_COLUMNS = ("subject", "participant_id")  # in any case of letters
+REMEDIES = Remedies(
+    channels="keep the same channels of everybody, with epochs.pick([...])",
+    sfreq="bring everybody to one rate, with epochs.resample(...)",
+    times="cut everybody's windows alike, with epochs.crop(...)",
+)
+HINTS = {"subject": "give the epochs a metadata column 'subject': epochs.metadata = DataFrame({'subject': [...]})"}
+
+
+def import_mne() -> Any:
+    return need("mne", "reading MNE epochs", "autotransfer[mne]")
+
+
+def raw_from_epochs(
+    epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
+) -> Raw:
+    """What Recordings.from_epochs documents, before it is checked."""
+    return stacked(_blocks(epochs, subject, session, label), REMEDIES, name="epochs", hints=HINTS)
+
+
+def _blocks(epochs: Any, subject: str | None, session: str | None, label: str | None) -> Iterator[Block]:
+    base = import_mne().BaseEpochs
+    if isinstance(epochs, base):
+        yield block(epochs, "the epochs", subject=subject, session=session, label=label)
+        return
+    people: list[tuple[Label, Any]]
+    if isinstance(epochs, Mapping):
+        people = list(epochs.items())
+    elif isinstance(epochs, (list, tuple)):
+        people = _numbered(epochs)
+    else:
+        raise UserError(f"epochs are {show(epochs)}; give mne.Epochs, or a list or dict of them")
+    if not people:
+        raise UserError("epochs hold nobody's windows; give mne.Epochs of at least 3 people")
+    for who, part in people:
+        if not isinstance(part, base):
+            raise UserError(f"the epochs of {show(who)} are {show(part)}; give mne.Epochs")
+        yield block(part, f"subject {show(who)}", who=who, subject=subject, session=session, label=label)
+
+
+def _numbered(parts: Iterable[Any]) -> list[tuple[Label, Any]]:
+    """Each with its subject_info's his_id, if all have one, else with its position."""
+    listed = list(parts)
+    ids = [((getattr(part, "info", None) or {}).get("subject_info") or {}).get("his_id") for part in listed]
+    return list(zip(ids if all(ids) else range(len(listed)), listed, strict=True))
+
+
+def block(
+    epochs: Any,
+    name: str,
+    *,
+    who: Label = None,
+    subject: str | None = None,
+    session: str | None = None,
+    label: str | None = None,
+) -> Block:
+    """One Epochs object. `subject`, `session` and `label` are metadata columns; `who`: the subject of all of it.
+
+    Without `subject` and `who` the subject is looked for in SUBJECT_COLUMNS, and may stay unknown.
+    """
+    if not epochs.preload:
+        epochs = epochs.copy().drop_bad(verbose="ERROR")  # the rejections asked for, not yet carried out
+    people: list[Label] | None
+    if subject is not None:
+        people = _column(epochs, subject, "subject", name)
+    elif who is not None:
+        people = [who] * len(epochs)
+    else:
+        column = _subject_column(epochs)
+        people = None if column is None else _column(epochs, column, "subject", name)
+    picks = data_channels(epochs.info)
+    return Block(
+        X=_windows(epochs, picks, name),
+        y=_event_names(epochs) if label is None else _column(epochs, label, "label", name),
+        subject=people,
+        session=None if session is None else _column(epochs, session, "session", name),
+        channels=tuple(epochs.ch_names[index] for index in picks),
+        sfreq=float(epochs.info["sfreq"]),
+        start=float(epochs.tmin),
+        name=name,
+    )
+
+
+def data_channels(info: Any) -> list[int]:
+    """What MNE calls data (EEG, MEG, ECoG, ...), or, where there is none, all but triggers: such as EMG alone.
+
+    Channels marked bad are kept: which ones are marked differs from person to person, a model's input may not.
+    """
+    mne = import_mne()
+    brain = mne.pick_types(
+        info, meg=True, eeg=True, csd=True, seeg=True, ecog=True, dbs=True, fnirs=True, exclude=[]
+    )  # fmt: skip
+    if len(brain):
+        return [int(index) for index in brain]
+    kinds = info.get_channel_types()
+    return [index for index, kind in enumerate(kinds) if kind != "stim"]
+
+
+def _windows(epochs: Any, picks: list[int], name: str) -> Array:
+    """(n, channels, times) float32, read or copied block by block: MNE's own float64 is not held a second time."""
+    if not picks:
+        raise UserError(f"{name} has no channels but triggers ({', '.join(epochs.ch_names[:3])}); give it signals")
+    if len(epochs) == 0:
+        return np.empty((0, len(picks), len(epochs.times)), np.float32)
+    sample = epochs.get_data(item=slice(0, 1), copy=False, verbose="ERROR")
+    if np.iscomplexobj(sample):
+        raise UserError(f"{name} holds complex values; give signals, such as epochs.apply_function(numpy.abs)")
+    # Not the length of epochs.times: it can differ by one where tmin lies between two samples.
+    X = np.empty((len(epochs), len(picks), sample.shape[2]), np.float32)
+    for rows in row_chunks(len(X), sample.size):
+        values = epochs.get_data(picks=picks, item=rows, copy=False, verbose="ERROR")
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
+            X[rows] = values
+    return X
+
+
+def _event_names(epochs: Any) -> list[Label]:
+    names = {code: name for name, code in epochs.event_id.items()}
+    return [names.get(code, str(code)) for code in epochs.events[:, 2].tolist()]
+
+
+def _subject_column(epochs: Any) -> str | None:
+    if epochs.metadata is None:
+        return None
+    found = {str(column).lower(): column for column in reversed(list(epochs.metadata.columns))}
+    return next((found[name] for name in SUBJECT_COLUMNS if name in found), None)
+
+
+def _column(epochs: Any, column: str, what: str, name: str) -> list[Label]:
+    if epochs.metadata is None:
+        raise UserError(f"{name} has no metadata, so no column {column!r} for the {what}; set epochs.metadata")
+    if column not in epochs.metadata.columns:
+        there = ", ".join(map(repr, map(str, epochs.metadata.columns)))
+        raise UserError(f"the metadata of {name} has no column {column!r} for the {what}; there are {there}")
+    return list(epochs.metadata[column].tolist())

@@ -1,0 +1,129 @@
+"""MNE epochs files: one with a subject column in its metadata, or a folder with one file a person."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from .blocks import Block, stacked
+from .epochs import HINTS, REMEDIES, block, import_mne
+from .npy import readable
+from .raw import Raw
+
+ENDINGS = (".fif", ".fif.gz")
+LATER_PART = re.compile(r"[-_]epo-\d+$|_split-(?!0*1_)\d+_")  # of a file that MNE divided; it finds them itself
+
+
+def read_fif(path: str | os.PathLike[str]) -> Raw:
+    """An epochs file. The subject is the metadata column `subject` or `participant_id`; y holds the event names."""
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"there is no file {str(path)!r}; give an existing epochs file")
+    with _opened(path) as epochs:
+        only = block(epochs, repr(path.name))
+    return stacked([only], REMEDIES, name=_plain(path), hints=HINTS)
+
+
+def read_fif_folder(folder: str | os.PathLike[str]) -> Raw:
+    """Epochs files of several people: in this folder, or, as in BIDS, in folders sub-... below it.
+
+    The subject is the metadata column `subject` or `participant_id`, else it comes from the file's name:
+    `sub-01_ses-2_epo.fif` is subject 01 (and session 2), any other name is the subject itself.
+    """
+    folder = Path(folder)
+    return stacked(_blocks(fif_files(folder)), REMEDIES, name=folder.resolve().name, hints=HINTS)
+
+
+def fif_files(folder: Path) -> list[Path]:
+    """The files that end in epo.fif, or, where there are none, all that end in .fif; MNE's later parts left out."""
+    there = sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
+    files = [path for path in there if _is_fif(path)]
+    if not files:
+        people = [path for path in there if path.name.startswith("sub-") and path.is_dir()]
+        files = [path for person in people for path in sorted(person.rglob("*")) if _is_fif(path)]
+    found = [path for path in files if not LATER_PART.search(stem(path))]
+    return [path for path in found if stem(path).lower().endswith("epo")] or found
+
+
+def _is_fif(path: Path) -> bool:
+    return path.name.lower().endswith(ENDINGS) and path.is_file()
+
+
+def stem(path: Path) -> str:
+    """The name without .fif or .fif.gz."""
+    return re.sub(r"\.fif(\.gz)?$", "", path.name, flags=re.IGNORECASE)
+
+
+def _plain(path: Path) -> str:
+    """The name without MNE's ending as well."""
+    return re.sub(r"[-_]epo$", "", stem(path), flags=re.IGNORECASE)
+
+
+def _blocks(paths: list[Path]) -> Iterator[Block]:
+    for path in paths:
+        plain = _plain(path)
+        person, session = (re.search(rf"(?:^|_){key}-([0-9A-Za-z]+)", plain) for key in ("sub", "ses"))
+        with _opened(path) as epochs:
+            part = block(epochs, repr(path.name))
+        if part.subject is None:
+            part.subject = [person[1] if person else plain] * len(part.X)
+        if session:
+            part.session = [session[1]] * len(part.X)
+        yield part
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The epochs, still on disk; any failure to read them, then or later, is one line."""
+    mne = import_mne()
+    with readable(path, "epochs"), warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
+        warnings.simplefilter("ignore")  # that a name should end in -epo.fif, and the like
+        _check_chain(path)
+        try:
+            epochs = mne.read_epochs(path, preload=False)
+        except ValueError as error:
+            if "Could not find" not in str(error):
+                raise
+            raise UserError(_why_not_epochs(mne, path)) from error
+        yield epochs
+
+
+def _check_chain(path: Path) -> None:
+    """Refuse a file whose parts point at one another in a circle, which MNE would follow for ever.
+
+    Each part begins with kind, type, size and where the next one begins: 0 right behind it, below 0 nowhere.
+    """
+    seen, place = set(), 0
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
+        while place not in seen:
+            seen.add(place)
+            stream.seek(place)
+            head = stream.read(16)
+            if len(head) < 16:
+                return
+            size, following = struct.unpack(">8xii", head)
+            if following < 0:
+                return
+            place = following or place + 16 + size
+            if place < 0:
+                break
+    raise ValueError("its parts point in a circle")
+
+
+def _why_not_epochs(mne: Any, path: Path) -> str:
+    try:
+        mne.io.read_raw_fif(path, preload=False)
+    except Exception:
+        return f"{str(path)!r} holds no epochs; give a file that mne.Epochs.save wrote"
+    return (
+        f"{str(path)!r} is a continuous recording; cut it into windows first: "
+        f"mne.Epochs(raw, events, event_id, tmin, tmax).save('name-epo.fif')"
+    )

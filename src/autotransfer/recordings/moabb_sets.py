@@ -1,0 +1,171 @@
+"""MOABB's collection of EEG data sets, through its own download and cache: `moabb:NAME`, `moabb:NAME/PARADIGM`.
+
+Options follow a question mark, as in `moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import UserError, check_choice
+from .blocks import Block, Remedies, stacked
+from .epochs import block
+from .labels import as_list
+from .messages import reason, show
+from .optional import need
+from .raw import Raw
+
+# What a data set calls its kind of experiment, and the paradigm of MOABB's that cuts it.
+PARADIGMS = {
+    "imagery": "MotorImagery",
+    "p300": "P300",
+    "ssvep": "SSVEP",
+    "cvep": "CVEP",
+    "rstate": "RestingStateToP300Adapter",
+}
+MORE_PARADIGMS = ("LeftRightImagery", "SpeechImagery")
+NUMBERS = ("fmin", "fmax", "tmin", "tmax", "resample")  # options handed to the paradigm
+DOWNLOADING = "look at the network and the disk or, if it is no matter of downloading, at the paradigm's options"
+REMEDIES = Remedies(
+    channels="name the common channels: from_moabb(dataset, paradigm) with a paradigm made with channels=[...]",
+    sfreq="bring everybody to one rate: add ?resample=128, or leave that subject out with ?subjects=...",
+    times="bring everybody to one length: add ?tmin=0&tmax=2, or leave that subject out with ?subjects=...",
+)
+
+
+def read_moabb(text: str) -> Raw:
+    """What the command line says: NAME, NAME/PARADIGM, either with ?option=value&option=value."""
+    source, _, rest = text.partition("?")
+    name, _, paradigm = source.partition("/")
+    options = _options(rest)
+    subjects = options.pop("subjects", None)
+    return raw_from_moabb(name, paradigm or None, subjects, **options)
+
+
+def raw_from_moabb(dataset: object, paradigm: object = None, subjects: object = None, **options: Any) -> Raw:
+    """What Recordings.from_moabb documents, before it is checked; `options` of a paradigm given by name."""
+    need("moabb", "reading MOABB's data sets", "autotransfer[moabb]")
+    known: Any = _dataset(dataset) if isinstance(dataset, str) else dataset
+    if not all(hasattr(known, field) for field in ("subject_list", "event_id", "paradigm")):
+        raise UserError(f"dataset is {show(dataset)}; give a dataset of moabb.datasets, or its name")
+    name = type(known).__name__
+    cut: Any = _paradigm(known, paradigm, options) if paradigm is None or isinstance(paradigm, str) else paradigm
+    if not hasattr(cut, "get_data"):
+        raise UserError(f"paradigm is {show(paradigm)}; give a paradigm of moabb.paradigms, or its name")
+    if not cut.is_valid(known):
+        raise UserError(
+            f"{name} is of the kind {known.paradigm!r} with the events {show(list(known.event_id))}, "
+            f"which {type(cut).__name__} does not take; leave the paradigm out, or choose another"
+        )
+    bank = getattr(cut, "filters", None)
+    if bank is None or len(bank) != 1:
+        raise UserError(f"{type(cut).__name__} makes several copies of the signal; choose a paradigm with one filter")
+    blocks = _blocks(known, name, cut, _chosen(known, name, subjects))
+    return stacked(blocks, REMEDIES, name=name, slack=1)  # MNE resamples 3 s to 384 or 385 samples at 128 Hz
+
+
+def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iterator[Block]:
+    """One person at a time, so that little more than the float32 windows is held."""
+    for subject in subjects:
+        with _quietly(f"MOABB cannot give {name}, subject {subject}", DOWNLOADING):
+            epochs, labels, about = paradigm.get_data(dataset, subjects=[subject], return_epochs=True)
+            part = block(epochs, f"subject {subject} of {name}", who=subject)
+            part.X *= dataset.unit_factor  # to the microvolts that MOABB hands to classifiers
+            part.y = list(labels)
+            part.session = about["session"].tolist()
+        yield part
+
+
+def _chosen(dataset: Any, name: str, subjects: object) -> list[Any]:
+    there = list(dataset.subject_list)
+    if subjects is None:
+        return there
+    wanted = list(dict.fromkeys(as_list(subjects, "subjects")))
+    for subject in wanted:
+        if subject not in there:
+            raise UserError(f"{name} has no subject {show(subject)}; there are {_span(there)}")
+    return wanted
+
+
+def _span(subjects: list[Any]) -> str:
+    in_order = subjects == list(range(subjects[0], subjects[0] + len(subjects))) if subjects else False
+    return f"{subjects[0]} to {subjects[-1]}" if in_order else show(subjects)
+
+
+def _dataset(name: str) -> Any:
+    with _quietly("MOABB cannot be imported", "pip install --force-reinstall 'autotransfer[moabb]'"):
+        datasets = need("moabb.datasets", "reading MOABB's data sets", "autotransfer[moabb]")
+        known = dict(need("moabb.datasets.utils", "reading MOABB's data sets", "autotransfer[moabb]").dataset_dict)
+    by_lower = {key.lower(): key for key in known}
+    key = name if name in known else by_lower.get(name.lower())
+    if key is None:
+        removed = getattr(datasets, "_REMOVED_DATASETS", {}).get(name)
+        close = [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower, n=5, cutoff=0.5)]
+        if removed:
+            advice = f"moabb says: {removed}"
+        elif close:
+            advice = f"did you mean {', '.join(close)}?"
+        else:
+            advice = f"choose one of its {len(known)} sets, such as BNCI2014_001 or PhysionetMI"
+        raise UserError(f"MOABB has no data set {name!r}; {advice}")
+    with _quietly(f"MOABB cannot give {key}", DOWNLOADING):
+        return known[key]()
+
+
+def _paradigm(dataset: Any, name: str | None, options: dict[str, Any]) -> Any:
+    paradigms = need("moabb.paradigms", "reading MOABB's data sets", "autotransfer[moabb]")
+    if name is None:
+        if dataset.paradigm not in PARADIGMS:
+            raise UserError(
+                f"{type(dataset).__name__} is of the kind {dataset.paradigm!r}, for which no paradigm is known; "
+                f"give one: Recordings.from_moabb(dataset, paradigm)"
+            )
+        name = PARADIGMS[dataset.paradigm]
+    check_choice("paradigm of MOABB", name, (*PARADIGMS.values(), *MORE_PARADIGMS))
+    if name in ("MotorImagery", "SSVEP", "CVEP"):  # else they log a warning that they take all events
+        options = {"events": list(dataset.event_id), "n_classes": len(dataset.event_id), **options}
+    with _quietly(f"the paradigm {name} cannot be made with {show(options)}", "correct its options"):
+        return getattr(paradigms, name)(**options)
+
+
+def _options(text: str) -> dict[str, Any]:
+    """subjects=1,2,5-9 and the NUMBERS."""
+    options: dict[str, Any] = {}
+    for part in filter(None, text.split("&")):
+        key, _, value = part.partition("=")
+        check_choice("option of moabb:", key, ("subjects", *NUMBERS))
+        try:
+            options[key] = _numbers(value) if key == "subjects" else float(value)
+        except ValueError:
+            example = "subjects=1,2,5-9" if key == "subjects" else f"{key}=8"
+            raise UserError(f"the option {part!r} of moabb: is not understood; write it as {example}") from None
+    return options
+
+
+def _numbers(text: str) -> list[int]:
+    """1,2,5-9 as integers."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    if not found:
+        raise ValueError("no subjects")
+    return found
+
+
+@contextmanager
+def _quietly(problem: str, remedy: str) -> Iterator[None]:
+    """Without the logs and warnings of MNE; whatever fails inside, such as a download, is one line."""
+    mne = need("mne", "reading MOABB's data sets", "autotransfer[moabb]")
+    try:
+        with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
+            warnings.simplefilter("ignore")
+            yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{problem} ({reason(error)}); {remedy}") from error

@@ -1,0 +1,20 @@
+"""Packages that not everybody needs: imported when used, and missed in one line."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ..errors import UserError
+
+
+def need(module: str, purpose: str, install: str) -> Any:
+    """The module, or a UserError that says what it is needed for and how to get it.
+
+    `install` is what pip is given: an extra of ours, such as 'autotransfer[mne]', or a package.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        missing = error.name or module
+        raise UserError(f"{purpose} needs {missing}, which is not installed; pip install '{install}'") from error

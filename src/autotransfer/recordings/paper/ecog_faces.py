@@ -1,0 +1,90 @@
+"""Faces and houses under ECoG: `faces_basic` of Miller's library of human electrocorticographic data.
+
+14 people (aa ap ca de fp ha ja jm jt mv rn rr wc zt) saw pictures for 400 ms with 400 ms between them, about 150
+faces and 150 houses each. A file holds `data` (samples, electrodes), `stim` (samples, 1), 1 to 50 while a house
+is shown, 51 to 100 a face, 101 between pictures and 0 between runs, and `srate`, 1000 Hz.
+
+Electrodes lie where each patient needed them, and their number differs (102 for jt). The paper has 31 for
+everybody without saying which; here they are the first 31 of each file, or fewer where somebody has fewer.
+Electrode 1 of one person is therefore not where electrode 1 of another is. Values are amplifier units, with
+a larger gain for aa, ha and jt: standardise by trial or by subject.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import UserError
+from ..blocks import Block, Remedies, stacked
+from ..matlab import numbers, read_mat, shapes
+from ..raw import Raw
+from .folder import existing, found
+
+ELECTRODES = 31
+SECONDS = 0.4  # of a picture, and of a window
+SHORTEST = 0.1  # s; blips of a few samples in the stimulus channel of ha are no pictures
+CLASSES = ("house", "face")
+REMEDIES = Remedies(*["take the files as they were published"] * 3)
+
+Array = np.ndarray[Any, Any]
+
+
+def read_ecog_faces(text: str) -> Raw:
+    """FOLDER is faces_basic, with data/aa/aa_faceshouses.mat and so on; y: 0 house, 1 face."""
+    files = found(existing(text, "ecog-faces:"), "*_faceshouses.mat", "ecog-faces:")
+    names = [path.name.split("_")[0] for path in files]
+    for n, name in enumerate(names):
+        if name in names[:n]:
+            raise UserError(
+                f"there are two files {files[n].name!r} in {text!r}; name the folder faces_basic, not the whole library"
+            )
+    count = min(ELECTRODES, *(_electrodes(path) for path in files))
+    return stacked(
+        (_block(path, name, count) for path, name in zip(files, names, strict=True)),
+        REMEDIES,
+        name="ecog-faces",
+        classes=CLASSES,
+    )
+
+
+def _electrodes(path: Path) -> int:
+    shape = shapes(path).get("data", ())
+    if len(shape) != 2:
+        raise UserError(f"{str(path)!r} has no variable 'data' (samples, electrodes); take the file as published")
+    return int(shape[1])
+
+
+def _block(path: Path, name: str, count: int) -> Block:
+    found = read_mat(path, ("data", "stim", "srate"))
+    data, stim, srate = (numbers(found[key], key, path) for key in ("data", "stim", "srate"))
+    stim = stim.ravel()
+    if len(stim) != len(data) or srate.size != 1 or not 0 < float(srate.ravel()[0]) < np.inf:
+        raise UserError(
+            f"{str(path)!r} has data {data.shape}, stim {stim.shape} and srate {srate.ravel()[:1]}, which do not fit"
+        )
+    sfreq = float(srate.ravel()[0])
+    length = round(SECONDS * sfreq)
+    onsets, codes = pictures(stim, round(SHORTEST * sfreq))
+    inside = onsets + length <= len(data)
+    windows = [data[start : start + length, :count].T for start in onsets[inside]]
+    return Block(
+        X=np.array(windows, np.float32).reshape(-1, count, length),
+        y=[int(code > 50) for code in codes[inside]],
+        subject=[name] * int(inside.sum()),
+        channels=tuple(f"electrode {n}" for n in range(1, count + 1)),
+        sfreq=sfreq,
+        name=repr(path.name),
+    )
+
+
+def pictures(stim: Array, shortest: int) -> tuple[Array, Array]:
+    """First samples and codes of the pictures: runs of one code from 1 to 100 of at least `shortest` samples."""
+    changes = np.flatnonzero(np.diff(stim.astype(np.float64))) + 1
+    starts = np.r_[0, changes]
+    lengths = np.diff(np.r_[starts, len(stim)])
+    codes = stim[starts] if len(stim) else stim
+    shown = (codes >= 1) & (codes <= 100) & (lengths >= shortest)
+    return starts[shown], codes[shown]

@@ -1,0 +1,65 @@
+"""One MATLAB file a person, windows already cut: the layout we take where the published one is not known.
+
+SUBJECT.mat holds X (windows, channels, times) and y (windows,), and may hold session (windows,), sfreq and
+channels, a cell array of names. A few lines bring any other layout into this one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import UserError
+from ..blocks import Block, Remedies, stacked
+from ..matlab import numbers, read_mat, words
+from ..raw import Raw
+from .folder import existing, found
+
+REMEDIES = Remedies(
+    channels="give everybody's file the same channels",
+    sfreq="give everybody's file the same sfreq",
+    times="cut everybody's windows alike",
+)
+
+
+def read_people(text: str, prefix: str, *, sfreq: float | None, classes: tuple[str, ...] | None = None) -> Raw:
+    """All files of a folder; `sfreq` where a file does not say, `classes`: what 0, 1, ... in y stand for."""
+    files = found(existing(text, prefix), "*.mat", prefix)
+    hints = {"y": "every file needs a variable 'y' with one label per window"}
+    return stacked(
+        (_block(path, sfreq) for path in files), REMEDIES, name=prefix.rstrip(":"), classes=classes, hints=hints
+    )  # fmt: skip
+
+
+def _block(path: Path, usual_sfreq: float | None) -> Block:
+    variables = read_mat(path, ("X",), ("y", "session", "sfreq", "channels"))
+    X = numbers(variables["X"], "X", path)
+    if X.ndim != 3:
+        raise UserError(f"X of {str(path)!r} has the shape {X.shape}; it must be (windows, channels, times)")
+    names = words(variables["channels"]) if "channels" in variables else [f"ch{n}" for n in range(X.shape[1])]
+    if len(names) != X.shape[1]:
+        raise UserError(f"{str(path)!r} names {len(names)} channels, its X has {X.shape[1]}; name each of them once")
+    rate = numbers(variables["sfreq"], "sfreq", path).ravel() if "sfreq" in variables else np.array([])
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings reports
+        X = X.astype(np.float32)
+    return Block(
+        X=X,
+        y=_per_window(variables, "y", len(X), path),
+        session=_per_window(variables, "session", len(X), path),
+        subject=[path.stem] * len(X),
+        channels=tuple(names),
+        sfreq=float(rate[0]) if rate.size else usual_sfreq,
+        name=repr(path.name),
+    )
+
+
+def _per_window(variables: dict[str, Any], name: str, n: int, path: Path) -> list[Any] | None:
+    """A row or a column of numbers, or a cell array of texts."""
+    if name not in variables:
+        return None
+    values = np.ravel(variables[name])
+    if len(values) != n:
+        raise UserError(f"{name} of {str(path)!r} has {len(values)} entries, its X {n} windows; give one a window")
+    return words(values) if values.dtype.kind in "OUS" else list(values.tolist())

@@ -1,0 +1,333 @@
+"""MNE epochs, as objects and as files: what goes in comes out, and what does not fit is refused in one line."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.recordings import load, read
+from autotransfer.runs.assembly import assemble
+from autotransfer.runs.saved_model import save_model
+from tiny import tiny
+
+mne = pytest.importorskip("mne", reason="pip install 'autotransfer[mne]'")
+pd = pytest.importorskip("pandas")
+mne.set_log_level("ERROR")
+
+N, T = 12, 16
+CHANNELS = {"C3": "eeg", "STI": "stim", "Cz": "eeg", "EOG": "eog"}
+
+
+def make(
+    n: int = N,
+    *,
+    channels: dict[str, str] = CHANNELS,
+    sfreq: float = 100.0,
+    n_times: int = T,
+    tmin: float = -0.05,
+    metadata: dict[str, Any] | None = None,
+    his_id: str | None = None,
+    seed: int = 0,
+) -> Any:
+    values = np.random.default_rng(seed).standard_normal((n, len(channels), n_times)) * 1e-6
+    info = mne.create_info(list(channels), sfreq, list(channels.values()))
+    if his_id is not None:
+        info["subject_info"] = {"his_id": his_id}
+    events = np.c_[np.arange(n) * 100, np.zeros(n, int), np.arange(n) % 3 + 5]
+    table = None if metadata is None else pd.DataFrame(metadata)
+    names = {"hand/left": 5, "hand/right": 6, "rest": 7}
+    return mne.EpochsArray(values, info, events, tmin=tmin, event_id=names, metadata=table)
+
+
+PEOPLE = ["ann", "bob", "cem"] * 4
+
+
+def refused(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(UserError, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+# --- objects -----------------------------------------------------------------------------------------------
+
+
+def test_one_object_with_a_subject_column() -> None:
+    epochs = make(metadata={"who": PEOPLE, "day": [1, 2] * 6, "word": ["yes"] * 6 + ["no"] * 6})
+    rec = at.Recordings.from_epochs(epochs, subject="who")
+    np.testing.assert_array_equal(rec.X.numpy(), epochs.get_data()[:, [0, 2]].astype(np.float32))
+    assert rec.channels == ("C3", "Cz")  # neither triggers nor eyes
+    assert (rec.sfreq, rec.session) == (100.0, None)
+    assert [rec.subjects[s] for s in rec.subject] == PEOPLE
+    assert [rec.classes[y] for y in rec.y] == ["hand/left", "hand/right", "rest"] * 4
+    rec = at.Recordings.from_epochs(epochs, subject="who", session="day", label="word")
+    assert rec.session.tolist() == [1, 2] * 6
+    assert [rec.classes[y] for y in rec.y] == ["yes"] * 6 + ["no"] * 6
+
+
+@pytest.mark.parametrize("column", ["subject", "Subject", "participant_id", "PARTICIPANT_ID"])
+def test_the_usual_columns_need_not_be_named(column: str) -> None:
+    rec = at.Recordings.from_epochs(make(metadata={"other": [0] * N, column: PEOPLE}))
+    assert [rec.subjects[s] for s in rec.subject] == PEOPLE
+
+
+def test_subject_is_preferred_to_participant_id() -> None:
+    rec = at.Recordings.from_epochs(make(metadata={"participant_id": [7] * N, "subject": PEOPLE}))
+    assert rec.subjects == ("ann", "bob", "cem")
+
+
+def test_a_dict_or_a_list_of_people() -> None:
+    people = {name: make(4, seed=k) for k, name in enumerate(["zoe", "ann", "bob"])}
+    rec = at.Recordings.from_epochs(people)
+    assert [rec.subjects[s] for s in rec.subject] == ["zoe"] * 4 + ["ann"] * 4 + ["bob"] * 4
+    stacked = np.concatenate([epochs.get_data()[:, [0, 2]] for epochs in people.values()])
+    np.testing.assert_array_equal(rec.X.numpy(), stacked.astype(np.float32))
+    assert at.Recordings.from_epochs(list(people.values())).subjects == (0, 1, 2)
+    named = [make(4, his_id=name) for name in ("p7", "p8", "p8", "p9")]
+    rec = at.Recordings.from_epochs(named)
+    assert [rec.subjects[s] for s in rec.subject] == ["p7"] * 4 + ["p8"] * 8 + ["p9"] * 4
+    assert at.Recordings.from_epochs([*named, make(4)]).subjects == (0, 1, 2, 3, 4)  # not all say who they are
+    columns = [make(3, metadata={"who": ["x", "y", "z"]}) for _ in range(2)]
+    rec = at.Recordings.from_epochs(columns, subject="who")
+    assert [rec.subjects[s] for s in rec.subject] == ["x", "y", "z"] * 2
+
+
+def test_channels_in_another_order_are_brought_into_order() -> None:
+    turned = dict(reversed(CHANNELS.items()))
+    people = [make(4), make(4, channels=turned, seed=1), make(4)]
+    rec = at.Recordings.from_epochs(people)
+    assert rec.channels == ("C3", "Cz")
+    np.testing.assert_array_equal(rec.X[4:8, 0].numpy(), people[1].get_data(picks="C3")[:, 0].astype(np.float32))
+
+
+def test_bad_channels_are_kept_and_recordings_without_brain_signals_keep_all_but_triggers() -> None:
+    epochs = make(metadata={"subject": PEOPLE})
+    epochs.info["bads"] = ["Cz"]
+    assert at.Recordings.from_epochs(epochs).channels == ("C3", "Cz")
+    muscles = make(channels={"biceps": "emg", "t": "stim", "heart": "ecg"}, metadata={"subject": PEOPLE})
+    assert at.Recordings.from_epochs(muscles).channels == ("biceps", "heart")
+
+
+def test_epochs_still_to_be_cut_from_raw_are_cut_and_rejected_without_changing_them() -> None:
+    signal = np.random.default_rng(0).standard_normal((2, 2000)) * 1e-6
+    signal[0, 250] = 1.0  # a spark in the third window
+    raw = mne.io.RawArray(signal, mne.create_info(["a", "b"], 100.0, "eeg"))
+    events = np.c_[np.arange(9) * 100 + 50, np.zeros(9, int), np.arange(9) % 2 + 1]
+    epochs = mne.Epochs(
+        raw, events, {"p": 1, "q": 2}, 0, 0.5, baseline=None, preload=False, reject={"eeg": 1e-3},
+        metadata=pd.DataFrame({"subject": [0, 1, 2] * 3}),
+    )  # fmt: skip
+    rec = at.Recordings.from_epochs(epochs)
+    assert (rec.n_trials, rec.n_times) == (8, 51)
+    assert rec.subject.tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
+    np.testing.assert_array_equal(rec.X[2].numpy(), signal[:, 350:401].astype(np.float32))
+    assert epochs.drop_log == ((),) * 9
+
+
+def test_windows_are_copied_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    epochs = make(metadata={"subject": PEOPLE})
+    whole = at.Recordings.from_epochs(epochs).X
+    asked: list[slice] = []
+    get_data = type(epochs).get_data
+
+    def watched(self: Any, *args: Any, **options: Any) -> Any:
+        asked.append(options["item"])
+        return get_data(self, *args, **options)
+
+    monkeypatch.setattr("autotransfer.recordings.chunks.CHUNK_VALUES", 5 * len(CHANNELS) * T)
+    monkeypatch.setattr(type(epochs), "get_data", watched)
+    assert torch.equal(at.Recordings.from_epochs(epochs).X, whole)
+    assert asked == [slice(0, 1), slice(0, 5), slice(5, 10), slice(10, 12)]
+
+
+def test_a_window_that_starts_between_two_samples_keeps_all_of_them() -> None:
+    epochs = make(sfreq=50.0, tmin=-0.05, metadata={"subject": PEOPLE})
+    assert len(epochs.times) != epochs.get_data().shape[2]  # what MNE makes of it
+    assert at.Recordings.from_epochs(epochs).n_times == T
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"channels": {"C3": "eeg", "Pz": "eeg"}}, "subject 'a' has the channels 'Cz', subject 'b' has not; .*pick"),
+        ({"channels": {**CHANNELS, "Pz": "eeg"}}, "subject 'b' has the channels 'Pz', subject 'a' has not; .*pick"),
+        ({"sfreq": 50.0, "tmin": -0.04}, "subject 'b' is sampled at 50 Hz, subject 'a' at 100 Hz; .*resample"),
+        ({"n_times": 20}, "subject 'b' has windows of 20 samples, subject 'a' of 16; .*crop"),
+        ({"tmin": 0.0}, "subject 'b' has windows that start at 0.0 s, subject 'a' at -0.05 s; .*crop"),
+    ],
+)
+def test_people_who_differ(changes: dict[str, Any], text: str) -> None:
+    people = {"a": make(4), "b": make(4, **changes), "c": make(4)}
+    refused(lambda: at.Recordings.from_epochs(people), text)
+
+
+def test_what_cannot_be_recordings() -> None:
+    from_epochs = at.Recordings.from_epochs
+    refused(lambda: from_epochs(make()), "'epochs' holds no subject; to train, give the epochs a metadata column")
+    refused(lambda: from_epochs(make(), subject="who"), "the epochs has no metadata, so no column 'who'")
+    epochs = make(metadata={"a": [0] * N, "b": [0] * N})
+    refused(lambda: from_epochs(epochs, subject="who"), "no column 'who' for the subject; there are 'a', 'b'")
+    refused(lambda: from_epochs(epochs, subject="a", label="c"), "no column 'c' for the label")
+    refused(lambda: from_epochs(epochs, subject="a", session="c"), "no column 'c' for the session")
+    refused(lambda: from_epochs([]), "hold nobody's windows")
+    refused(lambda: from_epochs([make(), 3]), "the epochs of 1 are 3; give mne.Epochs")
+    for wrong in (None, 3, "x-epo.fif", np.zeros((3, 2, 9))):
+        refused(lambda wrong=wrong: from_epochs(wrong), "give mne.Epochs, or a list or dict of them")
+    refused(lambda: from_epochs({"a": make(), "b": make()[:0]}), "subject 'b' holds no windows; leave it out")
+    only = make(channels={"t": "stim", "u": "stim"}, metadata={"subject": PEOPLE})
+    refused(lambda: from_epochs(only), r"no channels but triggers \(t, u\)")
+    missing = make(metadata={"subject": [*PEOPLE[:-1], None]})
+    refused(lambda: from_epochs(missing), r"subject\[11\] is .*drop trials without a label")
+    waves = make(metadata={"subject": PEOPLE}).apply_hilbert(picks="eeg")
+    refused(lambda: from_epochs(waves), "holds complex values")
+
+
+def test_without_mne(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "mne", None)
+    (tmp_path / "a-epo.fif").write_bytes(b"x")
+    missing = r"reading MNE epochs needs mne, which is not installed; pip install 'autotransfer\[mne\]'"
+    refused(lambda: at.Recordings.from_epochs([1]), missing)
+    refused(lambda: load(tmp_path / "a-epo.fif"), missing)
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a-epo.fif", "a_epo.fif", "a.fif", "a-epo.fif.gz", "a.FIF"])
+def test_a_file_gives_what_the_object_gives(tmp_path: Path, name: str) -> None:
+    epochs = make(metadata={"Participant_ID": PEOPLE})
+    epochs.save(tmp_path / "b-epo.fif.gz" if name.endswith("gz") else tmp_path / "b-epo.fif")
+    next(tmp_path.iterdir()).rename(tmp_path / name)
+    rec, same = load(str(tmp_path / name)), at.Recordings.from_epochs(epochs)
+    torch.testing.assert_close(rec.X, same.X, rtol=1e-6, atol=0)
+    for field in ("channels", "sfreq", "classes", "subjects"):
+        assert getattr(rec, field) == getattr(same, field)
+    assert (rec.y.tolist(), rec.subject.tolist()) == (same.y.tolist(), same.subject.tolist())
+    assert rec.name == "a"
+
+
+def test_a_folder_of_people(tmp_path: Path) -> None:
+    for k, name in enumerate(["sub-01_ses-2_epo", "sub-02_ses-1_epo", "sub-02_ses-2-epo", "sub-ab_ses-1_task-x_epo"]):
+        make(4, seed=k).save(tmp_path / f"{name}.fif")
+    make(4).save(tmp_path / "notes-epo-1.fif")  # of a divided file; MNE itself comes to it
+    (tmp_path / "sub-01_ave.fif").write_bytes(b"something else")
+    rec = load(tmp_path)
+    assert [rec.subjects[s] for s in rec.subject] == ["01"] * 4 + ["02"] * 8 + ["ab"] * 4
+    assert rec.session.tolist() == [1] * 4 + [0] * 4 + [1] * 4 + [0] * 4
+    assert rec.name == tmp_path.name
+
+
+def test_a_folder_of_any_names_and_bids(tmp_path: Path) -> None:
+    for k, name in enumerate(["ann", "bob", "cem"]):
+        (tmp_path / "flat").mkdir(exist_ok=True)
+        make(4, seed=k).save(tmp_path / "flat" / f"{name}.fif")
+        (tmp_path / "bids" / f"sub-{name}" / "eeg").mkdir(parents=True)
+        make(4, seed=k).save(tmp_path / "bids" / f"sub-{name}" / "eeg" / f"sub-{name}_epo.fif")
+    flat, bids = load(tmp_path / "flat"), load(tmp_path / "bids")
+    assert flat.subjects == bids.subjects == ("ann", "bob", "cem")
+    assert torch.equal(flat.X, bids.X)
+    assert flat.session is None
+
+
+def test_a_divided_file_is_read_once(tmp_path: Path) -> None:
+    for name in ("ann", "bob", "cem"):
+        make(4, n_times=70_000).save(tmp_path / f"{name}-epo.fif", split_size="3MB")
+    assert len(list(tmp_path.iterdir())) > 3
+    assert load(tmp_path).n_trials == 12
+
+
+def test_a_folder_of_arrays_stays_one(tmp_path: Path) -> None:
+    make(4).save(tmp_path / "ann-epo.fif")
+    rec = tiny()
+    for name in ("X", "y", "subject"):
+        np.save(tmp_path / f"{name}.npy", getattr(rec, name).numpy())
+    assert load(tmp_path).n_trials == rec.n_trials
+
+
+def test_files_that_are_no_epochs(tmp_path: Path) -> None:
+    raw = mne.io.RawArray(np.zeros((2, 500)), mne.create_info(2, 100.0, "eeg"))
+    raw.save(tmp_path / "a_raw.fif")
+    refused(lambda: load(tmp_path / "a_raw.fif"), r"continuous recording; cut it into windows first: mne\.Epochs")
+    make().average().save(tmp_path / "a-ave.fif")
+    refused(lambda: load(tmp_path / "a-ave.fif"), "holds no epochs; give a file that")
+    refused(lambda: load(tmp_path / "none-epo.fif"), "there is no file .*none-epo")
+    make().save(tmp_path / "a-epo.fif")
+    refused(lambda: load(tmp_path / "a-epo.fif"), "'a' holds no subject; to train, give the epochs a metadata column")
+    assert read(tmp_path / "a-epo.fif").subject is None
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("fif") / "a-epo.fif"
+    make(metadata={"subject": PEOPLE}).save(path)
+    return path.read_bytes()
+
+
+def damaged(content: bytes, path: Path) -> at.Recordings | None:
+    path.write_bytes(content)
+    try:
+        return load(path)
+    except UserError as refusal:
+        message = str(refusal)
+    assert "\n" not in message
+    return None
+
+
+def test_truncated_files_are_refused(intact: bytes, tmp_path: Path) -> None:
+    assert damaged(intact, tmp_path / "a-epo.fif") is not None
+    for length in [0, 1, 20, *range(40, len(intact) - 20, len(intact) // 40)]:
+        assert damaged(intact[:length], tmp_path / "a-epo.fif") is None, length
+    refused(lambda: load(tmp_path / "a-epo.fif"), "epochs of .* cannot be read .*damaged or cut short")
+
+
+def test_parts_in_a_circle_are_refused(intact: bytes, tmp_path: Path) -> None:
+    content = bytearray(intact)
+    content[36 + 16 : 36 + 20] = struct.pack(">i", -1)  # no directory, so MNE goes from part to part
+    assert damaged(bytes(content), tmp_path / "a-epo.fif") is not None
+    content[56 + 12 : 56 + 16] = struct.pack(">i", 36)  # and the third part points back at the second
+    assert damaged(bytes(content), tmp_path / "a-epo.fif") is None
+    refused(lambda: load(tmp_path / "a-epo.fif"), "its parts point in a circle")
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_damage_is_refused_in_one_line(intact: bytes, tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    content = bytearray(intact)
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    damaged(bytes(content), tmp_path_factory.getbasetemp() / "flipped-epo.fif")
+
+
+# --- the command line --------------------------------------------------------------------------------------
+
+
+def test_train_and_predict_on_epochs_files(tmp_path: Path) -> None:
+    rec = tiny()
+    info = mne.create_info(list(rec.channels), rec.sfreq, "eeg")
+    events = np.c_[np.arange(rec.n_trials), np.zeros(rec.n_trials, int), rec.y.numpy() + 1]
+    people = pd.DataFrame({"subject": rec.subject.numpy()})
+    epochs = mne.EpochsArray(rec.X.numpy(), info, events, event_id={"left": 1, "right": 2}, metadata=people)
+    epochs.save(tmp_path / "tiny-epo.fif")
+    rec = load(tmp_path / "tiny-epo.fif")
+    setting, fold = at.Setting(method=None, max_epochs=1), at.leave_one_subject_out(rec)[0]
+    (outcome,) = at.train(rec, [at.Job(setting, fold, seed=0)], device="cpu")
+    save_model(tmp_path / "run" / "model", *assemble(rec, setting, [outcome.state], [fold], kind="ensemble", scores={}))
+    mne.EpochsArray(rec.X[:5].numpy(), info).save(tmp_path / "fresh-epo.fif")  # neither labels nor people
+    predict = [sys.executable, "-m", "autotransfer", "predict", tmp_path / "run", tmp_path / "fresh-epo.fif"]
+    done = subprocess.run(predict, check=True, capture_output=True, text=True, timeout=300)
+    table = pd.read_csv(io.StringIO(done.stdout))
+    assert list(table.columns) == ["window", "prediction", "p_left", "p_right"]
+    assert len(table) == 5
+    assert set(table["prediction"]) <= {"left", "right"}

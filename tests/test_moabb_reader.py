@@ -1,0 +1,137 @@
+"""MOABB's data sets, through its stand-in for tests: no download."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.recordings import load
+from autotransfer.recordings.moabb_sets import PARADIGMS
+
+pytest.importorskip("moabb", reason="pip install 'autotransfer[moabb]'")
+from moabb import paradigms
+from moabb.datasets.fake import FakeDataset
+
+
+def fake(kind: str = "imagery", events: tuple[str, ...] = ("left_hand", "right_hand", "feet"), **more: Any) -> Any:
+    options = {"n_subjects": 3, "n_sessions": 2, "n_runs": 1, "n_events": 6, "duration": 30, "sfreq": 128} | more
+    return FakeDataset(event_list=events, paradigm=kind, seed=0, **options)
+
+
+def refused(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(UserError, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_dataset_gives_what_its_paradigm_gives() -> None:
+    rec = at.Recordings.from_moabb(fake())
+    X, y, about = paradigms.MotorImagery(n_classes=3, events=["left_hand", "right_hand", "feet"]).get_data(fake())
+    np.testing.assert_allclose(rec.X.numpy(), X, rtol=1e-5, atol=1e-6)  # microvolts, as MOABB's own
+    assert rec.X.std() > 1
+    assert [rec.classes[k] for k in rec.y] == y.tolist()
+    assert [rec.subjects[k] for k in rec.subject] == about["subject"].tolist()
+    assert rec.session.tolist() == [int(session) for session in about["session"]]
+    assert (rec.channels, rec.sfreq, rec.name) == (("C3", "Cz", "C4"), 128.0, "FakeDataset")
+
+
+@pytest.mark.parametrize(
+    ("kind", "events", "window"),
+    [
+        ("imagery", ("left_hand", "right_hand"), 3),
+        ("p300", ("Target", "NonTarget"), 3),
+        ("ssvep", ("13", "17"), 3),
+        ("cvep", ("1.0", "0.0"), 3),
+        ("rstate", ("open", "closed"), 40),
+    ],
+)
+def test_the_paradigm_follows_from_the_kind(kind: str, events: tuple[str, ...], window: int) -> None:
+    dataset = fake(kind, events, n_sessions=1, duration=150, n_events=4, sfreq=100)
+    rec = at.Recordings.from_moabb(dataset)
+    assert set(rec.classes) == set(events)
+    assert round(rec.n_times / rec.sfreq) == window
+    assert rec.sfreq == (128.0 if kind == "rstate" else 100.0)  # the adapter for rest resamples
+    assert kind in PARADIGMS
+
+
+def test_paradigms_and_subjects_can_be_chosen() -> None:
+    dataset = fake(n_subjects=5)
+    rec = at.Recordings.from_moabb(dataset, "LeftRightImagery", subjects=[5, 2, 4, 2])
+    assert rec.subjects == (2, 4, 5)
+    assert rec.classes == ("left_hand", "right_hand")
+    rec = at.Recordings.from_moabb(dataset, paradigms.MotorImagery(resample=80, n_classes=3), subjects=np.arange(1, 4))
+    assert (rec.sfreq, rec.n_subjects) == (80.0, 3)
+
+
+def test_by_name_with_options() -> None:
+    rec = load("moabb:fakedataset/MotorImagery?subjects=1,3-4&resample=32&tmax=1")
+    assert (rec.name, rec.subjects, rec.sfreq, rec.n_times) == ("FakeDataset", (1, 3, 4), 32.0, 32)
+    assert rec.classes == ("fake1", "fake2", "fake3")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("BNCI2014001", "MOABB has no data set 'BNCI2014001'; did you mean BNCI2014_001"),
+        ("SSVEPExo", "moabb says: SSVEPExo has been removed. Use Kalunga2016"),
+        ("zzzz", r"choose one of its \d+ sets, such as BNCI2014_001"),
+        ("", r"MOABB has no data set ''; choose one of its"),
+        ("FakeDataset/P3", "unknown paradigm of MOABB 'P3'; choose from 'MotorImagery', 'P300'"),
+        ("FakeDataset/P300", "of the kind 'imagery' with the events .*fake1.*, which P300 does not take"),
+        ("FakeDataset/FilterBankMotorImagery", "unknown paradigm of MOABB"),
+        ("FakeDataset?people=3", "unknown option of moabb: 'people'; choose from 'subjects', 'fmin'"),
+        ("FakeDataset?subjects=", "write it as subjects=1,2,5-9"),
+        ("FakeDataset?subjects=3-1", "write it as subjects=1,2,5-9"),
+        ("FakeDataset?fmin=low", "'fmin=low' of moabb: is not understood; write it as fmin=8"),
+        ("FakeDataset?subjects=9-11", "FakeDataset has no subject 11; there are 1 to 10"),
+        ("FakeDataset?tmin=2&tmax=1", r"MotorImagery cannot be made with .*tmax must be greater"),
+        ("FakeDataset?subjects=1-2", "there are 2 subjects"),
+    ],
+)
+def test_mistakes(source: str, text: str) -> None:
+    refused(lambda: load(f"moabb:{source}"), text)
+
+
+def test_objects_that_do_not_fit() -> None:
+    refused(lambda: at.Recordings.from_moabb(3), "dataset is 3; give a dataset of moabb.datasets")
+    refused(lambda: at.Recordings.from_moabb(fake(), paradigm=3), "paradigm is 3; give a paradigm of moabb.paradigms")
+    refused(lambda: at.Recordings.from_moabb(fake(), paradigms.FilterBankMotorImagery(n_classes=3)), "several copies")
+    refused(lambda: at.Recordings.from_moabb(fake("sleep")), "of the kind 'sleep', for which no paradigm is known")
+    refused(lambda: at.Recordings.from_moabb(fake(), subjects=3), "subjects is 3; give a list")
+
+
+def test_people_who_differ_are_told_apart() -> None:
+    dataset = fake()
+    generate, rates = dataset._get_single_subject_data, {2: 256}
+
+    def other(subject: int) -> Any:
+        dataset.sfreq = rates.get(subject, 128)
+        return generate(subject)
+
+    dataset._get_single_subject_data = other
+    text = r"subject 2 of FakeDataset is sampled at 256 Hz, subject 1 of FakeDataset at 128 Hz; .*\?resample=128"
+    refused(lambda: at.Recordings.from_moabb(dataset), text)
+    rec = at.Recordings.from_moabb(dataset, paradigms.MotorImagery(n_classes=3, resample=80))
+    assert (rec.sfreq, rec.n_times) == (80.0, 240)  # of 241 and 240 samples, as MNE makes them, the shorter
+
+
+def test_a_failed_download_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(self: Any, subject: int) -> Any:
+        raise ConnectionError("name resolution failed\nfor example.org")
+
+    monkeypatch.setattr(FakeDataset, "_get_single_subject_data", no_network)
+    text = r"MOABB cannot give FakeDataset, subject 1 \(ConnectionError: name resolution failed for example.org\)"
+    refused(lambda: load("moabb:FakeDataset"), text)
+
+
+def test_without_moabb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "moabb", None)
+    text = r"reading MOABB's data sets needs moabb, which is not installed; pip install 'autotransfer\[moabb\]'"
+    refused(lambda: load("moabb:BNCI2014_001"), text)
+    refused(lambda: at.Recordings.from_moabb(fake()), text)
