@@ -276,7 +276,7 @@ def blocks() -> dict[str, str]:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_pages_program_runs_what_the_command_wrote(
-    run: Path, tmp_path: Path, format: str, capfd: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, format: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="needs the onnx extra")
@@ -292,15 +292,19 @@ def test_the_pages_program_runs_what_the_command_wrote(
 
     windows = np.random.default_rng(0).normal(size=(9, 2, 16))
     np.save(tmp_path / "windows.npy", windows)
-    blocked = "" if format == "safetensors" else "import sys; sys.modules['autotransfer'] = None\n"
-    program = blocked + blocks()[path.suffix] + "np.save('probabilities.npy', np.asarray(probabilities))\n"
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
-    )
-    assert result.returncode == 0, result.stderr
+    monkeypatch.chdir(tmp_path)
+    program = blocks()[path.suffix] + "np.save('probabilities.npy', np.asarray(probabilities))\n"
+    if format == "safetensors":
+        exec(program, {})
+        printed = capfd.readouterr().out
+    else:
+        blocked = "import sys; sys.modules['autotransfer'] = None\n"
+        result = subprocess.run([sys.executable, "-c", blocked + program], capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+        printed = result.stdout
     want = load_model(run).predict_proba(torch.from_numpy(windows))
     np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), want, atol=1e-6)
-    assert result.stdout.strip() == str([["left", "right"][k] for k in want.argmax(1)])
+    assert printed.strip() == str([["left", "right"][k] for k in want.argmax(1)])
 
 
 def test_the_default_place_is_in_the_run(run: Path) -> None:
