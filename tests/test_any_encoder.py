@@ -13,9 +13,10 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.any_module import AnyModule, saved_bytes
+from autotransfer.runs.assembly import assemble
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
+from autotransfer.runs.saved_model import load_model, save_model
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
@@ -230,3 +231,14 @@ def test_a_whole_run_with_an_own_encoder(tmp_path: Path) -> None:
     probability = model.predict_proba(run.recordings.X.float())
     assert probability.shape == (len(run.recordings.X), 2)
     np.testing.assert_allclose(probability.sum(1), 1)
+
+
+def test_a_model_with_an_own_encoder_says_what_is_missing(tmp_path: Path) -> None:
+    recordings = tiny()
+    fold = at.leave_one_subject_out(recordings)[0]
+    setting = at.Setting(encoder="nets:Small", max_epochs=1, batch_size=16)
+    (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu", encoders={"nets:Small": Small})
+    save_model(tmp_path, *assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={}))
+    with pytest.raises(UserError, match="the encoder 'nets:Small' is not known here"):
+        load_model(tmp_path)
+    assert load_model(tmp_path, {"nets:Small": Small}).predict_proba(recordings.X).shape == (recordings.n_trials, 2)

@@ -30,7 +30,7 @@ class ModelCard:
     """What a model was made for."""
 
     name: str  # of the data set
-    kind: str  # ensemble or refit
+    kind: str  # ensemble, refit or single
     members: int
     setting: dict[str, Any]
     n_times: int
@@ -119,6 +119,8 @@ def load_model(folder: Path, encoders: Encoders | None = None) -> SavedModel:
     try:
         card = ModelCard(**json.loads((folder / "model.json").read_text()))
         return SavedModel(card, load((folder / "model.safetensors").read_bytes()), encoders)
+    except UserError:
+        raise
     except FileNotFoundError as error:
         raise UserError(f"there is no model in {folder} ({Path(error.filename).name} is missing)") from None
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
