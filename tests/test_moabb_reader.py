@@ -79,7 +79,8 @@ def test_by_name_with_options() -> None:
     ("source", "text"),
     [
         ("BNCI2014001", "MOABB has no data set 'BNCI2014001'; did you mean BNCI2014_001"),
-        ("SSVEPExo", "moabb says: SSVEPExo has been removed. Use Kalunga2016"),
+        ("SSVEPExo", "MOABB says: SSVEPExo has been removed. Use Kalunga2016"),
+        ("utils", r"MOABB has no data set 'utils'"),
         ("zzzz", r"choose one of its \d+ sets, such as BNCI2014_001"),
         ("", r"MOABB has no data set ''; choose one of its"),
         ("FakeDataset/P3", "unknown paradigm of MOABB 'P3'; choose from 'MotorImagery', 'P300'"),

@@ -19,7 +19,6 @@ from .npy import readable
 from .raw import Raw
 
 ENDINGS = (".fif", ".fif.gz")
-LATER_PART = re.compile(r"[-_]epo-\d+$|_split-(?!0*1_)\d+_")  # of a file that MNE divided; it finds them itself
 
 
 def read_fif(path: str | os.PathLike[str]) -> Raw:
@@ -49,8 +48,19 @@ def fif_files(folder: Path) -> list[Path]:
     if not files:
         people = [path for path in there if path.name.startswith("sub-") and path.is_dir()]
         files = [path for person in people for path in sorted(person.rglob("*")) if _is_fif(path)]
-    found = [path for path in files if not LATER_PART.search(stem(path))]
+    there_too = {path.parent / stem(path) for path in files}
+    found = [path for path in files if not _first_part(path) & there_too]
     return [path for path in found if stem(path).lower().endswith("epo")] or found
+
+
+def _first_part(path: Path) -> set[Path]:
+    """What the file would continue if MNE had divided it: a-epo-1 continues a-epo, a_split-02_epo a_split-01_epo.
+
+    MNE itself comes from the first part to the others.
+    """
+    name = stem(path)
+    first = {re.sub(r"-\d+$", "", name), re.sub(r"_split-\d+_", "_split-01_", name)}
+    return {path.parent / other for other in first - {name}}
 
 
 def _is_fif(path: Path) -> bool:
@@ -63,8 +73,8 @@ def stem(path: Path) -> str:
 
 
 def _plain(path: Path) -> str:
-    """The name without MNE's ending as well."""
-    return re.sub(r"[-_]epo$", "", stem(path), flags=re.IGNORECASE)
+    """The name without MNE's endings as well."""
+    return re.sub(r"(_split-\d+)?[-_]epo$", "", stem(path), flags=re.IGNORECASE)
 
 
 def _blocks(paths: list[Path]) -> Iterator[Block]:

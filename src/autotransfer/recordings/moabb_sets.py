@@ -99,14 +99,14 @@ def _span(subjects: list[Any]) -> str:
 def _dataset(name: str) -> Any:
     with _quietly("MOABB cannot be imported", "pip install --force-reinstall 'autotransfer[moabb]'"):
         datasets = need("moabb.datasets", "reading MOABB's data sets", "autotransfer[moabb]")
-        known = dict(need("moabb.datasets.utils", "reading MOABB's data sets", "autotransfer[moabb]").dataset_dict)
+        base = need("moabb.datasets.base", "reading MOABB's data sets", "autotransfer[moabb]").BaseDataset
+    known = {key: kind for key, kind in vars(datasets).items() if isinstance(kind, type) and issubclass(kind, base)}
     by_lower = {key.lower(): key for key in known}
     key = name if name in known else by_lower.get(name.lower())
     if key is None:
-        removed = getattr(datasets, "_REMOVED_DATASETS", {}).get(name)
         close = [by_lower[lower] for lower in difflib.get_close_matches(name.lower(), by_lower, n=5, cutoff=0.5)]
-        if removed:
-            advice = f"moabb says: {removed}"
+        if removed := _removal(datasets, name):
+            advice = f"MOABB says: {removed}"
         elif close:
             advice = f"did you mean {', '.join(close)}?"
         else:
@@ -114,6 +114,15 @@ def _dataset(name: str) -> Any:
         raise UserError(f"MOABB has no data set {name!r}; {advice}")
     with _quietly(f"MOABB cannot give {key}", DOWNLOADING):
         return known[key]()
+
+
+def _removal(datasets: Any, name: str) -> str | None:
+    """MOABB's own words on a data set that it once had, such as what it is called now."""
+    try:
+        getattr(datasets, name)
+    except AttributeError as error:
+        return str(error) if "removed" in str(error) else None
+    return None
 
 
 def _paradigm(dataset: Any, name: str | None, options: dict[str, Any]) -> Any:
