@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..folds import leave_one_subject_out, make_fold
 from ..jobs import Job
 from ..model.encoders import Encoders, find_factory
-from ..recordings import Recordings, load
+from ..recordings import Recordings, absolute, load
 from ..settings import Setting
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
@@ -80,9 +80,7 @@ class Run:
             ledger = Ledger(folder / "ledger.sqlite", create=True)
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-        source = options.source
-        if Path(source).exists():
-            source = str(Path(source).resolve())  # resume may be called from elsewhere
+        source = absolute(options.source)  # resume may be called from elsewhere
         ledger.remember(
             options=options.to_dict() | {"source": source},
             fingerprint=fingerprint(recordings),
