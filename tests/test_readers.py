@@ -82,7 +82,7 @@ def test_what_is_saved_comes_back(tmp_path: Path, labels: list[Any], session: li
     for path in (tmp_path / "a.npz", tmp_path / "a"):
         assert_same(load(path), rec)
         assert_same(load(str(path)), rec)
-        assert_same(read(path).recordings(), rec)
+        assert_same(Recordings.of(read(path)), rec)
     assert sorted(os.listdir(tmp_path)) == ["a", "a.npz"]  # no temporary file stays behind
 
 
@@ -220,7 +220,7 @@ def test_raw_needs_no_labels_but_recordings_do(tmp_path: Path) -> None:
     refused(path, "'a' holds no y; to train")
     refused(written(tmp_path / "a.npz", subject=None), "'a' holds no subject; to train")
     assert isinstance(read("synthetic"), Raw)
-    assert_same(read("synthetic").recordings(), load("synthetic"))
+    assert_same(Recordings.of(read("synthetic")), load("synthetic"))
 
 
 # --- refusals ----------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from .model.encoders import Encoders
 from .recordings import Recordings
 from .runs.here import worse_half
 from .runs.ledger import FINISHED, Entry, OpenPopulation
-from .runs.place import DTYPE
+from .runs.place import DTYPE, Work
 from .runs.records import record_of, tensors_of
-from .runs.run import Run, job_of, versions
+from .runs.run import job_of, versions
 from .training.packing import resolve_device
 from .training.population import Population
 from .training.progress import Progress
@@ -109,7 +109,7 @@ class Cluster:
             raise UserError("the cluster has no workers; start some, or leave --cluster away")
         return torch.device("cpu" if "cpu" in kinds.values() else "cuda")
 
-    def train(self, run: Run, bar: Progress) -> None:
+    def train(self, run: Work, bar: Progress) -> None:
         from distributed import as_completed
 
         waiting: dict[Future, OpenPopulation] = {}
@@ -141,7 +141,7 @@ class Cluster:
         finally:
             self.client.cancel(list(waiting), force=True)
 
-    def _submit(self, run: Run, found: OpenPopulation, waiting: dict[Future, OpenPopulation]) -> Future | None:
+    def _submit(self, run: Work, found: OpenPopulation, waiting: dict[Future, OpenPopulation]) -> Future | None:
         known = {entry.key: entry for entry in run.ledger.entries()}
         todo = [known[key] for key in found.keys if known[key].status not in FINISHED]
         if not todo:

@@ -79,7 +79,7 @@ def load(source: str | os.PathLike[str]) -> Recordings:
     """
     if isinstance(source, str) and source in SETS:
         return SETS[source].make()
-    return read(source).recordings()
+    return Recordings.of(read(source))
 
 
 def read(source: str | os.PathLike[str]) -> Raw:
@@ -88,7 +88,7 @@ def read(source: str | os.PathLike[str]) -> Raw:
         raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text = os.fspath(source)
     if isinstance(source, str) and text in SETS:
-        return Raw.of(SETS[text].make())
+        return SETS[text].make().raw()
     if os.path.isdir(text):
         of_fif = not os.path.isfile(os.path.join(text, "X.npy")) and fif_files(Path(text))
         return read_fif_folder(text) if of_fif else read_folder(text)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import UserError
 from .labels import Label, encode, encode_session
 from .messages import show
+from .raw import STORED, Raw
 from .windows import channel_names, float32_windows, window_array
 
 MIN_SUBJECTS = 3
@@ -67,6 +68,15 @@ class Recordings:
             object.__setattr__(self, field, value)
 
     @classmethod
+    def of(cls, raw: Raw) -> Recordings:
+        """Of what a reader found, checked."""
+        return cls(**raw.labelled())
+
+    def raw(self) -> Raw:
+        """The same as a reader would have found it."""
+        return Raw(**{name: getattr(self, name) for name in STORED})
+
+    @classmethod
     def from_epochs(
         cls, epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
     ) -> Recordings:
@@ -83,7 +93,7 @@ class Recordings:
         """
         from .epochs import raw_from_epochs
 
-        return raw_from_epochs(epochs, subject, session, label).recordings()
+        return cls.of(raw_from_epochs(epochs, subject, session, label))
 
     @classmethod
     def from_moabb(cls, dataset: object, paradigm: object = None, subjects: object = None) -> Recordings:
@@ -94,7 +104,7 @@ class Recordings:
         """
         from .moabb_sets import raw_from_moabb
 
-        return raw_from_moabb(dataset, paradigm, subjects).recordings()
+        return cls.of(raw_from_moabb(dataset, paradigm, subjects))
 
     @property
     def n_trials(self) -> int:

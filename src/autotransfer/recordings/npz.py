@@ -30,11 +30,11 @@ HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject
 
 
 def load_npz(path: str | os.PathLike[str]) -> Recordings:
-    return read_npz(path).recordings()
+    return Recordings.of(read_npz(path))
 
 
 def load_folder(path: str | os.PathLike[str]) -> Recordings:
-    return read_folder(path).recordings()
+    return Recordings.of(read_folder(path))
 
 
 def read_npz(path: str | os.PathLike[str]) -> Raw:

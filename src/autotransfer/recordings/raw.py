@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import UserError
-from .container import Recordings
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -24,19 +24,13 @@ class Raw:
     name: str = "recordings"
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": how to come by it where it is missing
 
-    @classmethod
-    def of(cls, recordings: Recordings) -> Raw:
-        return cls(**{name: getattr(recordings, name) for name in cls._stored()})
-
-    def recordings(self) -> Recordings:
-        """Checked, for training."""
+    def labelled(self) -> dict[str, Any]:
+        """The fields that Recordings are made of; y and subject must be among them."""
         for name in ("y", "subject"):
             if getattr(self, name) is None:
                 hint = self.hints.get(name, f"{name} must give one label per trial")
                 raise UserError(f"{self.name!r} holds no {name}; to train, {hint}")
-        return Recordings(**{name: getattr(self, name) for name in self._stored()})
+        return {name: getattr(self, name) for name in STORED}
 
-    @classmethod
-    def _stored(cls) -> list[str]:
-        """The fields that Recordings have too."""
-        return [name for name in cls.__dataclass_fields__ if name != "hints"]
+
+STORED = tuple(name for name in Raw.__dataclass_fields__ if name != "hints")  # the fields that Recordings have too

@@ -5,25 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
-from ..errors import UserError
 from ..training.evaluation import HISTORY
 from ..training.gather import Windows
 from ..training.packing import resolve_device
 from ..training.population import Population
+from ..training.memory import first_line, no_room, out_of_memory
 from ..training.progress import Progress
 from ..training.train import run as train_population
 from ..training.train import windows_for
 from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, OpenPopulation
-from .place import DTYPE
+from .place import DTYPE, Work
 from .records import record_of, tensors_of
-
-if TYPE_CHECKING:
-    from .run import Run
 
 CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
 
@@ -39,21 +35,24 @@ class Here:
     def device(self, asked: str) -> torch.device:
         return resolve_device(asked)
 
-    def train(self, run: Run, bar: Progress) -> None:
+    def train(self, run: Work, bar: Progress) -> None:
         device = resolve_device(run.options.device)
         while populations := run.ledger.open_populations():
             first = populations[0]
             try:
                 self._train(run, first, device, bar)
-            except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
+                continue
+            except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error):
                     raise
-                (run.folder / f"population-{first.number}.checkpoint").unlink(missing_ok=True)
-                split(run, first, str(error).splitlines()[0] if str(error) else "out of memory")
-                if device.type == "cuda":
-                    torch.cuda.empty_cache()
+                reason = first_line(error)
+            # Only here, where nothing refers to the error and to the frames that it holds, is their memory free.
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            split(run, first, reason)
+            (run.folder / f"population-{first.number}.checkpoint").unlink(missing_ok=True)
 
-    def _train(self, run: Run, found: OpenPopulation, device: torch.device, bar: Progress) -> None:
+    def _train(self, run: Work, found: OpenPopulation, device: torch.device, bar: Progress) -> None:
         """One population, from its checkpoint if it has one."""
         path = run.folder / f"population-{found.number}.checkpoint"
         known = {entry.key: entry for entry in run.ledger.entries()}
@@ -65,7 +64,8 @@ class Here:
             def after_epoch(population: Population) -> None:
                 nonlocal last
                 bar.epoch(population)
-                if population.jobs and time.monotonic() - last > CHECKPOINT_EVERY:
+                # A clock that was set back makes a checkpoint due, rather than none until it has caught up.
+                if population.jobs and not 0 <= time.monotonic() - last <= CHECKPOINT_EVERY:
                     save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                     last = time.monotonic()
 
@@ -89,7 +89,7 @@ class Here:
         path.unlink(missing_ok=True)
 
     def _population(
-        self, run: Run, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
+        self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
     ) -> tuple[Population, dict[int, str]]:
         """The population of these jobs, and the key of each by the identity of its Job."""
         jobs = {key: run.job(known[key]) for key in todo}
@@ -119,17 +119,10 @@ def worse_half(population: Population, keys: Sequence[str]) -> list[str]:
     return [keys[member] for member in censored[: len(censored) // 2]]
 
 
-def out_of_memory(error: BaseException) -> bool:
-    text = str(error).lower()
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "allocate memory" in text
-
-
-def split(run: Run, found: OpenPopulation, reason: str) -> None:
+def split(run: Work, found: OpenPopulation, reason: str) -> None:
     """Train the halves of a population that did not fit into memory; a single member that does not is an error."""
     statuses = run.ledger.statuses()
     todo = [key for key in found.keys if statuses[key] not in FINISHED]
     if len(todo) < 2:
-        raise UserError(
-            f"not even one training fits into memory ({reason}); use a smaller batch_size or shorter windows"
-        )
+        raise no_room(reason)
     run.ledger.replace_population(found.number, [todo[: len(todo) // 2], todo[len(todo) // 2 :]])
