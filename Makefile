@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests run side by side, so each takes one thread; a run on its own takes all cores.
 TEST   := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test test-slow check bench clean
+.PHONY: demo test test-slow check bench docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/autotransfer demo
@@ -25,8 +25,12 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html, or: $(BIN)/mkdocs serve"
+
 clean:
-	rm -rf $(VENV) build dist demo-run bench-results
+	rm -rf $(VENV) build dist demo-run bench-results site
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'

@@ -1,0 +1,56 @@
+"""Docstrings as Markdown: they are written to be read in an editor, where lines and columns are kept."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from griffe import Class, Docstring, Extension, Object
+
+COLUMNS = re.compile(r"\S {2,}\S")  # two blanks inside a line: a table drawn with spaces
+NAME = r"`?[A-Za-z_]\w*`?"
+ENTRY = re.compile(rf"^({NAME}(?:, {NAME})*(?: \([^)]*\))?): ")  # a line that explains one or more names
+COMMENT = re.compile(r"\s# (.*)$")
+OWN_PAGE = ("Setting",)  # whose fields are explained elsewhere
+
+
+class AsWritten(Extension):
+    """Tables and lists of names keep their lines; fields of a dataclass become a table with their comments."""
+
+    def on_object(self, *, obj: Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring = Docstring(as_markdown(obj.docstring.value), parent=obj, lineno=obj.docstring.lineno)
+
+    def on_class(self, *, cls: Class, **_: Any) -> None:
+        if cls.name in OWN_PAGE or not any("dataclass" in str(decorator.value) for decorator in cls.decorators):
+            return
+        source = Path(str(cls.filepath)).read_text(encoding="utf-8").splitlines()
+        rows = []
+        for name, field in cls.attributes.items():
+            if field.annotation is None or field.lineno is None or "property" in field.labels:
+                continue
+            comment = COMMENT.search(source[field.lineno - 1])
+            kind = str(field.annotation).replace(" | ", " or ")  # a bar would end the cell
+            rows.append(f"| `{name}` | `{kind}` | {comment[1] if comment else ''} |")
+        if rows:
+            text = cls.docstring.value if cls.docstring else ""
+            table = "\n".join(["| field | type | |", "| --- | --- | --- |", *rows])
+            cls.docstring = Docstring(f"{text}\n\n{table}", parent=cls)
+
+
+def as_markdown(text: str) -> str:
+    return "\n\n".join(_paragraph(part) for part in text.split("\n\n"))
+
+
+def _paragraph(part: str) -> str:
+    lines = part.split("\n")
+    if all(line.startswith("    ") for line in lines):
+        return part  # a code block already
+    if any(COLUMNS.search(line) for line in lines):
+        opening = [] if COLUMNS.search(lines[0]) or ENTRY.match(lines[0]) else [lines.pop(0), ""]
+        return "\n".join([*opening, *(f"    {line}" for line in lines)])
+    if len(lines) > 1 and sum(ENTRY.match(line) is not None for line in lines) > 1:
+        items = (ENTRY.sub(r"- **\1**: ", line) if ENTRY.match(line) else f"  {line.strip()}" for line in lines)
+        return "\n".join(items)
+    return part

@@ -1,0 +1,216 @@
+"""The figures of the method page, each made by the code it explains: python docs/figures.py
+
+Every number comes from `SEED` and the settings below; --epochs shortens the trainings, for tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+import autotransfer as at
+
+SEED = 0
+COLOURS = ["#0a5ea8", "#c2410c", "#0f766e", "#9d174d", "#a16207", "#6d28d9", "#475569", "#15803d"]
+STYLE = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "autotransfer",  # the same file every time
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+}
+
+
+def modes(epochs: int | None) -> Any:
+    """What each mode does to points that are free to move: no network, no task, only the penalty's gradient."""
+    generator = torch.Generator().manual_seed(SEED)
+    # Two classes (left, right) and two subjects (below, above), who did not do the same things equally often.
+    counts = {(0, 0): 60, (1, 0): 12, (0, 1): 12, (1, 1): 60}  # (class, subject): trials
+    y = torch.cat([torch.full((n,), c) for (c, _), n in counts.items()])
+    s = torch.cat([torch.full((n,), k) for (_, k), n in counts.items()])
+    start = 0.4 * torch.randn(len(y), 2, generator=generator)
+    start += torch.stack([2.0 * y - 1.0, 1.6 * s - 0.8], 1)
+    figure, axes = plt.subplots(1, 4, figsize=(8.6, 3.2), sharey=True, sharex=True, layout="constrained")
+    _cloud(axes[0], start, y, s, "no censor")
+    for axis, mode in zip(axes[1:], ("marginal", "conditional", "complementary"), strict=True):
+        z = start.clone().requires_grad_()
+        censor = at.make_censor("mmd", mode, latent_dim=2, n_classes=2, n_subjects=2)
+        optimiser = torch.optim.Adam([z], lr=0.03)
+        for _ in range(epochs or 120):
+            optimiser.zero_grad()
+            # Staying near where one started stands in for all that the task wants to keep.
+            (censor(z, y, s) + 0.02 * (z - start).square().sum(1).mean()).backward()
+            optimiser.step()
+            censor.after_step()
+        _cloud(axis, z.detach(), y, s, mode)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _cloud(axis: Any, z: torch.Tensor, y: torch.Tensor, s: torch.Tensor, mode: str) -> None:
+    for c, marker in enumerate("ox"):
+        for k in range(2):
+            rows = (y == c) & (s == k)
+            colour = {"facecolors": "none", "edgecolors": COLOURS[k]} if marker == "o" else {"color": COLOURS[k]}
+            axis.scatter(*z[rows].T, s=14, marker=marker, lw=0.9, label=f"class {c}, subject {k}", **colour)
+    read = [at.leakage(z, labels).accuracy for labels in (y, s)]
+    axis.set(title=f"{mode}\nclass {read[0]:.2f}, subject {read[1]:.2f}", xticks=[], yticks=[])
+    axis.set_box_aspect(1)
+
+
+def scores(epochs: int | None) -> Any:
+    """Score estimators against the analytic score of a mixture of two Gaussians on a line."""
+    means, deviation, n = torch.tensor([-2.0, 1.5]), 0.8, 128
+    generator = torch.Generator().manual_seed(SEED)
+    pick = torch.randint(2, (n,), generator=generator)
+    z = (means[pick] + deviation * torch.randn(n, generator=generator))[:, None]
+    points = torch.linspace(-4.5, 4.0, 200)[:, None]
+    log_p = -((points - means) ** 2) / (2 * deviation**2)  # (200, 2), each up to a constant
+    exact = (log_p.softmax(1) * (means - points)).sum(1) / deviation**2
+    figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.5), sharey=True, layout="constrained")
+    for axis, scale, title in zip(axes, ("median", 0.8), ("length scale: median", "length scale: 0.8"), strict=True):
+        axis.plot(points, exact, color="black", lw=2.2, label="analytic")
+        for (label, estimator, gamma), colour in zip(ESTIMATORS, COLOURS, strict=False):
+            values = estimator(z, points=points, regularization=gamma, length_scale=scale)
+            axis.plot(points, values[:, 0], color=colour, lw=1.3, label=f"{label}, γ = {gamma:g}")
+        axis.plot(z[:, 0], torch.full((n,), -6.5), "|", color="#475569", ms=7, mew=0.5, label=f"{n} samples")
+        axis.set(xlabel="z", ylim=(-7, 7), title=title)
+    axes[0].set(ylabel="score  d log p / dz")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+# Stein's γ is a ridge of n·γ: with 128 samples these four smooth about alike.
+ESTIMATORS = (
+    ("Stein", at.scores.stein, 1e-4),
+    ("Tikhonov", at.scores.tikhonov, 0.01),
+    ("SSGE", at.scores.ssge, 0.01),
+    ("ν-method", at.scores.nu_method, 0.01),
+)
+
+RECORDINGS = {
+    "n_subjects": 6, "trials_per_class": 24, "n_channels": 6, "n_times": 64, "sfreq": 64.0, "subject_shift": 1.0,
+}  # fmt: skip
+TRAINING = {"batch_size": 64, "lr": 3e-3}
+EPOCHS = 40
+
+
+def latent(epochs: int | None) -> Any:
+    """The latent code of the training trials of one fold, before and after censoring."""
+    rec = at.synthetic(**RECORDINGS, seed=SEED)
+    fold = at.leave_one_subject_out(rec)[0]
+    common = {"max_epochs": epochs or EPOCHS, **TRAINING}
+    settings = [
+        at.Setting(**common),
+        at.Setting(method="mmd", mode="marginal", strength=3.0, **common),
+        at.Setting(method="mmd", mode="marginal", strength=3.0, shuffle_subjects=True, **common),
+    ]
+    outcomes = at.train(rec, [at.Job(setting, fold, SEED) for setting in settings], "cpu", progress=False)
+    titles = ("no censor", "MMD, strength 3", "MMD, shuffled subjects")
+    figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.5), layout="constrained")
+    who, what = rec.subject[fold.train], rec.y[fold.train]
+    for axis, outcome, title in zip(axes, outcomes, titles, strict=True):
+        z = at.encode(rec, [outcome], fold.train, final=True)[0][0]
+        plane = _principal(z)
+        for place, subject in enumerate(who.unique()):
+            for c, marker in enumerate("o^"):
+                rows = (who == subject) & (what == c)
+                axis.scatter(*plane[rows].T, s=15, color=COLOURS[place], marker=marker, alpha=0.75, lw=0)
+        read = at.leakage(z, who)
+        axis.set(title=f"{title}\nsubject read: {read.accuracy:.2f} (chance {read.chance:.2f})")
+        axis.set(xticks=[], yticks=[])
+    return figure
+
+
+def _principal(z: torch.Tensor) -> torch.Tensor:
+    """The first two principal components of standardised features: (N, D) -> (N, 2)."""
+    spread = z.std(0)
+    z = (z - z.mean(0)) / torch.where(spread > 0, spread, 1.0)
+    u, d, _ = torch.linalg.svd(z, full_matrices=False)
+    return u[:, :2] * d[:2]
+
+
+# title: method, its options and the strengths to try
+CENSORS: dict[str, tuple[str, dict[str, str], tuple[float, ...]]] = {
+    "MMD": ("mmd", {}, (0.3, 1.0, 3.0, 10.0)),
+    "Adversary": ("adversary", {}, (0.03, 0.1, 0.3, 1.0)),
+    "BEGAN as printed": ("began", {"variant": "paper"}, (0.3, 1.0, 3.0, 10.0)),
+}
+
+
+def strength(epochs: int | None) -> Any:
+    """Leakage and test score against strength, with the true and with shuffled subjects."""
+    rec = at.synthetic(**RECORDINGS, seed=SEED)
+    folds = at.leave_one_subject_out(rec)[::2]
+    common = {"max_epochs": epochs or EPOCHS, **TRAINING}
+    settings = [at.Setting(**common)] + [
+        at.Setting(method=method, mode="marginal", strength=value, shuffle_subjects=shuffled, **options, **common)
+        for method, options, values in CENSORS.values()
+        for value in values
+        for shuffled in (False, True)
+    ]
+    jobs = [at.Job(setting, fold, SEED) for setting in settings for fold in folds]
+    told: dict[Any, list[tuple[float, float]]] = {}
+    for outcome in at.train(rec, jobs, "cpu", progress=False):
+        own, rows = outcome.job.setting, outcome.job.fold.train
+        z = at.encode(rec, [outcome], rows, final=True)[0][0]
+        found = (at.leakage(z, rec.subject[rows]).accuracy, outcome.test_score)
+        told.setdefault((own.method, own.strength, own.shuffle_subjects), []).append(found)
+    mean = {key: np.mean(values, axis=0) for key, values in told.items()}
+    figure, axes = plt.subplots(2, 3, figsize=(8.6, 4.6), sharex="col", sharey="row", layout="constrained")
+    for column, (title, (method, _, values)) in enumerate(CENSORS.items()):
+        for row, label in enumerate(("subject read from z", "test score, unseen subject")):
+            axis = axes[row, column]
+            axis.axhline(mean[None, None, False][row], color="black", lw=1.2, label="no censor")
+            chance = 1 / (rec.n_subjects - 2) if row == 0 else 1 / rec.n_classes
+            axis.axhline(chance, color="#475569", lw=1, ls=":", label="chance")
+            for shuffled, colour, name in ((False, COLOURS[0], "true subjects"), (True, COLOURS[1], "shuffled")):
+                own = [mean[method, value, shuffled][row] for value in values]
+                axis.semilogx(values, own, "o-", color=colour, lw=1.5, ms=4, label=name)
+            axis.set(ylim=(0, 1.02))
+            if column == 0:
+                axis.set(ylabel=label)
+        axes[0, column].set(title=title)
+        axes[1, column].set(xlabel="strength λ")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+FIGURES: dict[str, Callable[[int | None], Any]] = {
+    "modes": modes, "scores": scores, "latent": latent, "strength": strength,
+}  # fmt: skip
+
+
+def main() -> None:
+    here = Path(__file__).parent / "images"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(FIGURES)}; default: all")
+    parser.add_argument("--out", type=Path, default=here)
+    parser.add_argument("--epochs", type=int, help="of every training; default: as published here")
+    chosen = parser.parse_args()
+    for name in chosen.names or FIGURES:
+        start = time.perf_counter()
+        with mpl.rc_context(STYLE):
+            figure = FIGURES[name](chosen.epochs)
+            figure.savefig(chosen.out / f"{name}.svg", metadata={"Date": None}, bbox_inches="tight")
+            plt.close(figure)
+        print(f"{name}.svg  {math.ceil(time.perf_counter() - start)} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
