@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .errors import UserError
+from .errors import UserError, machine_trouble
 
 if TYPE_CHECKING:
     from .runs.run import Run
@@ -143,13 +143,14 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
 def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = None) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from .runs.files import Lock
-    from .runs.run import Run
+    from .runs.salvage import check_is_run, reopen
 
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}; start a run with: autotransfer run DATA --out {folder}")
+    check_is_run(folder)
     with Lock(folder):
-        opened = Run.open(folder, _encoders(encoder))
+        opened = reopen(folder, _encoders(encoder), say)
         if opened.ledger.recall("complete", False) and (folder / "choice.json").exists():
+            if not (folder / "report.html").exists():  # killed after all else was done
+                _write_report(opened)
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
         _conduct(opened, cluster)
@@ -173,8 +174,8 @@ def _conduct(opened: Run, cluster: str | None = None) -> None:
     except KeyboardInterrupt:
         print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(130) from None
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, MemoryError) as error:
+        reason = machine_trouble(error)
         print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(1) from None
     for line in answer(choice):
@@ -307,6 +308,9 @@ def main() -> None:
     except UserError as error:
         print(f"autotransfer: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except (OSError, MemoryError) as error:
+        print(f"autotransfer: {machine_trouble(error)}", file=sys.stderr)
+        raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

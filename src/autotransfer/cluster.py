@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,11 +17,12 @@ import torch
 from .errors import UserError
 from .model.encoders import Encoders
 from .recordings import Recordings
-from .runs.here import worse_half
+from .runs.here import split, worse_half
 from .runs.ledger import FINISHED, Entry, OpenPopulation
 from .runs.place import DTYPE, Work
 from .runs.records import record_of, tensors_of
 from .runs.run import job_of, versions
+from .training.memory import first_line, out_of_memory
 from .training.packing import resolve_device
 from .training.population import Population
 from .training.progress import Progress
@@ -28,9 +30,12 @@ from .training.train import run as train_population
 from .training.train import windows_for
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Future, as_completed
 
 TRIES = 3  # of a population, each lost with its worker
+WORKERS_WITHIN = 60  # seconds in which one that was lost must be replaced
+# Errors that say a worker or the data went missing, rather than that the training is at fault
+LOST = ("KilledWorker", "FutureCancelledError", "CancelledError", "CommClosedError", "TimeoutError")
 MATTERS = ("autotransfer", "torch")  # packages whose versions must agree everywhere
 
 
@@ -113,66 +118,81 @@ class Cluster:
         from distributed import as_completed
 
         waiting: dict[Future, OpenPopulation] = {}
-        failures: dict[int, int] = {}
-        for found in run.ledger.open_populations():
-            self._submit(run, found, waiting)
-        arriving = as_completed(list(waiting), raise_errors=False)
+        failures: Counter[int] = Counter()
+        arriving = as_completed(raise_errors=False)
         try:
+            self._submit_open(run, waiting, arriving)
             for future in arriving:
                 found = waiting.pop(future)
-                if future.status == "finished":
+                try:
                     arrived: list[Finished] = future.result()
-                    for finished in arrived:
-                        run.ledger.finish(finished.key, finished.record, finished.tensors)
-                    bar.elsewhere([finished.max_epochs for finished in arrived])
-                    run.ledger.end_population(found.number)
-                    future.release()
+                except Exception as error:  # the training's, or of a worker that is gone
+                    self._cope(run, found, error, failures)
+                    self._submit_open(run, waiting, arriving)
                     continue
-                failures[found.number] = failures.get(found.number, 0) + 1
-                if not _was_lost(future) or failures[found.number] >= TRIES:
-                    raise UserError(
-                        f"population {found.number} failed on the cluster {failures[found.number]} times: "
-                        f"{_reason(future)}; continue with: autotransfer resume {run.folder} --cluster …"
-                    )
-                self._data = None  # it may have been lost with the worker
-                again = self._submit(run, found, waiting)
-                if again is not None:
-                    arriving.add(again)
+                for finished in arrived:
+                    run.ledger.finish(finished.key, finished.record, finished.tensors)
+                bar.elsewhere([finished.max_epochs for finished in arrived])
+                run.ledger.end_population(found.number)
+                future.release()
         finally:
             self.client.cancel(list(waiting), force=True)
 
-    def _submit(self, run: Work, found: OpenPopulation, waiting: dict[Future, OpenPopulation]) -> Future | None:
+    def _cope(self, run: Work, found: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
+        """A population that did not come back: in halves if memory was short, else once more, else an error."""
+        kind, reason = type(error).__name__, first_line(error)
+        statuses = run.ledger.statuses()
+        several = sum(statuses[key] not in FINISHED for key in found.keys) > 1
+        # A population that takes one worker after another with it has most likely met the system's memory limit.
+        if out_of_memory(error) or (kind == "KilledWorker" and several):
+            split(run, found, reason)
+            return
+        failures[found.number] += 1
+        if kind not in LOST or failures[found.number] >= TRIES:
+            raise UserError(
+                f"population {found.number} failed on the cluster {failures[found.number]} times: {reason}; "
+                f"continue with: autotransfer resume {run.folder} --cluster …"
+            )
+        self._data = None  # it may have been lost with the worker
+
+    def _submit_open(self, run: Work, waiting: dict[Future, OpenPopulation], arriving: as_completed) -> None:
+        """Hand out every population that nobody is working on."""
         known = {entry.key: entry for entry in run.ledger.entries()}
-        todo = [known[key] for key in found.keys if known[key].status not in FINISHED]
-        if not todo:
-            run.ledger.end_population(found.number)
-            return None
-        run.ledger.begin([entry.key for entry in todo])
-        if self._data is None:
-            self._data = self.client.scatter(run.recordings, broadcast=True, hash=False)
-        future = self.client.submit(
-            train_task, self._data, todo, found.prune_at, run.options.device, run.encoders, pure=False
-        )
-        waiting[future] = found
-        return future
+        handed_out = {population.number for population in waiting.values()}
+        for found in run.ledger.open_populations():
+            if found.number in handed_out:
+                continue
+            todo = [known[key] for key in found.keys if known[key].status not in FINISHED]
+            if not todo:
+                run.ledger.end_population(found.number)
+                continue
+            run.ledger.begin([entry.key for entry in todo])
+            future = self.client.submit(
+                train_task, self._recordings(run), todo, found.prune_at, run.options.device, run.encoders, pure=False
+            )
+            waiting[future] = found
+            arriving.add(future)
+
+    def _recordings(self, run: Work) -> Future:
+        """The data where the workers are. They may be starting again at this moment."""
+        for attempt in range(TRIES):
+            if self._data is not None:
+                break
+            try:
+                self.client.wait_for_workers(1, timeout=WORKERS_WITHIN)
+                self._data = self.client.scatter(run.recordings, broadcast=True, hash=False)
+            except (OSError, KeyError) as error:  # a worker that went while it was being sent the data
+                if attempt == TRIES - 1:
+                    raise UserError(
+                        f"no worker of the cluster takes the data ({first_line(error)}); "
+                        f"continue with: autotransfer resume {run.folder} --cluster …"
+                    ) from None
+        assert self._data is not None
+        return self._data
 
 
 def _kind_of_device(asked: str) -> str:
     return resolve_device(asked).type
-
-
-def _was_lost(future: Future) -> bool:
-    """Whether a worker or the data went missing, rather than the training being at fault."""
-    if future.status in ("lost", "cancelled"):
-        return True
-    return type(future.exception()).__name__ in ("KilledWorker", "FutureCancelledError", "CommClosedError")
-
-
-def _reason(future: Future) -> str:
-    if future.status in ("lost", "cancelled"):
-        return f"it was {future.status}"
-    text = str(future.exception())
-    return text.splitlines()[0] if text else type(future.exception()).__name__
 
 
 def _connect(address: str) -> Client:

@@ -134,7 +134,10 @@ def _weights_story(run: Run, roles: dict[str, list[Entry]]) -> dict[str, Any]:
     if known is None:
         known = {"leakage": {}, "latent": {}}
         for role, entries in roles.items():
-            first_seed = [entry for entry in entries if entry.seed == run.options.seed]
+            # A failed training has left no weights to read.
+            first_seed = [entry for entry in entries if entry.seed == run.options.seed and entry.status == "done"]
+            if not first_seed:
+                continue
             spread = np.unique(np.linspace(0, len(first_seed) - 1, PROBED_FOLDS).astype(int))
             probed = [_codes(run, first_seed[place]) for place in spread]
             leaks = [(entry, _leaked(z, rec_rows, run.recordings)) for entry, z, rec_rows in probed]

@@ -39,7 +39,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, obje
         length = int.from_bytes(body[:8], "little")
         note = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["population"])
         return load(body), note
-    except (SafetensorError, ValueError, KeyError):
+    except (SafetensorError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -56,13 +56,32 @@ def restore(
     if found is None:
         return None
     tensors, note = found
-    keys, seconds, epoch, size = note["keys"], note["seconds"], note["epoch"], note["size"]
-    if not isinstance(keys, list) or not keys or not set(keys) <= set(jobs):
+    keys, seconds, epoch, size = (note.get(name) for name in ("keys", "seconds", "epoch", "size"))
+    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) and key in jobs for key in keys):
         return None
-    assert isinstance(seconds, list)
-    assert isinstance(epoch, int)
-    assert isinstance(size, int)
+    if not isinstance(seconds, list) or not isinstance(epoch, int) or not isinstance(size, int):
+        return None
+    if len(seconds) != len(keys) or not all(isinstance(one, float) for one in seconds) or size < len(keys):
+        return None
     population = Population(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
+    if not _fits(population, tensors, epoch):
+        return None
     population.load(tensors, epoch, seconds)
     population.size = size
     return population, keys
+
+
+def _fits(population: Population, tensors: dict[str, torch.Tensor], epoch: int) -> bool:
+    """Whether these can be its state: copying would stretch a tensor of one row over all members without a word."""
+    expected = population.state()
+    if set(tensors) != set(expected):
+        return False
+    longest = max(job.setting.max_epochs for job in population.jobs)
+    for name, tensor in expected.items():
+        found = tensors[name]
+        shape = list(tensor.shape)
+        if name == "snapshots.history":  # as long as members needed that have left since
+            shape[1] = max(longest, found.shape[1] if found.ndim > 1 else 0)
+        if list(found.shape) != shape or found.dtype != tensor.dtype:
+            return False
+    return 1 <= epoch <= longest

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
 from types import TracebackType
 
 from ..errors import UserError
+
+# What writers leave half-written when they are killed: hidden, under a name that ends in the writer's mark.
+LEFTOVER = re.compile(
+    r"\.(ledger\.(sqlite|salvaged\.sqlite)|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html"
+    r"|model\.(json|safetensors))\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm)?"
+)
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -24,6 +32,31 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
+
+
+def companions(path: Path) -> tuple[Path, Path]:
+    """SQLite's write-ahead log of a database and the index to it."""
+    return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
+
+
+def sync_folder(folder: Path) -> None:
+    """Without it a power cut may undo a rename, though the file itself is on the disk."""
+    with contextlib.suppress(OSError):  # not every system can
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left half-written. Only for whoever holds the lock."""
+    for place in (folder, folder / "model", folder / "model" / "refit"):
+        for path in place.glob(".*"):
+            if LEFTOVER.fullmatch(path.name):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 class Lock:
@@ -35,7 +68,14 @@ class Lock:
     def __enter__(self) -> Lock:
         import fcntl  # POSIX; a run folder on another system is used by one process on trust
 
-        self.file = open(self.path, "a+")
+        try:
+            # Not through a link, which could lead out of the folder.
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise UserError(
+                f"cannot write to {self.path.parent} ({error.strerror}); make it writable or choose another folder"
+            ) from None
+        self.file = os.fdopen(handle, "r+")
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -46,14 +86,17 @@ class Lock:
                 f"{self.path.parent} is in use by another process ({holder}); wait for it, or choose another folder"
             ) from None
         self.file.truncate(0)
-        self.file.write(f"pid {os.getpid()}")
-        self.file.flush()
+        with contextlib.suppress(OSError):  # a courtesy to whoever comes next, which a full disk may deny
+            self.file.write(f"pid {os.getpid()}")
+            self.file.flush()
+        sweep(self.path.parent)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.file.close()
+        with contextlib.suppress(OSError):
+            self.file.close()
 
 
 def in_use(folder: Path) -> bool:

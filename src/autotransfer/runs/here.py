@@ -10,9 +10,9 @@ import torch
 
 from ..training.evaluation import HISTORY
 from ..training.gather import Windows
+from ..training.memory import first_line, no_room, out_of_memory
 from ..training.packing import resolve_device
 from ..training.population import Population
-from ..training.memory import first_line, no_room, out_of_memory
 from ..training.progress import Progress
 from ..training.train import run as train_population
 from ..training.train import windows_for

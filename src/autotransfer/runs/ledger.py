@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from ..errors import UserError
+from .seals import SEALED, seal_of
+from .sqlite_errors import DamagedLedger, explained
 
+# salvage.py reads rows by their number of columns: 3, 12 and 5.
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (
     key TEXT PRIMARY KEY, number INTEGER NOT NULL, stage TEXT NOT NULL, setting TEXT NOT NULL,
     validation INTEGER NOT NULL, test INTEGER NOT NULL, seed INTEGER NOT NULL,
     status TEXT NOT NULL DEFAULT 'waiting', starts INTEGER NOT NULL DEFAULT 0,
-    population INTEGER, record TEXT, tensors BLOB
+    record TEXT, tensors BLOB, seal TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS populations (
-    number INTEGER PRIMARY KEY, keys TEXT NOT NULL, prune_at INTEGER, status TEXT NOT NULL DEFAULT 'waiting'
+    number INTEGER PRIMARY KEY, keys TEXT NOT NULL, prune_at INTEGER, status TEXT NOT NULL DEFAULT 'waiting',
+    seal TEXT NOT NULL
 );
 """
 FINISHED = ("done", "failed")
+PATIENCE = 30.0  # seconds to wait for another program that has locked the file
 
 
 @dataclass(frozen=True)
@@ -51,60 +58,128 @@ class OpenPopulation(NamedTuple):
 class Ledger:
     """One SQLite file. Every method that changes it is one transaction."""
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        if not create and not path.exists():
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+        """read_only: also where nothing can be written, such as an archive."""
+        self.path = path
+        self._noted = 0  # jobs handed to `add` so far
+        if not create and not os.path.isfile(path):
             raise UserError(f"{path.parent} is not a run: it has no {path.name}; start one with autotransfer run")
-        try:
-            self.connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+        if path.is_symlink():
+            raise UserError(f"{path} is a link; a run's ledger lies in the run's own folder: copy it there")
+        archived = read_only and not os.access(path.parent, os.W_OK)
+        with explained(path):
+            place = f"file:{quote(str(path.absolute()))}?immutable=1" if archived else path
+            self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=archived)
+            try:
+                self._prepare(create, archived)
+            except BaseException:
+                self.connection.close()
+                raise
+
+    def _prepare(self, create: bool, archived: bool) -> None:
+        self.connection.text_factory = _text
+        self.connection.create_function("seal_of", -1, seal_of, deterministic=True)
+        self.connection.execute("PRAGMA trusted_schema=OFF")
+        if not archived:
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute("PRAGMA synchronous=FULL")
-            if create:
-                self.connection.executescript(SCHEMA)
-            self.connection.execute("SELECT count(*) FROM jobs").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise UserError(f"the ledger {path} cannot be read ({error}); restore it or start a new run") from None
+        if create:
+            self.connection.executescript(SCHEMA)
+        columns = {table: [row[1] for row in self._ask(f"PRAGMA table_info({table})")] for table in SEALED}
+        if not all(columns.values()):
+            raise DamagedLedger(self.path, "it has no jobs")
+        if "seal" not in columns["jobs"]:
+            self._seal_all()
+
+    def _seal_all(self) -> None:
+        """A ledger from before there were seals: every row is sealed as it is."""
+        with self.transaction() as connection:
+            for table in SEALED:
+                connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+            for statement in SCHEMA.split(";"):
+                connection.execute(statement)
+            for table, sealed in SEALED.items():
+                own = ", ".join(row[1] for row in self._ask(f"PRAGMA table_info({table})") if row[1] != "seal")
+                seal = f"seal_of({', '.join(sealed)})"
+                connection.execute(f"INSERT INTO {table} ({own}, seal) SELECT {own}, {seal} FROM old_{table}")
+                connection.execute(f"DROP TABLE old_{table}")
 
     def close(self) -> None:
         self.connection.close()
 
+    def check(self) -> None:
+        """Raise DamagedLedger unless every page and every row is as it was written."""
+        try:
+            ((verdict,),) = self._ask("PRAGMA integrity_check(1)")
+            broken = 0 if verdict == "ok" else 1
+            for table, columns in SEALED.items():
+                ((wrong,),) = self._ask(f"SELECT count(*) FROM {table} WHERE seal IS NOT seal_of({', '.join(columns)})")
+                broken += wrong
+            ((wrong,),) = self._ask("SELECT count(*) FROM jobs WHERE (record IS NULL) = (status IN ('done', 'failed'))")
+        except sqlite3.DatabaseError as error:
+            raise DamagedLedger(self.path, error) from None
+        if broken or wrong:
+            raise DamagedLedger(self.path, "its contents do not agree with their checksums")
+
+    def _ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with explained(self.path):
+            return self.connection.execute(sql, values).fetchall()
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        self.connection.execute("BEGIN IMMEDIATE")
+        with explained(self.path):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:  # on a full disk SQLite has rolled back by itself
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    def _parsed(self, text: str) -> Any:
         try:
-            yield self.connection
-        except BaseException:
-            self.connection.execute("ROLLBACK")
-            raise
-        self.connection.execute("COMMIT")
+            return json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            raise UserError(f"the ledger {self.path} holds text that is not JSON; restore it or run again") from None
 
     # facts about the run
 
     def remember(self, **facts: Any) -> None:
         with self.transaction() as connection:
             for name, value in facts.items():
-                connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
+                connection.execute(
+                    "INSERT OR REPLACE INTO facts VALUES (?1, ?2, seal_of(?1, ?2))", (name, json.dumps(value))
+                )
 
     def recall(self, name: str, default: Any = None) -> Any:
-        row = self.connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return default if row is None else json.loads(row[0])
+        rows = self._ask("SELECT value FROM facts WHERE name = ?", (name,))
+        return self._parsed(rows[0][0]) if rows else default
+
+    def facts(self) -> dict[str, Any]:
+        return {str(name): self._parsed(value) for name, value in self._ask("SELECT name, value FROM facts")}
 
     # jobs
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Note jobs to be done; those already known stay as they are."""
+        """Note jobs to be done; those already known stay as they are.
+
+        A job's number counts what was noted before it in this process, known or not: as a resumed run notes the same
+        jobs in the same order, one that was lost from the file comes back in its old place.
+        """
         with self.transaction() as connection:
-            (number,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
-            for offset, entry in enumerate(entries):
+            for entry in entries:
                 connection.execute(
-                    "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (entry.key, number + offset, entry.stage, entry.setting, entry.validation, entry.test, entry.seed),
+                    "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed, seal) "
+                    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, seal_of(?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL))",
+                    (entry.key, self._noted, entry.stage, entry.setting, entry.validation, entry.test, entry.seed),
                 )
+                self._noted += 1
 
     def entries(self, stage: str | None = None) -> list[Entry]:
         """Jobs in the order in which they were noted."""
         where, values = ("", ()) if stage is None else (" WHERE stage = ?", (stage,))
-        rows = self.connection.execute(
+        rows = self._ask(
             "SELECT key, stage, setting, validation, test, seed, status, starts, record FROM jobs"
             + where
             + " ORDER BY number, key",
@@ -112,15 +187,15 @@ class Ledger:
         )
         names = ("key", "stage", "setting", "validation", "test", "seed", "status", "starts")
         return [
-            Entry(**dict(zip(names, row, strict=False)), record=None if row[8] is None else json.loads(row[8]))
+            Entry(**dict(zip(names, row, strict=False)), record=None if row[8] is None else self._parsed(row[8]))
             for row in rows
         ]
 
     def statuses(self) -> dict[str, str]:
-        return dict(self.connection.execute("SELECT key, status FROM jobs"))
+        return dict(self._ask("SELECT key, status FROM jobs"))
 
     def counts(self) -> dict[str, int]:
-        return dict(self.connection.execute("SELECT status, count(*) FROM jobs GROUP BY status"))
+        return dict(self._ask("SELECT status, count(*) FROM jobs GROUP BY status"))
 
     def begin(self, keys: Sequence[str]) -> None:
         """These jobs start from their first epoch."""
@@ -134,31 +209,27 @@ class Ledger:
         status = "done" if record.get("failure") is None else "failed"
         with self.transaction() as connection:
             connection.execute(
-                "UPDATE jobs SET status = ?, record = ?, tensors = ? "
-                "WHERE key = ? AND status NOT IN ('done', 'failed')",
+                "UPDATE jobs SET status = ?1, record = ?2, tensors = ?3, "
+                "seal = seal_of(key, number, stage, setting, validation, test, seed, ?2, ?3) "
+                "WHERE key = ?4 AND status NOT IN ('done', 'failed')",
                 (status, json.dumps(record), tensors, key),
             )
 
     def tensors(self, key: str) -> bytes:
-        (blob,) = self.connection.execute("SELECT tensors FROM jobs WHERE key = ?", (key,)).fetchone()
+        ((blob,),) = self._ask("SELECT tensors FROM jobs WHERE key = ?", (key,))
         return bytes(blob)
 
     # populations
 
     def open_populations(self) -> list[OpenPopulation]:
         """Populations that have not ended, the oldest first."""
-        rows = self.connection.execute(
-            "SELECT number, keys, prune_at FROM populations WHERE status != 'done' ORDER BY number"
-        )
-        return [OpenPopulation(number, json.loads(keys), prune_at) for number, keys, prune_at in rows]
+        rows = self._ask("SELECT number, keys, prune_at FROM populations WHERE status != 'done' ORDER BY number")
+        return [OpenPopulation(number, self._parsed(keys), prune_at) for number, keys, prune_at in rows]
 
     def add_populations(self, compositions: Sequence[Sequence[str]], prune_at: int | None = None) -> None:
         """prune_at: the epoch after which the worse half of their censored members is given up."""
         with self.transaction() as connection:
-            connection.executemany(
-                "INSERT INTO populations (keys, prune_at) VALUES (?, ?)",
-                [(json.dumps(list(keys)), prune_at) for keys in compositions],
-            )
+            _insert_populations(connection, compositions, prune_at)
 
     def end_population(self, number: int) -> None:
         with self.transaction() as connection:
@@ -169,7 +240,17 @@ class Ledger:
         with self.transaction() as connection:
             (prune_at,) = connection.execute("SELECT prune_at FROM populations WHERE number = ?", (number,)).fetchone()
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
-            connection.executemany(
-                "INSERT INTO populations (keys, prune_at) VALUES (?, ?)",
-                [(json.dumps(list(keys)), prune_at) for keys in compositions],
-            )
+            _insert_populations(connection, compositions, prune_at)
+
+
+def _insert_populations(
+    connection: sqlite3.Connection, compositions: Sequence[Sequence[str]], prune_at: int | None
+) -> None:
+    connection.executemany(
+        "INSERT INTO populations (keys, prune_at, seal) VALUES (?1, ?2, seal_of(?1, ?2))",
+        [(json.dumps(list(keys)), prune_at) for keys in compositions],
+    )
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")  # damaged text is found by its seal, not by the decoder

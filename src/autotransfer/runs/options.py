@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from ..errors import UserError, check_choice
 from ..grids import GRIDS, grid
@@ -70,5 +70,13 @@ class RunOptions:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunOptions:
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in known})
+        """Options as they were stored, by this version or another."""
+        hints = get_type_hints(cls)
+        known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
+        for name, value in known.items():
+            allowed = get_args(hints[name]) or (hints[name],)
+            if isinstance(value, bool) or not isinstance(value, (*allowed, int) if float in allowed else allowed):
+                raise UserError(f"the stored option {name} is {value!r}, which cannot be; start a new run")
+        if "source" not in known:
+            raise UserError("the stored options name no data; start a new run")
+        return cls(**known)

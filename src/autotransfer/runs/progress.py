@@ -8,13 +8,25 @@ from pathlib import Path
 
 from ..settings import Setting
 from ..training.progress import clock
+from .contents import check_entries, check_facts
 from .files import in_use
 from .ledger import FINISHED, Ledger
+
+BELIEVED = 366 * 86400.0  # seconds since a run began; if the clock shows more, the date itself is told
 
 
 def standing(folder: Path) -> list[str]:
     """Lines that say what is done, running, waiting and failed, and how long the rest may take."""
-    ledger = Ledger(folder / "ledger.sqlite")
+    ledger = Ledger(folder / "ledger.sqlite", read_only=True)
+    try:
+        check_facts(ledger)
+        check_entries(ledger, ledger.entries())
+        return _lines(folder, ledger)
+    finally:
+        ledger.close()
+
+
+def _lines(folder: Path, ledger: Ledger) -> list[str]:
     counts = ledger.counts()
     total = sum(counts.values())
     done, failed = counts.get("done", 0), counts.get("failed", 0)
@@ -42,11 +54,16 @@ def standing(folder: Path) -> list[str]:
     started = ledger.recall("started")
     if started and working:
         since = time.time() - datetime.fromisoformat(started).astimezone(UTC).timestamp()
-        lines.append(f"begun {clock(since)} ago")
+        # A clock that was set makes nonsense of the difference, not of the date.
+        lines.append(f"begun {clock(since)} ago" if 0 <= since <= BELIEVED else f"begun on {started}")
     lines += [
-        f"failed: {Setting.from_json(e.setting).name}: {e.record['failure']}"
+        _printable(f"failed: {Setting.from_json(e.setting).name}: {e.record['failure']}")
         for e in entries
         if e.status == "failed" and e.record
     ]
-    ledger.close()
     return lines
+
+
+def _printable(text: str) -> str:
+    """Without what would command a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

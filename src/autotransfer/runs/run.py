@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from ..folds import leave_one_subject_out, make_fold
@@ -18,6 +21,8 @@ from ..recordings import Recordings, absolute, load
 from ..settings import Setting
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
+from .contents import check_entries, check_facts, check_populations, entry_key
+from .files import companions, sync_folder
 from .here import Here
 from .ledger import FINISHED, Entry, Ledger
 from .options import RunOptions
@@ -47,11 +52,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
-    """One training: the pair of held-out subjects has no order."""
-    return f"{setting.key}-{min(first, second)}-{max(first, second)}-{seed}"
-
-
 class Run:
     """Open with `create` or `open`; `work` trains whatever the ledger lists and has not finished."""
 
@@ -71,23 +71,24 @@ class Run:
     def create(cls, folder: Path, options: RunOptions, encoders: Encoders | None = None) -> Run:
         """Start a run in a new or empty folder; everything that can be wrong is found before anything is written."""
         if (folder / "ledger.sqlite").exists():
-            raise UserError(f"{folder} already holds a run; continue it with: autotransfer resume {folder}")
+            raise _taken(folder)
         resolve_device(options.device)
         check_encoder(options, encoders)
         recordings = load(options.source)
+        facts = {
+            "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
+            "fingerprint": fingerprint(recordings),
+            "versions": versions(),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": " ".join(["autotransfer", *sys.argv[1:]]) if sys.argv[0].endswith("autotransfer") else None,
+        }
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            ledger = Ledger(folder / "ledger.sqlite", create=True)
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            ledger = begin_ledger(folder / "ledger.sqlite", facts)
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-        source = absolute(options.source)  # resume may be called from elsewhere
-        ledger.remember(
-            options=options.to_dict() | {"source": source},
-            fingerprint=fingerprint(recordings),
-            versions=versions(),
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=" ".join(["autotransfer", *sys.argv[1:]]) if sys.argv[0].endswith("autotransfer") else None,
-        )
         return cls(folder, ledger, recordings, options, encoders)
 
     @classmethod
@@ -98,14 +99,22 @@ class Run:
         because a folder names it.
         """
         ledger = Ledger(folder / "ledger.sqlite")
-        stored = ledger.recall("options")
-        if stored is None:
-            raise UserError(f"{folder} was interrupted before it began; remove it and run again")
-        options = RunOptions.from_dict(stored)
-        check_encoder(options, encoders)
-        recordings = load(options.source)
-        if fingerprint(recordings) != ledger.recall("fingerprint"):
-            raise UserError(f"{options.source} has changed since {folder} was begun; restore it or start a new run")
+        try:
+            check_facts(ledger)
+            stored = ledger.recall("options")
+            if stored is None:
+                raise UserError(f"{folder} does not say what it was asked to do; remove it and run again")
+            options = RunOptions.from_dict(stored)
+            check_storage(folder, options)
+            check_encoder(options, encoders)
+            recordings = load(options.source)
+            if fingerprint(recordings) != ledger.recall("fingerprint"):
+                raise UserError(f"{options.source} has changed since {folder} was begun; restore it or start a new run")
+            check_entries(ledger, ledger.entries(), recordings.n_subjects)
+            check_populations(ledger)
+        except BaseException:
+            ledger.close()
+            raise
         return cls(folder, ledger, recordings, options, encoders)
 
     # jobs
@@ -141,9 +150,11 @@ class Run:
 
     def _pack_waiting(self, prune_at: int | None) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
-        if self.ledger.open_populations():
+        placed = {key for population in self.ledger.open_populations() for key in population.keys}
+        entries = self.ledger.entries()
+        waiting = [entry for entry in entries if entry.status not in FINISHED and entry.key not in placed]
+        if not waiting:
             return
-        waiting = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
         jobs = [self.job(entry) for entry in waiting]
         packs = pack(
             self.recordings, jobs, self.options.population, device=self.place.device(self.options.device),
@@ -151,6 +162,31 @@ class Run:
         )  # fmt: skip
         compositions = [[waiting[position].key for position in positions] for positions in packs]
         self.ledger.add_populations(compositions, prune_at)
+
+
+def _taken(folder: Path) -> UserError:
+    return UserError(f"{folder} already holds a run; continue it with: autotransfer resume {folder}")
+
+
+def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
+    """A ledger that says from its first moment what the run is to do: made under another name, then linked."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    for name in (part, *companions(part)):
+        name.unlink(missing_ok=True)
+    try:
+        fresh = Ledger(part, create=True)
+        fresh.remember(**facts)
+        fresh.close()
+        try:
+            os.link(part, path)  # unlike a rename it does not replace what another process has begun
+        except FileExistsError:
+            raise _taken(path.parent) from None
+        except OSError:
+            part.replace(path)  # a file system without links
+    finally:
+        part.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return Ledger(path)
 
 
 def job_of(recordings: Recordings, entry: Entry) -> Job:
@@ -161,3 +197,13 @@ def job_of(recordings: Recordings, entry: Entry) -> Job:
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
     if options.encoder != "eegnet":
         find_factory(options.encoder, encoders)
+
+
+def check_storage(folder: Path, options: RunOptions) -> None:
+    """A stored run makes no files elsewhere: a database of Optuna's outside the folder has to be there already."""
+    storage = options.storage or ""
+    if options.search != "tpe" or not storage.startswith("sqlite"):
+        return
+    place = Path(storage.partition("///")[2].partition("?")[0])
+    if not place.is_file() and not place.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{folder} keeps its search in {storage!r}, which is not there; create {place} if it should be")

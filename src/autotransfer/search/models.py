@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load
 
+from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
 from ..runs.assembly import assemble
@@ -21,6 +22,11 @@ def build_models(run: Run, setting: Setting, choice: dict[str, Any], tell: Tell)
     """Writes RUN/model and, with --final refit, RUN/model/refit."""
     entries = [e for e in run.ledger.entries() if e.setting == setting.to_json() and e.status == "done"]
     own = [e for e in entries if e.stage != "nested"]
+    if not own:
+        raise UserError(
+            f"every training of {setting.name!r} failed, the best there is; autotransfer status {run.folder} says why. "
+            "Start a new run with a smaller --lr"
+        )
     states, folds = [], []
     for entry in own:
         tensors = load(run.ledger.tensors(entry.key))

@@ -122,12 +122,17 @@ class Population:
 
     def finished(self) -> dict[int, str | None]:
         """Members whose training is over, with the reason if that is a failure. Waits for the device."""
-        losses, best = self.train_loss.tolist(), self.snapshots.epoch.amax(1).tolist()
+        measured, best = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
         over: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
             setting = job.setting
-            if not math.isfinite(losses[member]):
-                over[member] = f"the training loss became {losses[member]} in epoch {self.epoch}"
+            loss, penalty, *held_out = measured[member][: len(HISTORY) - 2]
+            if not math.isfinite(loss):
+                over[member] = f"the training loss became {loss} in epoch {self.epoch}"
+            elif not math.isfinite(penalty):
+                over[member] = f"the penalty became {penalty} in epoch {self.epoch}"
+            elif any(map(math.isnan, held_out)):  # the last step of an epoch has ruined the weights
+                over[member] = f"the weights became nan in epoch {self.epoch}"
             elif self.epoch >= setting.max_epochs or (
                 setting.patience is not None and self.epoch - best[member] >= setting.patience
             ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -14,10 +15,36 @@ if TYPE_CHECKING:
     from .population import Population
 
 LINE_EVERY = 10.0  # seconds between plain lines
+LONGEST = 86400.0  # seconds between two looks at the clock; if it shows more, the clock was set
+
+
+class Stopwatch:
+    """Seconds that have passed, whatever happens to the clock: a jump of it counts as no time."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        now = time.perf_counter()
+        passed = now - self._last
+        self._last = now
+        if not 0 <= passed <= LONGEST:
+            return 0.0
+        self.elapsed += passed
+        return passed
+
+    def read(self) -> float:
+        self.lap()
+        return self.elapsed
 
 
 def clock(seconds: float) -> str:
     """1:02:03 or 2:03."""
+    if not math.isfinite(seconds):
+        return "?"
+    seconds = max(0.0, seconds)
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
@@ -34,7 +61,7 @@ class Progress:
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
-        self.start = self.last = time.monotonic()
+        self.watch, self.last = Stopwatch(), 0.0
         if self.shown and self.terminal:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -42,7 +69,7 @@ class Progress:
             self.bar = Progress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
                 TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-                console=Console(stderr=True),
+                console=Console(stderr=True), get_time=Stopwatch().read,
             )  # fmt: skip
             self.bar.start()
             self.task = self.bar.add_task(self.label, total=self.total, note="")
@@ -75,10 +102,9 @@ class Progress:
         note = f"{self.over}/{self.members} trained"
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, note=note)
-        elif time.monotonic() - self.last > LINE_EVERY or self.done >= self.total:
-            self.last = time.monotonic()
-            spent = self.last - self.start
-            left = spent * (self.total - self.done) / max(self.done, 1)
+        elif (spent := self.watch.read()) - self.last > LINE_EVERY or self.done >= self.total:
+            self.last = spent
+            left = spent * max(self.total - self.done, 0) / max(self.done, 1)
             print(
                 f"{self.label}: {note}, {clock(spent)} elapsed, {clock(left)} left",
                 file=sys.stderr,

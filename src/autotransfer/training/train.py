@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
@@ -13,9 +12,10 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders, kernel_of
 from ..recordings import Recordings
 from .gather import Windows
+from .memory import first_line, no_room, out_of_memory
 from .packing import fits, pack, resolve_device
 from .population import Population
-from .progress import Progress
+from .progress import Progress, Stopwatch
 from .stream import Stream
 
 
@@ -29,14 +29,15 @@ def run(
 
     give_up: after each epoch, the members that are not worth training any further.
     """
+    watch = Stopwatch()
     while population.jobs:
-        start = time.perf_counter()
+        watch.lap()  # what was done with the outcomes is no time of training
         population.train_epoch()
         population.evaluate()
         over = population.finished()
         if give_up is not None:
             over = dict.fromkeys(give_up(population)) | over
-        share = (time.perf_counter() - start) / len(population.jobs)
+        share = watch.lap() / len(population.jobs)
         population.seconds = [seconds + share for seconds in population.seconds]
         for member, failure in over.items():
             yield population.outcome(member, failure)
@@ -74,15 +75,28 @@ def train(
     done: dict[tuple[object, ...], Outcome] = {}
     prepared: dict[tuple[str, int], Windows] = {}
     packs = pack(recordings, todo, population, device=place, dtype=dtype, encoders=encoders)
+    stacks = [[todo[position] for position in positions] for positions in packs]
     total = sum(job.setting.max_epochs for job in todo)
     with Progress(total, len(todo), shown=progress) as bar:
-        for positions in packs:
-            members = [todo[position] for position in positions]
+
+        def train_stack(members: list[Job]) -> None:
             windows = windows_for(recordings, members[0], prepared, device=place, dtype=dtype)
             stack = Population(recordings, members, windows, dtype, encoders)
             for outcome in run(stack, after_epoch=bar.epoch):
                 done[outcome.job.trajectory] = outcome
                 bar.finished(outcome)
+
+        while stacks:
+            members = stacks.pop(0)
+            try:
+                train_stack(members)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                left = [job for job in members if job.trajectory not in done]
+                if len(left) < 2:
+                    raise no_room(first_line(error)) from None
+                stacks[:0] = [left[: len(left) // 2], left[len(left) // 2 :]]
     return [_as_asked(job, done[job.trajectory]) for job in jobs]
 
 
