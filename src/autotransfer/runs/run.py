@@ -28,6 +28,7 @@ from .ledger import FINISHED, Entry, Ledger
 from .options import RunOptions
 from .place import DTYPE, Place
 
+STAGES = {"search": "stage one", "folds": "stage two"}  # what progress calls them
 Tell = Callable[[str], None]  # says a line to the user
 
 
@@ -137,7 +138,7 @@ class Run:
 
     # work
 
-    def work(self, label: str, *, prune_at: int | None = None, shown: bool | None = None) -> None:
+    def work(self, *, prune_at: int | None = None, shown: bool | None = None) -> None:
         """Train every job that is not finished: what was begun as it was composed, the rest in new populations.
 
         prune_at: the epoch after which the worse half of a new population's censored members is given up.
@@ -145,6 +146,7 @@ class Run:
         self._pack_waiting(prune_at)
         left = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
         total = sum(Setting.from_json(entry.setting).max_epochs for entry in left)
+        label = ", ".join(dict.fromkeys(STAGES.get(entry.stage, entry.stage) for entry in left))
         with Progress(total, len(left), shown=shown, label=label) as bar:
             self.place.train(self, bar)
 

@@ -21,7 +21,7 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> dict[str, Any]:
     n = run.recordings.n_subjects
     run.add(run.entry("nested", setting, *fold, seed) for setting in settings for fold in folds)
     tell(f"nested full: {len(settings)} settings × {len(folds)} splits for the shortlists")
-    run.work("nested shortlists", shown=shown)
+    run.work(shown=shown)
 
     methods = {setting.key: setting.method for setting in settings}
     known = _by_key(run)
@@ -33,7 +33,7 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> dict[str, Any]:
     needed = [(s, v, t) for s in settings for v, t in pairs if s.key in lists[t] or s.key in lists[v]]
     run.add(run.entry("nested", setting, v, t, seed) for setting, v, t in needed)
     tell(f"nested full: {len(needed)} trainings with a pair of subjects left out")
-    run.work("nested pairs", shown=shown)
+    run.work(shown=shown)
 
     known = _by_key(run)
     by_key = {setting.key: setting for setting in settings}

@@ -44,7 +44,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         settings = options.settings()
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} settings on one split")
-        run.work("stage one", shown=shown)
+        run.work(shown=shown)
     first = _entries_of(run, settings, [folds[0]], [options.seed])
     scores = validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}
@@ -58,7 +58,7 @@ def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bo
     seeds = range(options.seed, options.seed + options.seeds)
     run.add(run.entry("folds", setting, *fold, seed) for seed in seeds for setting in candidates for fold in folds)
     tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seeds")
-    run.work("stage two", shown=shown)
+    run.work(shown=shown)
 
 
 def _entries_of(

@@ -90,7 +90,7 @@ def _train_batch(
 
     seed = run.options.seed
     run.add(run.entry("search", setting, *fold, seed) for _, setting in batch)
-    run.work("stage one", prune_at=max(1, round(RUNG * run.options.max_epochs)), shown=shown)
+    run.work(prune_at=max(1, round(RUNG * run.options.max_epochs)), shown=shown)
     known = {entry.key: entry.record for entry in run.ledger.entries()}
     kept = []
     for trial, setting in batch:
