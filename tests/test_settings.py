@@ -33,6 +33,11 @@ def test_fields_that_a_method_does_not_read_do_not_tell_settings_apart() -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"strength": "1"}, "strength is '1'; it must be of type float | None"),
+        ({"max_epochs": 2.5}, "max_epochs is 2.5; it must be of type int"),
+        ({"max_epochs": True}, "max_epochs is True; it must be of type int"),
+        ({"max_epochs": 10**9}, "max_epochs is 1000000000; it must be at most 1000000"),
+        ({"weight_decay": float("nan")}, "weight_decay is nan; it must be a finite number"),
         ({"method": "gan"}, "unknown method 'gan'; choose from 'adversary', 'mige', 'mmd', 'pairwise_mmd', 'began'"),
         ({"method": "mmd", "mode": "joint"}, "unknown mode 'joint'; choose from 'marginal', 'conditional'"),
         ({"method": "mige", "estimator": "kde"}, "unknown estimator 'kde'"),
@@ -99,3 +104,18 @@ def test_every_field_reaches_the_key() -> None:
     assert set(changes) <= known
     for name, value in changes.items():
         assert Setting(method="pairwise_mmd", pairs="clique", size=2, **{name: value}).key != base.key, name
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    import numpy as np
+
+    setting = at.Setting(method="mmd", strength=np.float32(0.5), max_epochs=np.int64(7))
+    assert setting == at.Setting(method="mmd", strength=0.5, max_epochs=7)
+    assert type(setting.max_epochs) is int
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", '{"lr": []}', '{"colour": 1}', "[" * 100_000])
+def test_stored_nonsense_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UserError) as found:
+        at.Setting.from_json(text)
+    assert "\n" not in str(found.value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 
 class UserError(ValueError):
@@ -15,6 +17,26 @@ def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
     if value not in options:
         listed = ", ".join(repr(option) for option in options)
         raise UserError(f"unknown {what} {value!r}; choose from {listed}")
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "None": (type(None),),
+    "list": (list,), "dict": (dict,),
+}  # fmt: skip
+
+
+def check_types(record: Any) -> None:
+    """Every field of a frozen dataclass is of a type that its annotation names; numpy's numbers become Python's."""
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+            value = value.item()
+            object.__setattr__(record, field.name, value)
+        names = [name.partition("[")[0] for name in str(field.type).split(" | ")]
+        right = any(isinstance(value, _KINDS[name]) for name in names)
+        if not right or (isinstance(value, bool) and "bool" not in names):
+            shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}…"
+            raise UserError(f"{field.name} is {shown}; it must be of type {field.type}")
 
 
 def machine_trouble(error: OSError | MemoryError) -> str:

@@ -8,7 +8,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from .errors import UserError, check_choice
+from .errors import UserError, check_choice, check_types
 
 METHODS = ("adversary", "mige", "mmd", "pairwise_mmd", "began")
 MODES = ("marginal", "conditional", "complementary")
@@ -55,6 +55,12 @@ _DEFAULTS: dict[str, Any] = {
     "critic_steps": 1,
     "critic_hidden": 64,
 }
+
+# Beyond these a slip of the keyboard is likelier than a wish, and memory would not suffice.
+MOST = {
+    "max_epochs": 10**6, "batch_size": 10**6, "temporal_kernel": 10**5, "temporal_filters": 10**4,
+    "spatial_depth": 10**4, "latent_filters": 10**4, "critic_hidden": 10**5, "critic_steps": 10**4,
+}  # fmt: skip
 
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
 DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
@@ -105,6 +111,7 @@ class Setting:
     patience: int | None = None  # epochs without a better validation loss before a member leaves
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.method is not None:
             check_choice("method", self.method, METHODS)
         if self.strength is not None and not (math.isfinite(self.strength) and self.strength >= 0):
@@ -160,7 +167,7 @@ class Setting:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UserError(f"{name} is {value!r}; it must be a positive number")
-        if isinstance(self.length_scale, (int, float)) and not self.length_scale > 0:
+        if isinstance(self.length_scale, (int, float)) and not 0 < self.length_scale < math.inf:
             raise UserError(f"length_scale is {self.length_scale!r}; it must be a positive number")
         if self.fraction is not None and self.fraction > 1:
             raise UserError(f"fraction is {self.fraction}; it must lie in (0, 1]")
@@ -170,8 +177,12 @@ class Setting:
             raise UserError(f"dropout is {self.dropout}; it must lie in [0, 1)")
         if self.batch_size < 2:
             raise UserError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")
-        if self.weight_decay < 0:
-            raise UserError(f"weight_decay is {self.weight_decay}; it must be at least 0")
+        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+            raise UserError(f"weight_decay is {self.weight_decay}; it must be a finite number of at least 0")
+        for name, most in MOST.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise UserError(f"{name} is {value}; it must be at most {most}")
 
     @property
     def name(self) -> str:
@@ -209,7 +220,10 @@ class Setting:
 
     @classmethod
     def from_json(cls, text: str) -> Setting:
-        values = json.loads(text)
+        try:
+            values = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            raise UserError("a setting is stored as text that is not JSON") from None
         if not isinstance(values, dict):
             raise UserError("a setting is stored as a JSON object")
         known = {field.name for field in fields(cls)}

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, check_types
 from ..model.encoders import Encoders, make_encoder
 from ..model.layers import Linear
 from ..recordings.standardise import affine, apply
@@ -40,6 +40,11 @@ class ModelCard:
     kernel: int
     subjects: int  # whom it was trained on
     scores: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if not all(isinstance(name, str) for name in self.channels):
+            raise UserError("the channels of a model are not all names")
 
 
 class SavedModel:

@@ -1,0 +1,286 @@
+"""Hostile input by the thousand: damaged files and senseless JSON give a result or one line, and nothing else.
+
+`python tests/fuzz.py N [SEED]` runs N cases over all targets and prints what was found; tests/test_fuzz.py runs a few.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from scipy.io import savemat
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.recordings import Raw, load, read
+from autotransfer.recordings.npz import save_folder, save_npz
+from autotransfer.runs.assembly import assemble
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.predictions import predictions
+from autotransfer.runs.saved_model import load_model, save_model
+from tiny import tiny
+
+NASTY: tuple[Any, ...] = (
+    None, True, -1, 0, 2**63, 1e308, float("nan"), float("inf"), "", "<script>alert(1)</script>", "../../escaped",
+    "/tmp/escaped", "a\x00b", "x" * 5000, [], {}, [[]], [None], {"a": {}}, "mmd", "nan", "os:system", "‮",
+)  # fmt: skip
+SOME = {"npz": 30, "folder": 10, "fif": 4, "mat": 12, "csv": 6, "setting": 20, "options": 8, "model": 8, "predict": 2}
+
+
+class Trap:
+    """What a pickle would do if anybody opened it."""
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = flag
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, (str(self.flag),)
+
+
+def damaged(data: bytes, draw: random.Random) -> bytes:
+    """Bytes flipped, cut, repeated, or replaced."""
+    body = bytearray(data)
+    for _ in range(draw.choice((1, 1, 2, 8))):
+        if not body:
+            break
+        place, kind = draw.randrange(len(body)), draw.randrange(6)
+        if kind == 0:
+            body[place] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            del body[place:]
+        elif kind == 2:
+            body[place : place + draw.randrange(1, 64)] = draw.randbytes(draw.randrange(64))
+        elif kind == 3:
+            body[place:place] = body[: draw.randrange(1, 256)]
+        elif kind == 4:
+            del body[place : place + draw.randrange(1, 256)]
+        else:
+            body[place : place + 4] = draw.choice((b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff"))
+    return bytes(body)
+
+
+def twisted(value: Any, draw: random.Random) -> Any:
+    """JSON with some value replaced, removed or renamed."""
+    if isinstance(value, dict) and value and draw.random() < 0.8:
+        key = draw.choice(list(value))
+        changed = dict(value)
+        if draw.random() < 0.15:
+            del changed[key]
+        elif draw.random() < 0.15:
+            changed[str(draw.choice(NASTY))] = changed.pop(key)
+        else:
+            changed[key] = twisted(value[key], draw)
+        return changed
+    if isinstance(value, list) and value and draw.random() < 0.6:
+        changed_list = list(value)
+        place = draw.randrange(len(value))
+        changed_list[place] = twisted(value[place], draw)
+        return changed_list
+    return draw.choice(NASTY)
+
+
+def arrays(draw: random.Random, trap: Path) -> dict[str, Any]:
+    """The entries of an .npz as no honest program writes them."""
+    rec = tiny()
+    found: dict[str, Any] = {
+        "X": rec.X.numpy(), "y": rec.y.numpy(), "subject": rec.subject.numpy(),
+        "meta": np.array(json.dumps(twisted({"sfreq": 16, "channels": ["C3", "C4"], "classes": ["a", "b"]}, draw))),
+    }  # fmt: skip
+    name = draw.choice(("X", "y", "subject", "session", "scale", "meta"))
+    odd: tuple[Any, ...] = (
+        np.array([Trap(trap)], dtype=object), np.zeros((0, 2, 16), np.float32), np.full(found["X"].shape, np.nan),
+        np.array(["a", "b"]), np.array(1e30), np.zeros(3, dtype="datetime64[s]"), np.ones((40, 2), complex),
+        np.array(["../../x"] * len(rec.y)), np.array(b"\xff\xfe"), found["X"].astype(np.int16), found["X"][:, :, :4],
+        np.arange(len(rec.y)), np.zeros(len(rec.y)), np.array([[1]]), np.array("not json"),
+        found["X"].astype("float16"),
+    )  # fmt: skip
+    found[name] = draw.choice(odd)
+    if draw.random() < 0.1:
+        del found[draw.choice(list(found))]
+    return found
+
+
+class Fuzz:
+    """Targets over seeds made once in `folder`. A case is (target, seed) and can be repeated."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.trap = folder, folder / "trap"
+        self.work = folder / "work"
+        self.work.mkdir(parents=True)
+        recordings = tiny()
+        save_npz(folder / "good.npz", recordings)
+        save_folder(folder / "good", recordings)
+        self.settings = [setting.to_json() for setting in at.grid("paper")]
+        self.npz = (folder / "good.npz").read_bytes()
+        self.mat = self._mat(recordings)
+        self.fif = self._fif(recordings)
+        fold = at.leave_one_subject_out(recordings)[0]
+        setting = at.Setting(max_epochs=1, batch_size=16)
+        (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
+        card, tensors = assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={})
+        save_model(folder / "model", card, tensors)
+        self.model = load_model(folder / "model")
+        self.card, self.weights = (folder / "model" / "model.json").read_text(), save(tensors)
+
+    def _mat(self, recordings: at.Recordings) -> bytes:
+        stored = {"X": recordings.X.numpy()[:10], "y": np.arange(10) % 2, "sfreq": 16.0}
+        stream = io.BytesIO()
+        savemat(stream, stored)
+        return stream.getvalue()
+
+    def _fif(self, recordings: at.Recordings) -> bytes | None:
+        try:
+            import mne
+            import pandas as pd
+        except ImportError:
+            return None
+        n = 12
+        epochs = mne.EpochsArray(
+            recordings.X.numpy()[:n].astype(float), mne.create_info(["C3", "C4"], 16.0, "eeg"),
+            events=np.c_[np.arange(n), np.zeros(n, int), 1 + np.arange(n) % 2], event_id={"a": 1, "b": 2},
+            metadata=pd.DataFrame({"subject": np.repeat(["p", "q", "r"], 4)}), verbose="ERROR",
+        )  # fmt: skip
+        epochs.save(self.folder / "good-epo.fif", verbose="ERROR")
+        return (self.folder / "good-epo.fif").read_bytes()
+
+    # targets: each does what a user would with something bad
+
+    def run_npz(self, draw: random.Random) -> None:
+        path = self.work / "case.npz"
+        if draw.random() < 0.5:
+            path.write_bytes(damaged(self.npz, draw))
+        else:
+            stream = io.BytesIO()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                np.savez(stream, **arrays(draw, self.trap))
+            body = stream.getvalue()
+            if draw.random() < 0.1:  # a name that would leave the archive
+                with zipfile.ZipFile(io.BytesIO(self.npz)) as old, zipfile.ZipFile(path, "w") as new:
+                    for name in old.namelist():
+                        new.writestr(draw.choice((name, "../" + name, "/" + name)), old.read(name))
+                body = path.read_bytes()
+            path.write_bytes(body)
+        load(path)
+
+    def run_folder(self, draw: random.Random) -> None:
+        path = self.work / "case"
+        shutil.copytree(self.folder / "good", path)
+        name = draw.choice(sorted(os.listdir(path)))
+        if name == "meta.json" and draw.random() < 0.7:
+            (path / name).write_text(json.dumps(twisted(json.loads((path / name).read_text()), draw)))
+        else:
+            (path / name).write_bytes(damaged((path / name).read_bytes(), draw))
+        load(path)
+
+    def run_fif(self, draw: random.Random) -> None:
+        if self.fif is None:
+            return
+        path = self.work / "case-epo.fif"
+        path.write_bytes(damaged(self.fif, draw))
+        load(path)
+
+    def run_mat(self, draw: random.Random) -> None:
+        (self.work / "p1.mat").write_bytes(self.mat)
+        (self.work / "p2.mat").write_bytes(self.mat)
+        (self.work / "p3.mat").write_bytes(damaged(self.mat, draw))
+        load(draw.choice(("rsvp:", "asl-emg:")) + str(self.work))
+
+    def run_csv(self, draw: random.Random) -> None:
+        header = "Time,Fz,Cz,EOG,FeedBackEvent\n"
+        rows = "".join(f"{i / 200},{i % 7},{i % 5},0,{int(i % 300 == 10)}\n" for i in range(700))
+        labels = "IdFeedBack,Prediction\n"
+        for person in ("S02", "S06", "S07"):
+            text = (header + rows).encode()
+            (self.work / f"Data_{person}_Sess01.csv").write_bytes(
+                damaged(text, draw) if person == "S06" and draw.random() < 0.7 else text
+            )
+            labels += "".join(f"{person}_Sess01_FB00{k},{k % 2}\n" for k in (1, 2, 3))
+        text = labels.encode()
+        (self.work / "TrainLabels.csv").write_bytes(damaged(text, draw) if draw.random() < 0.4 else text)
+        load(f"errp:{self.work}")
+
+    def run_setting(self, draw: random.Random) -> None:
+        text = draw.choice(self.settings)
+        at.Setting.from_json(
+            json.dumps(twisted(json.loads(text), draw))
+            if draw.random() < 0.8
+            else damaged(text.encode(), draw).decode(errors="replace")
+        )
+
+    def run_options(self, draw: random.Random) -> None:
+        changed = twisted(RunOptions(source="synthetic").to_dict(), draw)
+        RunOptions.from_dict(changed).settings()
+
+    def run_model(self, draw: random.Random) -> None:
+        path = self.work / "model"
+        path.mkdir()
+        twist = draw.random()
+        card = json.dumps(twisted(json.loads(self.card), draw)) if twist < 0.5 else self.card
+        (path / "model.json").write_text(card)
+        (path / "model.safetensors").write_bytes(damaged(self.weights, draw) if twist > 0.4 else self.weights)
+        predictions(load_model(path), read(self.folder / "good.npz"))
+
+    def run_predict(self, draw: random.Random) -> None:
+        rec = tiny()
+        fields: dict[str, Any] = {"X": rec.X.numpy(), "channels": ["C3", "C4"], "sfreq": 16.0, "subject": rec.subject}
+        name = draw.choice(sorted(fields))
+        shapes = [(0, 2, 16), (3, 2, 16), (3, 1, 16), (3, 2, 15), (2, 2), (1, 2, 16), (3, 2, 16, 1)]
+        fields[name] = draw.choice([*NASTY, np.full(draw.choice(shapes), draw.choice((0.0, np.nan, 1e30)))])
+        predictions(self.model, Raw(**fields))
+
+    def case(self, target: str, seed: int) -> str:
+        """'fine' or 'refused'; anything else is raised."""
+        draw = random.Random(f"{target} {seed}")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                getattr(self, f"run_{target}")(draw)
+        except UserError as error:
+            if "\n" in str(error) or not str(error):
+                raise AssertionError(f"not one line: {str(error)!r}") from error
+            return "refused"
+        finally:
+            shutil.rmtree(self.work, ignore_errors=True)
+            self.work.mkdir()
+        return "fine"
+
+    def run(self, cases: int, seed: int = 0, *, tell: Callable[[str], None] | None = None) -> dict[str, Counter[str]]:
+        """About `cases` cases, shared out by SOME; findings are counted as 'found' and told."""
+        counts = {target: Counter[str]() for target in SOME}
+        whole, before = sum(SOME.values()), sorted(os.listdir(self.folder))
+        for target, share in SOME.items():
+            start = time.monotonic()
+            for number in range(cases * share // whole):
+                try:
+                    counts[target][self.case(target, seed + number)] += 1
+                except Exception as error:
+                    counts[target]["found"] += 1
+                    if tell is not None:
+                        tell(f"{target} {seed + number}: {type(error).__name__}: {str(error)[:300]!r}")
+            if tell is not None:
+                tell(f"{target}: {dict(counts[target])} in {time.monotonic() - start:.0f} s")
+        assert not self.trap.exists(), "a pickle was opened"
+        assert sorted(os.listdir(self.folder)) == before, "something was written beside the work"
+        return counts
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        Fuzz(Path(name)).run(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0, tell=print)
