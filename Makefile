@@ -15,7 +15,7 @@ test: $(VENV)/.dev check
 	$(TEST)
 
 test-slow: $(VENV)/.dev
-	$(TEST) -m slow
+	$(TEST) -m "slow or faults"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks examples

@@ -164,13 +164,14 @@ def _conduct(opened: Run, cluster: str | None = None) -> None:
 
     try:
         with ExitStack() as stack:
+            stack.callback(opened.ledger.close)
             if cluster is not None:
                 from .cluster import Cluster
 
                 opened.place = stack.enter_context(Cluster(cluster))
                 say(f"{opened.place.workers} workers on {cluster}")
             choice = conduct(opened, say, shown=True)
-        _write_report(opened)
+            _write_report(opened)
     except KeyboardInterrupt:
         print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(130) from None

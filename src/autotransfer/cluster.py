@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 
 TRIES = 3  # of a population, each lost with its worker
 WORKERS_WITHIN = 60  # seconds in which one that was lost must be replaced
+SENDINGS = 10  # of the data, without a population coming back in between
 # Errors that say a worker or the data went missing, rather than that the training is at fault
-LOST = ("KilledWorker", "FutureCancelledError", "CancelledError", "CommClosedError", "TimeoutError")
+LOST = ("KilledWorker", "CommClosedError", "TimeoutError")
+CANCELLED = ("FutureCancelledError", "CancelledError")
 MATTERS = ("autotransfer", "torch")  # packages whose versions must agree everywhere
 
 
@@ -98,6 +101,7 @@ class Cluster:
         self.workers = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
         _check_versions(self.client)
         self._data: Future | None = None
+        self._sent = 0  # how often the data were, since a population last came back
 
     def __enter__(self) -> Cluster:
         return self
@@ -135,6 +139,7 @@ class Cluster:
                 bar.elsewhere([finished.max_epochs for finished in arrived])
                 run.ledger.end_population(found.number)
                 future.release()
+                self._sent = 1
         finally:
             self.client.cancel(list(waiting), force=True)
 
@@ -147,13 +152,14 @@ class Cluster:
         if out_of_memory(error) or (kind == "KilledWorker" and several):
             split(run, found, reason)
             return
-        failures[found.number] += 1
-        if kind not in LOST or failures[found.number] >= TRIES:
+        failures[found.number] += kind not in CANCELLED  # the others have lost their data, or their worker once
+        if (kind not in LOST and kind not in CANCELLED) or failures[found.number] >= TRIES or self._sent > SENDINGS:
             raise UserError(
-                f"population {found.number} failed on the cluster {failures[found.number]} times: {reason}; "
+                f"population {found.number} failed on the cluster: {reason}; "
                 f"continue with: autotransfer resume {run.folder} --cluster …"
             )
-        self._data = None  # it may have been lost with the worker
+        if self._data is not None and self._data.status != "finished":
+            self._data = None  # lost with the last worker that had it
 
     def _submit_open(self, run: Work, waiting: dict[Future, OpenPopulation], arriving: as_completed) -> None:
         """Hand out every population that nobody is working on."""
@@ -174,20 +180,19 @@ class Cluster:
             arriving.add(future)
 
     def _recordings(self, run: Work) -> Future:
-        """The data where the workers are. They may be starting again at this moment."""
-        for attempt in range(TRIES):
-            if self._data is not None:
-                break
+        """The data where the workers are; those may be on their way back from a crash."""
+        deadline = time.monotonic() + WORKERS_WITHIN
+        while self._data is None:
             try:
-                self.client.wait_for_workers(1, timeout=WORKERS_WITHIN)
                 self._data = self.client.scatter(run.recordings, broadcast=True, hash=False)
-            except (OSError, KeyError) as error:  # a worker that went while it was being sent the data
-                if attempt == TRIES - 1:
+                self._sent += 1
+            except (OSError, KeyError) as error:  # no worker, or one that went while it was being sent the data
+                if time.monotonic() > deadline:
                     raise UserError(
                         f"no worker of the cluster takes the data ({first_line(error)}); "
                         f"continue with: autotransfer resume {run.folder} --cluster …"
                     ) from None
-        assert self._data is not None
+                time.sleep(0.5)
         return self._data
 
 

@@ -35,6 +35,10 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     sync_folder(path.parent)
 
 
+def writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def companions(path: Path) -> tuple[Path, Path]:
     """SQLite's write-ahead log of a database and the index to it."""
     return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ..errors import UserError
+from .files import writable
 from .seals import SEALED, seal_of
 from .sqlite_errors import DamagedLedger, explained
 
@@ -59,28 +60,30 @@ class Ledger:
     """One SQLite file. Every method that changes it is one transaction."""
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
-        """read_only: also where nothing can be written, such as an archive."""
+        """read_only: nothing is written, and nothing needs to be: also for an archive."""
         self.path = path
         self._noted = 0  # jobs handed to `add` so far
         if not create and not os.path.isfile(path):
             raise UserError(f"{path.parent} is not a run: it has no {path.name}; start one with autotransfer run")
         if path.is_symlink():
             raise UserError(f"{path} is a link; a run's ledger lies in the run's own folder: copy it there")
-        archived = read_only and not os.access(path.parent, os.W_OK)
+        if not create and path.stat().st_size == 0:  # to SQLite a good beginning
+            raise DamagedLedger(path, "it is empty")
+        mode = "mode=ro" if writable(path.parent) else "immutable=1"  # reading needs a log and an index beside it
+        place = f"file:{quote(str(path.absolute()))}?{mode}" if read_only else path
         with explained(path):
-            place = f"file:{quote(str(path.absolute()))}?immutable=1" if archived else path
-            self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=archived)
+            self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=read_only)
             try:
-                self._prepare(create, archived)
+                self._prepare(create, read_only)
             except BaseException:
                 self.connection.close()
                 raise
 
-    def _prepare(self, create: bool, archived: bool) -> None:
+    def _prepare(self, create: bool, read_only: bool) -> None:
         self.connection.text_factory = _text
         self.connection.create_function("seal_of", -1, seal_of, deterministic=True)
         self.connection.execute("PRAGMA trusted_schema=OFF")
-        if not archived:
+        if not read_only:
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute("PRAGMA synchronous=FULL")
         if create:
@@ -88,7 +91,8 @@ class Ledger:
         columns = {table: [row[1] for row in self._ask(f"PRAGMA table_info({table})")] for table in SEALED}
         if not all(columns.values()):
             raise DamagedLedger(self.path, "it has no jobs")
-        if "seal" not in columns["jobs"]:
+        self.sealed = "seal" in columns["jobs"]
+        if not self.sealed and not read_only:
             self._seal_all()
 
     def _seal_all(self) -> None:
@@ -103,12 +107,15 @@ class Ledger:
                 seal = f"seal_of({', '.join(sealed)})"
                 connection.execute(f"INSERT INTO {table} ({own}, seal) SELECT {own}, {seal} FROM old_{table}")
                 connection.execute(f"DROP TABLE old_{table}")
+        self.sealed = True
 
     def close(self) -> None:
         self.connection.close()
 
     def check(self) -> None:
         """Raise DamagedLedger unless every page and every row is as it was written."""
+        if not self.sealed:
+            return
         try:
             ((verdict,),) = self._ask("PRAGMA integrity_check(1)")
             broken = 0 if verdict == "ok" else 1

@@ -22,7 +22,7 @@ from ..settings import Setting
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
 from .contents import check_entries, check_facts, check_populations, entry_key
-from .files import companions, sync_folder
+from .files import companions, sync_folder, writable
 from .here import Here
 from .ledger import FINISHED, Entry, Ledger
 from .options import RunOptions
@@ -85,7 +85,7 @@ class Run:
         }
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(folder, os.W_OK):
+            if not writable(folder):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             ledger = begin_ledger(folder / "ledger.sqlite", facts)
         except OSError as error:

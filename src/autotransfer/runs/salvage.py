@@ -56,7 +56,7 @@ def reopen(folder: Path, encoders: Encoders | None, tell: Tell) -> Run:
     path = folder / "ledger.sqlite"
     _put_in_place(path)
     try:
-        ledger = Ledger(path)
+        ledger = Ledger(path, read_only=True)  # a damaged file is kept as it was found
         try:
             ledger.check()
         finally:

@@ -1,0 +1,240 @@
+"""Help for the fault tests: whole runs on tiny data, the command line in this process, and processes to be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import pandas as pd
+import torch
+
+from autotransfer.errors import UserError
+from autotransfer.runs import here
+from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.runs.seals import SEALED, seal_of
+from autotransfer.search.procedure import conduct
+
+EPOCHS = 6
+OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7}
+ARGUMENTS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+# runs in this process
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def make_run(folder: Path, source: Path, **changes: object) -> Run:
+    return Run.create(folder, RunOptions(source=str(source), **(OPTIONS | changes)))
+
+
+def whole_run(folder: Path, source: Path, **changes: object) -> Path:
+    run = make_run(folder, source, **changes)
+    conduct(run, quiet, shown=False)
+    run.ledger.close()
+    return folder
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupted_run(folder: Path, source: Path, checkpoints: int) -> Path:
+    """A run that ended after so many checkpoints (one an epoch), without a chance to tidy up."""
+    real, written = here.save_checkpoint, 0
+
+    def save(*arguments: object) -> None:
+        nonlocal written
+        real(*arguments)
+        written += 1
+        if written == checkpoints:
+            raise Interrupted
+
+    with mock.patch.object(here, "save_checkpoint", save), mock.patch.object(here, "CHECKPOINT_EVERY", -1.0):
+        run = make_run(folder, source)
+        with contextlib.suppress(Interrupted):
+            conduct(run, quiet, shown=False)
+            raise AssertionError("the run ended before it was interrupted")
+        run.ledger.close()
+    return folder
+
+
+def finish(folder: Path) -> list[Entry]:
+    """Go on with a run in this process, to its end."""
+    run = Run.open(folder)
+    conduct(run, quiet, shown=False)
+    entries = run.ledger.entries()
+    run.ledger.close()
+    return entries
+
+
+def table_of(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "results.csv", keep_default_na=False).drop(columns="seconds")
+
+
+def assert_same_run(folder: Path, expected: Path) -> None:
+    """Bit for bit: rows and their order, scores, choice, weights; and nothing left over."""
+    pd.testing.assert_frame_equal(table_of(folder), table_of(expected), check_exact=True)
+    for name in ("choice.json", "model/model.safetensors", "model/model.json"):
+        assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
+    left_over = [path.name for path in folder.rglob("*") if path.suffix == ".checkpoint" or path.name.startswith(".")]
+    assert not left_over
+
+
+# the command line in this process
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def call(*arguments: object) -> Result:
+    """`autotransfer ARGUMENTS` in this process. Whatever would have been a traceback is raised."""
+    from autotransfer.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["autotransfer", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+def assert_one_line(result: Result, code: int, *words: str) -> None:
+    lines = [line for line in result.err.strip().splitlines() if "elapsed" not in line]  # progress is no error
+    assert result.code == code, result
+    assert len(lines) == 1, result.err
+    for word in words:
+        assert word in lines[0]
+
+
+# processes that can be killed, forked from one that has imported everything
+
+
+def _server() -> multiprocessing.context.ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["autotransfer.cli", "autotransfer.search.procedure", "autotransfer.search.tpe", "autotransfer.runs.salvage",
+         "autotransfer.report.collect", "autotransfer.report.page", "sklearn.linear_model", "pandas", "pytest"]
+    )  # fmt: skip
+    return context
+
+
+def _command(arguments: list[str], log: str, checkpoint_every: float, largest_file: int | None) -> None:
+    os.setsid()  # a group of its own, to be killed as one
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    torch.set_num_threads(1)
+    here.CHECKPOINT_EVERY = checkpoint_every
+    if largest_file is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+    from autotransfer.cli import main
+
+    sys.argv = ["autotransfer", *arguments]
+    main()
+
+
+class Command:
+    """`autotransfer ARGUMENTS` as a process of its own."""
+
+    def __init__(
+        self, *arguments: object, log: Path, checkpoint_every: float = 0.2, largest_file: int | None = None
+    ) -> None:
+        self.log = log
+        values = (list(map(str, arguments)), str(log), checkpoint_every, largest_file)
+        self.process = _server().Process(target=_command, args=values)
+        self.process.start()
+
+    def running(self) -> bool:
+        return self.process.exitcode is None
+
+    def wait(self, seconds: float = 300) -> int:
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, f"still at work after {seconds} s: {self.said()}"
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        assert self.process.pid is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.join()
+
+    def said(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+
+def footprint(folder: Path) -> tuple[tuple[str, int], ...]:
+    """What a run has written so far: its ledger and its checkpoints, with their times."""
+    found = []
+    for path in [*folder.glob("ledger.sqlite*"), *folder.glob("*.checkpoint")]:
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path.name, path.stat().st_mtime_ns))
+    return tuple(sorted(found))
+
+
+def wait_for_a_write(folder: Path, before: object, command: Command) -> bool:
+    """Until the process has written something; False if it has ended."""
+    while footprint(folder) == before:
+        if not command.running():
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def entries_of(folder: Path, elsewhere: Path) -> list[Entry]:
+    """Jobs by a copy of the ledger: the next process shall meet the files as the last one left them."""
+    if not (folder / "ledger.sqlite").exists():
+        return []
+    shutil.rmtree(elsewhere, ignore_errors=True)
+    elsewhere.mkdir()
+    for path in folder.glob("ledger.sqlite*"):
+        shutil.copy(path, elsewhere)
+    try:
+        ledger = Ledger(elsewhere / "ledger.sqlite")
+    except UserError:
+        return []
+    entries = ledger.entries()
+    ledger.check()
+    ledger.close()
+    return entries
+
+
+# what can go wrong with a ledger
+
+
+@contextlib.contextmanager
+def tampered(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database, open to be changed by hand; afterwards every seal is right again."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.create_function("seal_of", -1, seal_of)
+    yield connection
+    for table, columns in SEALED.items():
+        connection.execute(f"UPDATE {table} SET seal = seal_of({', '.join(columns)})")
+    connection.close()

@@ -1,0 +1,694 @@
+"""What a run survives: kills, lost workers, full disks, clocks that jump, damaged checkpoints, NaN, too little memory.
+
+Marked `faults`: `make test-slow` runs them. AUTOTRANSFER_KILLS sets how many kills there are (20; the statement in
+docs/faults.md is for 100), AUTOTRANSFER_KILLS_TABLE names a file for their table, AUTOTRANSFER_SOAK the seconds of the
+soak test (60). A damaged ledger has tests of its own, in test_salvage.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.runs import here
+from autotransfer.runs.checkpoint import load_checkpoint
+from autotransfer.runs.files import Lock
+from autotransfer.runs.ledger import FINISHED, Ledger
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.progress import standing
+from autotransfer.search.procedure import conduct
+from autotransfer.training import progress, train
+from autotransfer.training.population import Population
+from faults import (
+    ARGUMENTS,
+    Command,
+    assert_one_line,
+    assert_same_run,
+    call,
+    entries_of,
+    finish,
+    footprint,
+    interrupted_run,
+    make_run,
+    quiet,
+    table_of,
+    wait_for_a_write,
+    whole_run,
+)  # fmt: skip
+from tiny import tiny, tiny_file
+
+pytestmark = pytest.mark.faults
+
+KILLS = int(os.environ.get("AUTOTRANSFER_KILLS", "20"))
+KILLED = [*ARGUMENTS, "--epochs", "30"]  # long enough for populations to be met in the middle
+SOAK = float(os.environ.get("AUTOTRANSFER_SOAK", "60"))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_file(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
+    return whole_run(tmp_path_factory.mktemp("undisturbed") / "run", source)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
+    """In the middle of stage one: a population has ended, the next has a checkpoint."""
+    return interrupted_run(tmp_path_factory.mktemp("interrupted") / "run", source, checkpoints=8)
+
+
+@pytest.fixture
+def begun(tmp_path: Path, interrupted: Path) -> Path:
+    """A copy of it, to be ill-treated."""
+    return Path(shutil.copytree(interrupted, tmp_path / "run"))
+
+
+# kills
+
+
+def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
+    """What was going on, by (stage, status) of the known jobs."""
+    if not statuses:
+        return "before the first job"
+    if any(status not in FINISHED for _, status in statuses):
+        return "stage two" if any(stage == "folds" for stage, _ in statuses) else "stage one"
+    if (folder / "choice.json").exists():
+        return "report"
+    return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
+
+
+def test_kills_change_nothing(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture) -> None:
+    """SIGKILL of the whole process group at random moments, over as many runs as it takes: every run ends with the
+    same rows, scores, choice and weights; no job is lost, and none that was finished is trained again.
+
+    A kill comes a random while after the process first wrote something, so that kills meet work and not imports.
+    """
+    generator = random.Random(0)
+    undisturbed = tmp_path / "undisturbed"
+    first = Command("run", source, *KILLED, "--out", undisturbed, log=tmp_path / "log")
+    assert wait_for_a_write(undisturbed, (), first)
+    begin = time.monotonic()
+    assert first.wait() == 0, first.said()
+    span = time.monotonic() - begin
+    rows: list[dict[str, object]] = []
+    runs = 0
+    while len(rows) < KILLS:
+        runs += 1
+        rows += kill_one_run(tmp_path / f"run{runs}", source, span, KILLS - len(rows), generator)
+        assert_same_run(tmp_path / f"run{runs}", undisturbed)
+        assert (tmp_path / f"run{runs}" / "report.html").exists()
+        shutil.rmtree(tmp_path / f"run{runs}")
+    table = pd.DataFrame(rows)
+    table.insert(0, "kill", range(1, len(rows) + 1))
+    table.insert(1, "run", table.pop("folder").str.removeprefix("run"))
+    text = "\n".join([" | ".join(table.columns), *(" | ".join(map(str, row)) for row in table.itertuples(index=False))])
+    if path := os.environ.get("AUTOTRANSFER_KILLS_TABLE"):
+        Path(path).write_text(text + "\n")
+    with capsys.disabled():
+        print(f"\n{len(rows)} kills in {runs} runs\n{text}")
+    assert (table["done"] > 0).sum() > KILLS / 4, "hardly any kill met a run with finished jobs"
+
+
+def kill_one_run(
+    folder: Path, source: Path, span: float, most: int, generator: random.Random
+) -> list[dict[str, object]]:
+    """Start and kill a run until it ends by itself or `most` kills are done; then let it end."""
+    rows: list[dict[str, object]] = []
+    starts: dict[str, int] = {}  # of the finished jobs
+    known: set[str] = set()
+    while True:
+        begun = (folder / "ledger.sqlite").exists()
+        arguments = ["resume", folder] if begun else ["run", source, *KILLED, "--out", folder]
+        before = footprint(folder)
+        command = Command(*arguments, log=folder.with_suffix(".log"), checkpoint_every=0.1)
+        last = len(rows) == most
+        wait = generator.random() ** 2 * span / 3  # mostly soon, so that a run is killed often
+        if not last and wait_for_a_write(folder, before, command):
+            deadline = time.monotonic() + wait
+            while command.running() and time.monotonic() < deadline:
+                time.sleep(0.002)
+        if last or not command.running():
+            assert command.wait() == 0, command.said()
+            break
+        command.kill()
+        entries = entries_of(folder, folder.with_suffix(".copy"))
+        assert known <= {entry.key for entry in entries}, "a job was lost"
+        known |= {entry.key for entry in entries}
+        done = {entry.key: entry.starts for entry in entries if entry.status in FINISHED}
+        assert starts.items() <= done.items(), "a finished job was lost or trained again"
+        starts |= done
+        rows.append(
+            {
+                "folder": folder.name,
+                "seconds": f"{wait:.2f}",
+                "stage": stage_of(folder, [(entry.stage, entry.status) for entry in entries]),
+                "known": len(entries),
+                "done": len(done),
+                "running": sum(entry.status == "running" for entry in entries),
+                "checkpoints": len(list(folder.glob("*.checkpoint"))),
+            }
+        )
+    done = {entry.key: entry.starts for entry in entries_of(folder, folder.with_suffix(".copy"))}
+    assert starts.items() <= done.items(), "a finished job was lost or trained again"
+    return rows
+
+
+def test_a_kill_before_the_report_leaves_a_run_that_writes_it(tmp_path: Path, undisturbed: Path) -> None:
+    folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
+    assert not (folder / "report.html").exists()
+    (folder / ".report.html.123.part").write_text("half a page")
+    (folder / ".choice.json.abcd1234").write_text("half a choice")
+    result = call("resume", folder)
+    assert result.code == 0
+    assert "is finished" in result.out
+    assert "</html>" in (folder / "report.html").read_text()
+    assert_same_run(folder, undisturbed)
+
+
+def test_a_kill_while_the_folder_is_made_leaves_no_run(tmp_path: Path, source: Path, undisturbed: Path) -> None:
+    """The ledger appears only when it says what is to be done; what comes before is swept away."""
+    folder = tmp_path / "run"
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "remember", killed)
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            make_run(folder, source)
+    assert [path.name for path in folder.iterdir() if path.name.endswith(".part")]
+    assert_one_line(call("resume", folder), 2, "is not a run")
+    assert call("run", source, *ARGUMENTS, "--out", folder).code == 0
+    assert_same_run(folder, undisturbed)
+
+
+# a cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[object]:
+    pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
+    from autotransfer.cluster import Cluster
+
+    with Cluster("local:2") as place:
+        yield place
+
+
+def small_memory(most: int) -> None:
+    """On a worker: no population of more than so many members fits."""
+    import autotransfer.cluster as module
+
+    class Small(Population):
+        def __init__(self, recordings: at.Recordings, jobs: list[at.Job], *others: object) -> None:
+            if len(jobs) > most:
+                raise torch.OutOfMemoryError(f"CUDA out of memory: {len(jobs)} members\nand more lines")
+            super().__init__(recordings, jobs, *others)
+
+    module.Population = Small
+
+
+def test_a_worker_without_memory_gets_halves(tmp_path: Path, source: Path, undisturbed: Path, cluster) -> None:
+    cluster.client.run(small_memory, 2)
+    run = make_run(tmp_path / "run", source)
+    run.place = cluster
+    conduct(run, quiet, shown=False)
+    assert_same_run(run.folder, undisturbed)
+    assert {entry.record["population"] for entry in run.ledger.entries()} == {1, 2}
+    cluster.client.run(small_memory, 0)
+    run = make_run(tmp_path / "none", source)
+    run.place = cluster
+    with pytest.raises(UserError, match="not even one training fits into memory") as found:
+        conduct(run, quiet, shown=False)
+    assert "\n" not in str(found.value)
+    cluster.client.run(small_memory, 10**6)
+
+
+def test_killed_workers_change_nothing(tmp_path: Path, source: Path, undisturbed: Path, cluster) -> None:
+    """SIGKILL of one of two workers, every now and then, while populations are on them."""
+    generator = random.Random(1)
+    run = make_run(tmp_path / "run", source, population=2)
+    run.place = cluster
+    over = threading.Event()
+    killed = []
+
+    def kill() -> None:
+        while len(killed) < 6 and not over.wait(0.2 + 2 * generator.random()):
+            pids = [nanny.pid for nanny in cluster.client.cluster.workers.values() if nanny.pid]
+            if pids:
+                with contextlib.suppress(ProcessLookupError):
+                    killed.append(generator.choice(pids))
+                    os.kill(killed[-1], 9)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        conduct(run, quiet, shown=False)
+    finally:
+        over.set()
+        killer.join()
+    assert len(killed) >= 3
+    assert_same_run(run.folder, undisturbed)
+
+
+# a full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB in memory."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("mounting a file system needs root")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def assert_stopped_and_sound(command: Command, folder: Path) -> None:
+    assert command.wait() == 1, command.said()
+    assert "Traceback" not in command.said()
+    (line,) = [line for line in command.said().splitlines() if line.startswith(("stopped", "autotransfer"))]
+    assert f"continue with: autotransfer resume {folder}" in line
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.check()
+    ledger.close()
+
+
+@pytest.mark.parametrize("free", [100, 300, 900, 2500])
+def test_a_full_disk(small_disk: Path, tmp_path: Path, source: Path, undisturbed: Path, free: int) -> None:
+    """With so many kilobytes free: while the first population trains, later, and while the report is written."""
+    folder = small_disk / "run"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes((4096 - free) * 1024))
+    command = Command("run", source, *ARGUMENTS, "--out", folder, log=tmp_path / "log", checkpoint_every=0.05)
+    command.wait()
+    ballast.unlink()
+    assert_stopped_and_sound(command, folder)
+    ballast.write_bytes(bytes(100 * 1024))
+    assert Command("resume", folder, log=tmp_path / "log").wait() == 0, (tmp_path / "log").read_text()
+    assert_same_run(folder, undisturbed)
+
+
+@pytest.mark.parametrize("most", [60, 400, 1500])
+def test_a_file_that_may_not_grow(tmp_path: Path, source: Path, undisturbed: Path, most: int) -> None:
+    """The same through a limit on the size of files, for which nobody needs to be root."""
+    folder, log = tmp_path / "run", tmp_path / "log"
+    command = Command("run", source, *ARGUMENTS, "--out", folder, log=log, largest_file=most * 1024)
+    assert_stopped_and_sound(command, folder)
+    assert Command("resume", folder, log=log).wait() == 0, log.read_text()
+    assert_same_run(folder, undisturbed)
+
+
+# clocks
+
+
+class Clock:
+    """A clock that can be set."""
+
+    def __init__(self, real: Callable[[], float]) -> None:
+        self.real, self.shift = real, 0.0
+
+    def __call__(self) -> float:
+        return self.real() + self.shift
+
+
+@pytest.mark.parametrize("jump", [-1e6, 3e8])
+def test_clocks_that_jump(
+    tmp_path: Path, source: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture, jump: float,
+) -> None:  # fmt: skip
+    clocks = []
+    for name in ("time", "monotonic", "perf_counter"):
+        clocks.append(Clock(getattr(time, name)))
+        monkeypatch.setattr(time, name, clocks[-1])
+    monkeypatch.setattr(here, "CHECKPOINT_EVERY", 30.0)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    written = []
+    real_save, real_epoch = here.save_checkpoint, Population.train_epoch
+    monkeypatch.setattr(here, "save_checkpoint", lambda *values: (written.append(1), real_save(*values)))
+    jumps = 0
+
+    def train_epoch(population: Population) -> None:
+        nonlocal jumps
+        real_epoch(population)
+        if population.epoch == 3:
+            jumps += 1
+            for clock in clocks:
+                clock.shift += jump
+
+    monkeypatch.setattr(Population, "train_epoch", train_epoch)
+    run = make_run(tmp_path / "run", source)
+    conduct(run, quiet, shown=True)
+    monkeypatch.undo()
+    assert len(written) == jumps == 8, "a clock that was set must not keep checkpoints from being written"
+    spent = [entry.record["seconds"] for entry in run.ledger.entries()]
+    assert min(spent) >= 0
+    assert sum(spent) < 600
+    lines = [line for line in capsys.readouterr().err.splitlines() if "elapsed" in line]
+    assert lines
+    for line in lines:
+        assert "-" not in line
+        assert line.count(":") == 3, f"more than an hour: {line}"  # the label's, and m:ss twice
+    assert_same_run(run.folder, undisturbed)
+
+
+@pytest.mark.parametrize(("now", "told"), [(0.0, "begun on 20"), (1e12, "begun on 20"), (None, "begun 0:0")])
+def test_status_under_a_wrong_clock(tmp_path: Path, source: Path, now: float | None, told: str) -> None:
+    make_run(tmp_path / "run", source).ledger.close()
+    with Lock(tmp_path / "run"), pytest.MonkeyPatch.context() as patch:
+        if now is not None:
+            patch.setattr(time, "time", lambda: now)
+        (line,) = [line for line in standing(tmp_path / "run") if line.startswith("begun")]
+    assert line.startswith(told)
+
+
+def test_times_are_told_whatever_the_number() -> None:
+    values = (-5, float("nan"), float("inf"), 0, 61)
+    assert [progress.clock(value) for value in values] == ["0:00", "?", "?", "0:00", "1:01"]
+
+
+# checkpoints
+
+
+def rewritten(change: Callable[[dict[str, torch.Tensor], dict[str, object]], None]) -> Callable[[Path], None]:
+    """A damage that a checksum cannot show: a whole checkpoint, of something else."""
+
+    def damage(path: Path) -> None:
+        tensors, note = load_checkpoint(path)
+        change(tensors, note)
+        body = save(tensors, metadata={"population": json.dumps(note)})
+        path.write_bytes(hashlib.blake2b(body, digest_size=32).digest() + body)
+
+    return damage
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    for place in random.Random(0).sample(range(len(content)), 20):
+        content[place] ^= 0xFF
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "flipped bytes": flip,
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-1000]),
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(random.Random(0).randbytes(50_000)),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "one member for all": rewritten(
+        lambda tensors, note: tensors.update({name: tensor[:1].clone() for name, tensor in tensors.items()})
+    ),
+    "fewer weights": rewritten(
+        lambda tensors, note: tensors.update({"flat.values": tensors["flat.values"][:, 1:].clone()})
+    ),
+    "another precision": rewritten(
+        lambda tensors, note: tensors.update({"flat.values": tensors["flat.values"].double()})
+    ),
+    "a tensor missing": rewritten(lambda tensors, note: tensors.pop("optimiser.first")),
+    "too many epochs": rewritten(lambda tensors, note: note.update(epoch=10**9)),
+    "other notes": rewritten(lambda tensors, note: note.update(seconds="none", keys=[["a"]])),
+    "no notes": rewritten(lambda tensors, note: note.clear()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_costs_its_population_and_no_more(begun: Path, undisturbed: Path, damage: str) -> None:
+    (path,) = begun.glob("*.checkpoint")
+    before = {entry.key: entry.starts for entry in entries_of(begun, begun.with_suffix(".copy"))}
+    DAMAGES[damage](path)
+    if path.is_dir():  # what cannot be read cannot be replaced either
+        with pytest.raises(OSError, match="director"):
+            finish(begun)
+        path.rmdir()
+    after = {entry.key: entry.starts for entry in finish(begun)}
+    restarted = [key for key, starts in before.items() if after[key] == starts + 1 and starts == 1]
+    assert restarted or damage == "a folder"
+    assert_same_run(begun, undisturbed)
+
+
+def test_a_good_checkpoint_is_used(begun: Path, undisturbed: Path) -> None:
+    before = {entry.key: entry.starts for entry in entries_of(begun, begun.with_suffix(".copy")) if entry.starts}
+    after = {entry.key: entry.starts for entry in finish(begun)}
+    assert before.items() <= after.items()
+    assert_same_run(begun, undisturbed)
+
+
+# losses that are not numbers
+
+
+def test_members_that_diverge_fail_alone(tmp_path: Path, source: Path, undisturbed: Path) -> None:
+    """A rate at which nothing can be learned for one method's settings; the rest must not notice."""
+    real = RunOptions.settings
+
+    def settings(options: RunOptions) -> list[at.Setting]:
+        return [replace(s, lr=1e30) if s.method in ("mige", "adversary") else s for s in real(options)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunOptions, "settings", settings)
+        run = make_run(tmp_path / "run", source, population=12)
+        choice = conduct(run, quiet, shown=False)
+        assert call("report", run.folder).code == 0
+    table, expected = table_of(run.folder), table_of(undisturbed)
+    failed = table["failure"] != ""
+    assert set(table.loc[failed, "method"]) == {"mige", "adversary"}
+    assert table.loc[failed, "failure"].str.fullmatch(r"the \w+( \w+)? became (nan|inf) in epoch \d").all()
+    pd.testing.assert_frame_equal(
+        table[~failed].reset_index(drop=True),
+        expected[~expected["method"].isin(("mige", "adversary"))].reset_index(drop=True),
+    )
+    assert choice["chosen"]["method"] not in ("mige", "adversary")
+    assert "</html>" in (run.folder / "report.html").read_text()
+    lines = standing(run.folder)
+    assert sum(line.startswith("failed: ") for line in lines) == failed.sum()
+
+
+@pytest.mark.parametrize("folds", [{0}, {0, 1, 2, 3}])
+def test_a_report_comes_though_the_baseline_failed(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, folds: set[int]
+) -> None:
+    """Weights that turn to NaN after the last step of an epoch, when the training loss was still good."""
+    real = Population.train_epoch
+
+    def train_epoch(population: Population) -> None:
+        real(population)
+        for member, job in enumerate(population.jobs):
+            if population.epoch == 4 and job.setting.method is None and job.fold.test_subject in folds:
+                population.flat.values[member] = float("nan")
+
+    monkeypatch.setattr(Population, "train_epoch", train_epoch)
+    run = make_run(tmp_path / "run", source)
+    choice = conduct(run, quiet, shown=False)
+    failures = [e.record["failure"] for e in run.ledger.entries() if e.status == "failed"]
+    assert failures == ["the weights became nan in epoch 4"] * len(folds)
+    assert not choice["baseline_won"]
+    result = call("report", run.folder)
+    assert result.code == 0
+    assert "</html>" in (run.folder / "report.html").read_text()
+
+
+def test_when_everything_diverges_one_line_says_so(tmp_path: Path, source: Path) -> None:
+    result = call("run", source, *ARGUMENTS, "--lr", 1e30, "--out", tmp_path / "run")
+    assert_one_line(result, 2, "every training", "failed", "smaller --lr")
+    assert "failed: baseline: the weights became nan in epoch 1" in call("status", tmp_path / "run").out
+
+
+# memory
+
+
+class Small(Population):
+    """A population on a machine that holds three members."""
+
+    most = 3
+
+    def __init__(self, recordings: at.Recordings, jobs: list[at.Job], *others: object) -> None:
+        super().__init__(recordings, jobs, *others)
+        if len(jobs) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nsecond line")
+
+
+class Shrinking(Population):
+    """It runs out of memory in its third epoch, in the words of the CPU's allocator."""
+
+    def train_epoch(self) -> None:
+        if self.epoch == 2 and len(self.jobs) > 3:
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: can't allocate memory: 8 GB")
+        super().train_epoch()
+
+
+@pytest.mark.parametrize("kind", [Small, Shrinking])
+def test_a_population_that_does_not_fit_is_trained_in_parts(
+    tmp_path: Path, source: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Population]
+) -> None:
+    monkeypatch.setattr(here, "Population", kind)
+    monkeypatch.setattr(here, "CHECKPOINT_EVERY", -1.0)
+    run = make_run(tmp_path / "run", source, population=12)
+    conduct(run, quiet, shown=False)
+    assert_same_run(run.folder, undisturbed)
+    assert max(entry.record["population"] for entry in run.ledger.entries()) <= 3
+    assert run.ledger.open_populations() == []
+
+
+def test_not_even_one_member(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Small, "most", 0)
+    monkeypatch.setattr(here, "Population", Small)
+    result = call("run", source, *ARGUMENTS, "--out", tmp_path / "run")
+    assert_one_line(result, 2, "not even one training fits into memory (CUDA out of memory", "smaller batch_size")
+
+
+def test_train_splits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    recordings = tiny()
+    settings = [at.Setting(max_epochs=n, batch_size=8) for n in (2, 3, 4)]
+    jobs = [at.Job(setting, fold) for setting in settings for fold in at.leave_one_subject_out(recordings)]
+    expected = at.train(recordings, jobs, "cpu")
+    for kind in (Small, Shrinking):
+        monkeypatch.setattr(train, "Population", kind)
+        for own, other in zip(at.train(recordings, jobs, "cpu"), expected, strict=True):
+            assert own.history == other.history
+            assert all(torch.equal(tensor, other.state[name]) for name, tensor in own.state.items())
+            assert own.population <= 12
+    monkeypatch.setattr(Small, "most", 0)
+    monkeypatch.setattr(train, "Population", Small)
+    with pytest.raises(UserError, match="not even one training"):
+        at.train(recordings, jobs, "cpu")
+
+
+# folders that cannot be written
+
+
+@contextlib.contextmanager
+def unprivileged() -> Iterator[Path]:
+    """A folder of everybody's, and this process without root's rights to write everywhere."""
+    root = os.geteuid() == 0
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    if root:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        if root:
+            os.seteuid(0)
+        subprocess.run(["chmod", "-R", "u+rwX", folder], check=True)
+        shutil.rmtree(folder)
+
+
+def test_folders_that_cannot_be_written(source: Path, interrupted: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        data = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "data.npz"
+        shutil.copy(source, data)
+        data.parent.chmod(0o755)
+        data.chmod(0o644)
+        copy = data.parent / "run"
+        shutil.copytree(interrupted, copy)
+        subprocess.run(["chmod", "-R", "a+rX,a-w", copy], check=True)
+        # This also imports everything while the interpreter's files can be read.
+        assert call("run", data, *ARGUMENTS, "--out", data.parent / "new" / "parents" / "run").code == 0
+        folder = stack.enter_context(unprivileged())
+        for command in ("resume", "report"):
+            assert_one_line(call(command, copy), 2, f"cannot write to {copy}")
+        status = call("status", copy)
+        assert status.code == 0, status
+        assert "interrupted" in status.out
+        for name, mode in (("closed", 0o555), ("hidden", 0o000)):
+            (folder / name).mkdir(mode=mode)
+        assert_one_line(call("run", data, "--out", folder / "closed"), 2, "cannot write to", "Permission denied")
+        assert_one_line(call("run", data, "--out", folder / "closed" / "a" / "run"), 2, "cannot write to")
+        for command in ("resume", "status", "report"):
+            result = call(command, folder / "hidden" / "run")
+            assert result.code in (1, 2), result
+            assert len(result.err.splitlines()) == 1, result
+        (folder / "file").write_text("text")
+        assert_one_line(call("run", data, "--out", folder / "file"), 2, "cannot write to", "File exists")
+        assert_one_line(call("run", data, "--out", folder / "file" / "run"), 2, "cannot write to", "Not a directory")
+        assert_one_line(call("resume", folder / "file"), 2, "is a file")
+        assert_one_line(call("resume", folder / "nowhere" / "run"), 2, "there is no folder")
+        assert_one_line(call("status", folder / "nowhere" / "run"), 2, "is not a run")
+        assert (folder / "file").read_text() == "text"
+
+
+# two writers
+
+
+def test_the_second_writer_leaves_and_a_dead_one_does_not_block(
+    tmp_path: Path, source: Path, undisturbed: Path
+) -> None:
+    folder = tmp_path / "run"
+    arguments = [*ARGUMENTS, "--out", folder]
+    first = Command("run", source, *arguments, "--epochs", 10**5, log=tmp_path / "first")
+    while not list(folder.glob("*.checkpoint")):
+        assert first.running(), first.said()
+        time.sleep(0.01)
+    assert_one_line(call("resume", folder), 2, f"in use by another process (pid {first.process.pid})")
+    assert_one_line(call("run", source, *arguments), 2, "already holds a run")
+    assert first.running()
+    first.kill()
+    assert (folder / "lock").read_text() == f"pid {first.process.pid}"
+    with Lock(folder):
+        pass
+    shutil.rmtree(folder)
+    both = [Command("run", source, *arguments, log=tmp_path / f"log{n}") for n in range(3)]
+    codes = sorted(command.wait() for command in both)
+    assert codes == [0, 2, 2], [command.said() for command in both]
+    assert_same_run(folder, undisturbed)
+
+
+def test_a_lock_does_not_lead_out_of_the_folder(tmp_path: Path, begun: Path) -> None:
+    (tmp_path / "mine").write_text("my thesis")
+    (begun / "lock").unlink(missing_ok=True)
+    (begun / "lock").symlink_to(tmp_path / "mine")
+    assert_one_line(call("resume", begun), 2, "cannot write to")
+    assert (tmp_path / "mine").read_text() == "my thesis"
+
+
+# long runs
+
+
+def own_memory() -> int:
+    """Bytes of memory that are this process's alone."""
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+def test_many_populations_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
+    """Whole runs one after the other in one process, every training a population of its own. After a quarter of the
+    time, memory stays within 4 MB + 4 % (the allocator's own fluctuation) and the number of open files the same."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("memory is read from /proc")
+    memory, files, moments = [], [], []
+    begin = time.monotonic()
+    while (passed := time.monotonic() - begin) < SOAK or len(memory) < 8:
+        whole_run(tmp_path / "run", source, population=1, epochs=2)
+        shutil.rmtree(tmp_path / "run")
+        memory.append(own_memory())
+        files.append(len(os.listdir("/proc/self/fd")))
+        moments.append(passed)
+    warm = max(2, len(memory) // 4)
+    settled = np.array(memory[warm:]) / 2**20
+    drift = np.median(settled[len(settled) // 2 :]) - np.median(settled[: len(settled) // 2])
+    print(f"{len(memory) * 48} populations, {settled[0]:.1f} MB after warming up, drift {drift:+.2f} MB")
+    assert drift <= 4 + 0.04 * settled[0], f"memory grew: {np.round(settled, 1).tolist()}"
+    assert set(files[warm:]) == {files[warm]}, files
