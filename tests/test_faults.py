@@ -35,6 +35,7 @@ from autotransfer.runs.files import Lock
 from autotransfer.runs.ledger import FINISHED, Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
+from autotransfer.runs.run import begin_ledger
 from autotransfer.search.procedure import conduct
 from autotransfer.training import progress, train
 from autotransfer.training.population import Population
@@ -59,7 +60,8 @@ from tiny import tiny, tiny_file
 pytestmark = pytest.mark.faults
 
 KILLS = int(os.environ.get("AUTOTRANSFER_KILLS", "20"))
-KILLED = [*ARGUMENTS, "--epochs", "30"]  # long enough for populations to be met in the middle
+# Long enough for populations to be met in the middle, when some of their members have left.
+KILLED = [*ARGUMENTS, "--epochs", "40", "--patience", "8"]
 SOAK = float(os.environ.get("AUTOTRANSFER_SOAK", "60"))
 
 
@@ -298,19 +300,36 @@ def assert_stopped_and_sound(command: Command, folder: Path) -> None:
     ledger.close()
 
 
-@pytest.mark.parametrize("free", [100, 300, 900, 2500])
-def test_a_full_disk(small_disk: Path, tmp_path: Path, source: Path, undisturbed: Path, free: int) -> None:
-    """With so many kilobytes free: while the first population trains, later, and while the report is written."""
+@pytest.mark.parametrize(("free", "every"), [(100, 0.0), (300, 1000.0), (900, 1000.0), (2500, 1000.0)])
+def test_a_full_disk(
+    small_disk: Path, tmp_path: Path, source: Path, undisturbed: Path, free: int, every: float
+) -> None:
+    """With so many kilobytes free: while a checkpoint is written, the ledger, later on, and the report."""
     folder = small_disk / "run"
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes((4096 - free) * 1024))
-    command = Command("run", source, *ARGUMENTS, "--out", folder, log=tmp_path / "log", checkpoint_every=0.05)
+    command = Command("run", source, *ARGUMENTS, "--out", folder, log=tmp_path / "log", checkpoint_every=every)
     command.wait()
     ballast.unlink()
     assert_stopped_and_sound(command, folder)
     ballast.write_bytes(bytes(100 * 1024))
     assert Command("resume", folder, log=tmp_path / "log").wait() == 0, (tmp_path / "log").read_text()
     assert_same_run(folder, undisturbed)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_database_of_a_search(tmp_path: Path, source: Path, damaged: bool) -> None:
+    """Optuna's own file, which cannot grow or is damaged."""
+    folder, log = tmp_path / "run", tmp_path / "log"
+    arguments = [*ARGUMENTS, "--search", "tpe", "--trials", 2, "--out", folder]
+    command = Command("run", source, *arguments, log=log, largest_file=60 * 1024)
+    assert_stopped_and_sound(command, folder)
+    assert "optuna.sqlite" in command.said()
+    if damaged:
+        (folder / "optuna.sqlite").write_bytes(b"garbage" * 1000)
+        assert_one_line(call("resume", folder), 2, "optuna.sqlite cannot be used", "start a new run")
+    else:
+        assert Command("resume", folder, log=log).wait() == 0, log.read_text()
 
 
 @pytest.mark.parametrize("most", [60, 400, 1500])
@@ -430,7 +449,8 @@ DAMAGES = {
     ),
     "a tensor missing": rewritten(lambda tensors, note: tensors.pop("optimiser.first")),
     "too many epochs": rewritten(lambda tensors, note: note.update(epoch=10**9)),
-    "other notes": rewritten(lambda tensors, note: note.update(seconds="none", keys=[["a"]])),
+    "other jobs": rewritten(lambda tensors, note: note.update(keys=[["a"]])),
+    "other times": rewritten(lambda tensors, note: note.update(seconds="none")),
     "no notes": rewritten(lambda tensors, note: note.clear()),
 }
 
@@ -465,7 +485,8 @@ def test_members_that_diverge_fail_alone(tmp_path: Path, source: Path, undisturb
     real = RunOptions.settings
 
     def settings(options: RunOptions) -> list[at.Setting]:
-        return [replace(s, lr=1e30) if s.method in ("mige", "adversary") else s for s in real(options)]
+        wild = {"mige": {"lr": 1e30, "estimator": "ssge"}, "adversary": {"lr": 1e30}}
+        return [replace(setting, **wild.get(setting.method, {})) for setting in real(options)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunOptions, "settings", settings)
@@ -638,7 +659,7 @@ def test_the_second_writer_leaves_and_a_dead_one_does_not_block(
 ) -> None:
     folder = tmp_path / "run"
     arguments = [*ARGUMENTS, "--out", folder]
-    first = Command("run", source, *arguments, "--epochs", 10**5, log=tmp_path / "first")
+    first = Command("run", source, *arguments, "--epochs", 3000, log=tmp_path / "first")
     while not list(folder.glob("*.checkpoint")):
         assert first.running(), first.said()
         time.sleep(0.01)
@@ -654,6 +675,16 @@ def test_the_second_writer_leaves_and_a_dead_one_does_not_block(
     codes = sorted(command.wait() for command in both)
     assert codes == [0, 2, 2], [command.said() for command in both]
     assert_same_run(folder, undisturbed)
+
+
+def test_a_run_is_begun_once(tmp_path: Path) -> None:
+    """However close the second process is behind the first: it must not replace what that has begun."""
+    path = tmp_path / "ledger.sqlite"
+    first = begin_ledger(path, {"options": "the first's"})
+    with pytest.raises(UserError, match="already holds a run"):
+        begin_ledger(path, {"options": "the second's"})
+    assert first.recall("options") == Ledger(path).recall("options") == "the first's"
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
 def test_a_lock_does_not_lead_out_of_the_folder(tmp_path: Path, begun: Path) -> None:
@@ -675,7 +706,8 @@ def own_memory() -> int:
 
 def test_many_populations_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
     """Whole runs one after the other in one process, every training a population of its own. After a quarter of the
-    time, memory stays within 4 MB + 4 % (the allocator's own fluctuation) and the number of open files the same."""
+    time the median of memory in the second half is at most 3 MB above the first half's (the allocator's own
+    fluctuation), and the number of open files is always the same."""
     if not Path("/proc/self/status").exists():
         pytest.skip("memory is read from /proc")
     memory, files, moments = [], [], []
@@ -690,5 +722,5 @@ def test_many_populations_leave_nothing_behind(tmp_path: Path, source: Path) -> 
     settled = np.array(memory[warm:]) / 2**20
     drift = np.median(settled[len(settled) // 2 :]) - np.median(settled[: len(settled) // 2])
     print(f"{len(memory) * 48} populations, {settled[0]:.1f} MB after warming up, drift {drift:+.2f} MB")
-    assert drift <= 4 + 0.04 * settled[0], f"memory grew: {np.round(settled, 1).tolist()}"
+    assert drift <= 3, f"memory grew: {np.round(settled, 1).tolist()}"
     assert set(files[warm:]) == {files[warm]}, files

@@ -102,6 +102,7 @@ def test_no_damaged_row_is_taken_and_no_sound_one_lost(tmp_path: Path, seed: int
             Ledger(path).check()
     saved = read(path)
     assert len(saved.jobs) >= len(written) // 2, "one bad page must not cost them all"
+    assert all(set(keys) <= set(saved.jobs) for keys, _, _ in saved.populations.values())
     for key, row in saved.jobs.items():
         expected = written[key]
         record = None if row[9] is None else json.loads(row[9])
@@ -129,9 +130,11 @@ def test_a_changed_bit_in_a_row_is_noticed(tmp_path: Path) -> None:
 def test_a_kill_during_salvage_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     ledger = filled(path)
+    ledger.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    ledger.finish("key28", {"failure": None}, b"weights")
     before = ledger.entries()
-    shutil.copytree(tmp_path, tmp_path.with_name(tmp_path.name + "-copy"))
-    folder = tmp_path.with_name(tmp_path.name + "-copy")  # with a log that was never closed
+    folder = tmp_path.with_name(tmp_path.name + "-copy")
+    shutil.copytree(tmp_path, folder)  # with a log that was never closed
     ledger.close()
     path = folder / "ledger.sqlite"
     content = bytearray(path.read_bytes())
@@ -151,7 +154,9 @@ def test_a_kill_during_salvage_loses_nothing(tmp_path: Path) -> None:
                 salvage(path)
         assert path.exists()
     salvage_module._put_in_place(path)
-    assert Ledger(path).entries() == before
+    again = Ledger(path)
+    again.check()
+    assert again.entries() == before
     assert [file.name for file in sorted(folder.glob("ledger.damaged*sqlite"))] == [
         "ledger.damaged-1.sqlite", "ledger.damaged-2.sqlite",
     ]  # fmt: skip
@@ -295,6 +300,7 @@ def test_a_run_with_a_damaged_ledger_comes_to_the_same_end(run: Path, undisturbe
     assert saved + again == len(before)
     ledger = Ledger(path)
     ledger.check()
+    assert {entry.key for entry in ledger.entries() if entry.status == "done"} == set(before)
     kept = sum(entry.record["seconds"] == before[entry.key] for entry in ledger.entries())
     assert kept == saved, "what was saved must not be trained again"
     assert_same_run(run, undisturbed)
@@ -310,6 +316,19 @@ def test_a_run_in_the_middle_with_a_damaged_ledger(tmp_path: Path, source: Path,
     assert call("resume", folder).code == 0
     after = {entry.key: entry.starts for entry in Ledger(folder / "ledger.sqlite").entries()}
     assert {key: starts for key, starts in before.items() if starts}.items() <= after.items()
+    assert_same_run(folder, undisturbed)
+
+
+@pytest.mark.faults
+def test_rows_that_are_gone_come_back(tmp_path: Path, source: Path, undisturbed: Path) -> None:
+    """A finished job and a population that has not begun, lost while another population is open."""
+    folder = interrupted_run(tmp_path / "run", source, checkpoints=20)
+    with tampered(folder / "ledger.sqlite") as connection:
+        connection.execute("DELETE FROM jobs WHERE number = 2")
+        connection.execute("DELETE FROM populations WHERE number = (SELECT max(number) FROM populations)")
+        (opened,) = connection.execute("SELECT count(*) FROM populations WHERE status = 'waiting'").fetchone()
+        assert opened > 1
+    assert call("resume", folder).code == 0
     assert_same_run(folder, undisturbed)
 
 

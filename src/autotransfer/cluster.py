@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 TRIES = 3  # of a population, each lost with its worker
 WORKERS_WITHIN = 60  # seconds in which one that was lost must be replaced
-SENDINGS = 10  # of the data, without a population coming back in between
+LOSSES = 10  # of all workers at once, without a population coming back in between
 # Errors that say a worker or the data went missing, rather than that the training is at fault
 LOST = ("KilledWorker", "CommClosedError", "TimeoutError")
 CANCELLED = ("FutureCancelledError", "CancelledError")
@@ -101,7 +101,7 @@ class Cluster:
         self.workers = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
         _check_versions(self.client)
         self._data: Future | None = None
-        self._sent = 0  # how often the data were, since a population last came back
+        self._lost = 0  # populations, since one last came back
 
     def __enter__(self) -> Cluster:
         return self
@@ -139,7 +139,7 @@ class Cluster:
                 bar.elsewhere([finished.max_epochs for finished in arrived])
                 run.ledger.end_population(found.number)
                 future.release()
-                self._sent = 1
+                self._lost = 0
         finally:
             self.client.cancel(list(waiting), force=True)
 
@@ -152,14 +152,19 @@ class Cluster:
         if out_of_memory(error) or (kind == "KilledWorker" and several):
             split(run, found, reason)
             return
-        failures[found.number] += kind not in CANCELLED  # the others have lost their data, or their worker once
-        if (kind not in LOST and kind not in CANCELLED) or failures[found.number] >= TRIES or self._sent > SENDINGS:
+        if kind in CANCELLED:  # with the last worker that had the data, and all other populations with it
+            self._lost += 1
+            hopeless = self._lost > LOSSES * len(run.ledger.open_populations())
+        else:
+            failures[found.number] += 1
+            hopeless = kind not in LOST or failures[found.number] >= TRIES
+        if hopeless:
             raise UserError(
                 f"population {found.number} failed on the cluster: {reason}; "
                 f"continue with: autotransfer resume {run.folder} --cluster …"
             )
         if self._data is not None and self._data.status != "finished":
-            self._data = None  # lost with the last worker that had it
+            self._data = None
 
     def _submit_open(self, run: Work, waiting: dict[Future, OpenPopulation], arriving: as_completed) -> None:
         """Hand out every population that nobody is working on."""
@@ -185,7 +190,6 @@ class Cluster:
         while self._data is None:
             try:
                 self._data = self.client.scatter(run.recordings, broadcast=True, hash=False)
-                self._sent += 1
             except (OSError, KeyError) as error:  # no worker, or one that went while it was being sent the data
                 if time.monotonic() > deadline:
                     raise UserError(

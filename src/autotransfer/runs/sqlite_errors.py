@@ -38,6 +38,28 @@ def explained(path: Path) -> Iterator[None]:
         raise known from None
 
 
+@contextmanager
+def explained_below(path: Path) -> Iterator[None]:
+    """The same for a database that a library keeps, which wraps SQLite's errors into its own."""
+    try:
+        yield
+    except Exception as error:
+        found = _cause(error)
+        known = None if found is None else _in_words(path, found)
+        if found is None or isinstance(error, (UserError, OSError)):
+            raise
+        if isinstance(known, OSError):
+            raise known from None
+        raise UserError(f"{path} cannot be used ({found}); restore it, or start a new run") from None
+
+
+def _cause(error: BaseException) -> sqlite3.DatabaseError | None:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, sqlite3.DatabaseError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
 def _in_words(path: Path, error: sqlite3.DatabaseError) -> Exception | None:
     code: int = getattr(error, "sqlite_errorcode", 0)
     kind = code & 0xFF  # the rest tells variants apart

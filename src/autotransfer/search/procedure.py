@@ -12,6 +12,7 @@ from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table
 from ..runs.run import Run, Tell
+from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .models import build_models
 from .stages import Score, by_subject, choose, lower_quartile, shortlist, without_subject
@@ -39,7 +40,8 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     if options.search == "tpe":
         from .tpe import tpe_search
 
-        settings = tpe_search(run, tell, shown=shown)
+        with explained_below(run.folder / "optuna.sqlite"):
+            settings = tpe_search(run, tell, shown=shown)
     else:
         settings = options.settings()
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
