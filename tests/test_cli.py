@@ -164,7 +164,7 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
 
 
 def test_a_run_without_gain_says_so() -> None:
-    from autotransfer.cli import answer
+    from autotransfer.report.terminal import answer
 
     scores = {"a": 0.5, "b": 0.7}
     choice = {

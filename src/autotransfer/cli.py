@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,7 @@ import typer
 from .errors import UserError, machine_trouble
 
 if TYPE_CHECKING:
+    from .runs.place import Place
     from .runs.run import Run
 
 app = typer.Typer(
@@ -91,9 +94,10 @@ def run(
     from .runs.files import Lock
     from .runs.run import Run
 
-    created = Run.create(out, options, encoders)
-    with Lock(out):
-        _conduct(created, cluster)
+    with _cluster(cluster) as place:  # before anything is written: there may be none
+        created = Run.create(out, options, encoders)
+        with Lock(out):
+            _conduct(created, place)
 
 
 def _population(text: str) -> int | str:
@@ -146,30 +150,37 @@ def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = 
     from .runs.salvage import check_is_run, reopen
 
     check_is_run(folder)
-    with Lock(folder):
+    with _cluster(cluster) as place, Lock(folder):
         opened = reopen(folder, _encoders(encoder), say)
         if opened.ledger.recall("complete", False) and (folder / "choice.json").exists():
             if not (folder / "report.html").exists():  # killed after all else was done
                 _write_report(opened)
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
-        _conduct(opened, cluster)
+        _conduct(opened, place)
 
 
-def _conduct(opened: Run, cluster: str | None = None) -> None:
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Place | None]:
+    """The workers that --cluster names; None: this process."""
+    if address is None:
+        yield None
+        return
+    from .cluster import Cluster
+
+    with Cluster(address) as place:
+        say(f"{place.workers} workers on {address}")
+        yield place
+
+
+def _conduct(opened: Run, place: Place | None) -> None:
     """The procedure, the report, and the answer in a few lines."""
-    from contextlib import ExitStack
-
     from .search.procedure import conduct
 
+    if place is not None:
+        opened.place = place
     try:
-        with ExitStack() as stack:
-            stack.callback(opened.ledger.close)
-            if cluster is not None:
-                from .cluster import Cluster
-
-                opened.place = stack.enter_context(Cluster(cluster))
-                say(f"{opened.place.workers} workers on {cluster}")
+        with closing(opened.ledger):
             choice = conduct(opened, say, shown=True)
             _write_report(opened)
     except KeyboardInterrupt:
@@ -179,32 +190,15 @@ def _conduct(opened: Run, cluster: str | None = None) -> None:
         reason = machine_trouble(error)
         print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(1) from None
-    for line in answer(choice):
-        say(line)
+    _say_answer(choice)
     say(f"report: {(opened.folder / 'report.html').resolve()}")
 
 
-def answer(choice: dict[str, Any]) -> list[str]:
-    """The outcome of a run in words: chosen setting, its scores beside the baseline's."""
+def _say_answer(choice: dict[str, Any]) -> None:
+    from .report.terminal import answer
 
-    def numbers(scores: dict[str, float]) -> str:
-        values = sorted(scores.values())
-        mean = sum(values) / len(values)
-        import numpy as np
-
-        return f"mean {mean:.3f}, lower quartile {np.percentile(values, 25):.3f}, minimum {values[0]:.3f}"
-
-    lines = [f"chosen: {choice['chosen']['name']}"]
-    if choice["baseline_won"]:
-        lines.append("censoring did not help on these recordings: the uncensored baseline was chosen")
-    lines += [
-        f"  test, as published   {numbers(choice['test_scores']['chosen'])}",
-        f"  test, nested choice  {numbers(choice['nested_test_scores'])}",
-        f"  baseline             {numbers(choice['test_scores']['baseline'])}",
-    ]
-    if "nested_full_test_scores" in choice:
-        lines.append(f"  test, nested full    {numbers(choice['nested_full_test_scores'])}")
-    return lines
+    for line in answer(choice):
+        say(line)
 
 
 def _write_report(opened: Run) -> Path:
@@ -295,8 +289,7 @@ def demo(
     if (out / "ledger.sqlite").exists():
         resume(out)
         if (out / "choice.json").exists():
-            for line in answer(json.loads((out / "choice.json").read_text())):
-                say(line)
+            _say_answer(json.loads((out / "choice.json").read_text()))
         return
     # Few epochs, so a high rate; accelerations keep the direction of gravity only if standardised per channel.
     run(data="watch", out=out, epochs=epochs, lr=1e-2, standardise="channel")
