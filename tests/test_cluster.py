@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +16,7 @@ import pytest
 from torch import Tensor, nn
 
 from autotransfer.errors import UserError
+from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -107,3 +112,50 @@ def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tm
 def test_a_wrong_address_is_told(address: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         Cluster(address)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked up in /proc")
+def test_workers_leave_when_whoever_started_them_is_killed(tmp_path: Path) -> None:
+    """Or else they would train for hours for nobody."""
+    source, folder = str(tiny_file(tmp_path)), tmp_path / "run"
+    arguments = ["run", source, "--epochs", "100000", "--batch-size", "8", "--cluster", "local:1", "--out", str(folder)]
+    code = "if __name__ == '__main__': from autotransfer.cli import main; main()"
+    script = tmp_path / "start.py"
+    script.write_text(code)
+    home = subprocess.Popen([sys.executable, str(script), *arguments], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        wait_until(
+            lambda: (folder / "ledger.sqlite").exists() and Ledger(folder / "ledger.sqlite").counts().get("running")
+        )
+        wait_until(lambda: max(processor_seconds(pid) for pid in session_of(home.pid) if pid != home.pid) > 4)
+        os.kill(home.pid, signal.SIGKILL)
+        home.wait()
+        wait_until(lambda: not session_of(home.pid))
+    finally:
+        for pid in session_of(home.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(true: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)
+
+
+def session_of(leader: int) -> list[int]:
+    """Living processes of a session."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+def processor_seconds(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
