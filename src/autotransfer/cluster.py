@@ -74,19 +74,11 @@ def train_task(
         return [position for position, key in enumerate(keys) if key in pruned]
 
     finished = []
-    for outcome in train_population(population, give_up=give_up, after_epoch=_stop_if_left_behind):
+    for outcome in train_population(population, give_up=give_up):
         key = members[id(outcome.job)]
         record = record_of(outcome) | {"pruned": key in pruned}
         finished.append(Finished(key, record, tensors_of(outcome), outcome.job.setting.max_epochs))
     return finished
-
-
-def _stop_if_left_behind(_: Population) -> None:
-    """A worker whose scheduler is gone is told to close, but would first train to the end for nobody."""
-    from distributed import get_worker
-
-    if get_worker().status.name in ("closing", "closing_gracefully", "closed", "failed"):
-        raise RuntimeError("the scheduler is gone")
 
 
 def _device_of_worker(asked: str) -> torch.device:
