@@ -169,7 +169,7 @@ class Command:
     ) -> None:
         self.log = log
         values = (list(map(str, arguments)), str(log), checkpoint_every, largest_file)
-        self.process = _server().Process(target=_command, args=values)
+        self.process = _server().Process(target=_command, args=values, daemon=True)  # ends with the tests
         self.process.start()
 
     def running(self) -> bool:
