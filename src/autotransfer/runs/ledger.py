@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from ..errors import UserError
-from .files import writable
+from .files import companions, writable
 from .seals import SEALED, seal_of
 from .sqlite_errors import DamagedLedger, explained
 
@@ -69,7 +69,9 @@ class Ledger:
             raise UserError(f"{path} is a link; a run's ledger lies in the run's own folder: copy it there")
         if not create and path.stat().st_size == 0:  # to SQLite a good beginning
             raise DamagedLedger(path, "it is empty")
-        mode = "mode=ro" if writable(path.parent) else "immutable=1"  # reading needs a log and an index beside it
+        # Reading makes an index beside the file, unless SQLite is told that nothing can change.
+        archived = not writable(path.parent) and not companions(path)[0].exists()
+        mode = "immutable=1" if archived else "mode=ro"
         place = f"file:{quote(str(path.absolute()))}?{mode}" if read_only else path
         with explained(path):
             self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=read_only)
