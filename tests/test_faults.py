@@ -8,6 +8,7 @@ soak test (60). A damaged ledger has tests of its own, in test_salvage.py.
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -724,20 +725,20 @@ def own_memory() -> int:
 def test_many_populations_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
     """Whole runs one after the other in one process, every training a population of its own. After a quarter of the
     time the median of memory in the second half is at most 3 MB above the first half's (the allocator's own
-    fluctuation), and the number of open files is always the same."""
+    fluctuation), and the number of open files does not grow."""
     if not Path("/proc/self/status").exists():
         pytest.skip("memory is read from /proc")
-    memory, files, moments = [], [], []
+    memory, files = [], []
+    gc.collect()  # what other tests have left
     begin = time.monotonic()
-    while (passed := time.monotonic() - begin) < SOAK or len(memory) < 8:
+    while time.monotonic() - begin < SOAK or len(memory) < 8:
         whole_run(tmp_path / "run", source, population=1, epochs=2)
         shutil.rmtree(tmp_path / "run")
         memory.append(own_memory())
         files.append(len(os.listdir("/proc/self/fd")))
-        moments.append(passed)
     warm = max(2, len(memory) // 4)
     settled = np.array(memory[warm:]) / 2**20
     drift = np.median(settled[len(settled) // 2 :]) - np.median(settled[: len(settled) // 2])
     print(f"{len(memory) * 48} populations, {settled[0]:.1f} MB after warming up, drift {drift:+.2f} MB")
     assert drift <= 3, f"memory grew: {np.round(settled, 1).tolist()}"
-    assert set(files[warm:]) == {files[warm]}, files
+    assert max(files[warm:]) <= files[warm], f"open files grew: {files}"
