@@ -51,7 +51,7 @@ def stacked_step(recordings: at.Recordings, setting: at.Setting, members: int, d
     jobs = [at.Job(setting, folds[i % SUBJECTS], seed=i // SUBJECTS) for i in range(members)]
     windows = windows_for(recordings, jobs[0], {}, device=torch.device(device), dtype=torch.float32)
     population = Population(recordings, jobs, windows, torch.float32)
-    assert max(population.groups.steps) == 1
+    assert max(population.groups.steps_of) == 1
     return population.train_epoch
 
 

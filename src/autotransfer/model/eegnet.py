@@ -71,7 +71,16 @@ class EEGNet(nn.Module):
         self.depthwise = nn.Parameter(torch.empty(*stack, wide, SECOND_KERNEL))
         self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
         self.norm3 = BatchNorm(members, latent_filters)
+        self.shape = (n_channels, n_times, self.kernel, temporal_filters, spatial_depth, latent_filters)
         self._initialise(seeds)
+
+    def skeleton(self) -> EEGNet:
+        """A network of one member that computes the same; its weights mean nothing."""
+        channels, times, kernel, filters, depth, latent = self.shape
+        return EEGNet(
+            channels, times, 1, temporal_kernel=kernel, temporal_filters=filters, spatial_depth=depth,
+            latent_filters=latent, seeds=[0],
+        ).to(device=self.temporal.device, dtype=self.temporal.dtype)  # fmt: skip
 
     def _initialise(self, seeds: Sequence[int] | None) -> None:
         """torch's default weights; with seeds, each member's are a function of its own seed."""

@@ -82,13 +82,21 @@ class _ToeplitzProduct(Function):
         grad_w = None
         if ctx.needs_input_grad[1]:
             # (N, I, times); a filter tap's gradient is the sum of a diagonal
-            full = torch.bmm(x.transpose(1, 2), grad)
-            rows, times = full.shape[1:]
-            below = max(times + ctx.kernel - 1 - ctx.offset - rows, 0)
-            full = F.pad(full, (0, 0, ctx.offset, below))
-            size = (full.shape[0], ctx.kernel, times)
-            grad_w = full.as_strided(size, (full.stride(0), times, times + 1)).sum(-1)
+            grad_w = _sum_diagonals(torch.bmm(x.transpose(1, 2), grad), ctx.kernel, ctx.offset)
         return grad_x, grad_w, None, None
+
+
+def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
+    """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
+    rows, times = full.shape[1:]
+    if torch.compiler.is_compiling():  # one fused pass over the diagonals
+        k, t = torch.arange(kernel, device=full.device)[:, None], torch.arange(times, device=full.device)
+        row = t + k - offset
+        taken = full.flatten(1)[:, (row.clamp(0, rows - 1) * times + t).flatten()].view(-1, kernel, times)
+        return torch.where((row >= 0) & (row < rows), taken, 0.0).sum(-1)
+    below = max(times + kernel - 1 - offset - rows, 0)
+    full = F.pad(full, (0, 0, offset, below))
+    return full.as_strided((full.shape[0], kernel, times), (full.stride(0), times, times + 1)).sum(-1)
 
 
 def filter_times(x: Tensor, w: Tensor) -> Tensor:

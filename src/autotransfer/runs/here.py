@@ -114,7 +114,11 @@ def worse_half(population: Population, keys: Sequence[str]) -> list[str]:
     """The censored members, by key, that do worst on their validation subjects now: half of them."""
     scores = population.snapshots.history[:, population.epoch - 1].tolist()
     column = [HISTORY.index(f"score_{population.side(member)}") for member in range(len(keys))]
-    censored = [m for m, job in enumerate(population.jobs) if job.setting.method is not None]
+    censored = [
+        member
+        for member, job in enumerate(population.jobs)
+        if job.setting.method is not None and member not in population.over
+    ]
     censored.sort(key=lambda member: (scores[member][column[member]], keys[member]))
     return [keys[member] for member in censored[: len(censored) // 2]]
 

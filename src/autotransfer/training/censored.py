@@ -88,7 +88,7 @@ class Censors:
             total = total.index_copy(0, part.index, own)
         return total
 
-    def train_critics(self, z: Tensor, y: Tensor, s: Tensor, active: Tensor, decay: float) -> None:
+    def train_critics(self, z: Tensor, y: Tensor, s: Tensor, active: Tensor, decay: Tensor) -> None:
         """The critics' own updates on the codes of this step, before the encoder's; `decay` scales their rate."""
         z = z.detach()
         for part in self.parts:

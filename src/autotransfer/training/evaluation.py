@@ -77,16 +77,17 @@ class Snapshots:
         self.confusion = torch.zeros(members, 2, 2, n_classes, n_classes, dtype=torch.float64, device=device)
         self.history = torch.full((members, max_epochs, len(HISTORY)), torch.nan, dtype=dtype, device=device)
 
-    def update(self, epoch: int, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor) -> None:
-        """loss: (P, 2); confusion: (P, 2, C, C); the others (P,)."""
+    def update(self, epoch: Tensor, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor) -> None:
+        """epoch: () counted from 1; loss: (P, 2); confusion: (P, 2, C, C); the others (P,). All in place."""
         better = loss < self.loss
-        self.loss = torch.where(better, loss, self.loss)
-        self.epoch = torch.where(better, epoch, self.epoch)
-        self.values = torch.where(better[..., None], self.flat.values[:, None], self.values)
-        self.stats = torch.where(better[..., None], self.flat.stats[:, None], self.stats)
-        self.confusion = torch.where(better[..., None, None, None], confusion[:, None], self.confusion)
+        self.loss.copy_(torch.where(better, loss, self.loss))
+        self.epoch.copy_(torch.where(better, epoch, self.epoch))
+        self.values.copy_(torch.where(better[..., None], self.flat.values[:, None], self.values))
+        self.stats.copy_(torch.where(better[..., None], self.flat.stats[:, None], self.stats))
+        self.confusion.copy_(torch.where(better[..., None, None, None], confusion[:, None], self.confusion))
         scores = balanced_accuracy(confusion).to(loss.dtype)
-        self.history[:, epoch - 1] = torch.cat([train_loss[:, None], penalty[:, None], loss, scores], 1)
+        row = torch.cat([train_loss[:, None], penalty[:, None], loss, scores], 1)
+        self.history.index_copy_(1, epoch.view(1) - 1, row[:, None])
 
     def select(self, keep: Tensor) -> None:
         for name, tensor in self.state().items():

@@ -7,9 +7,24 @@ whole rows. The module's own parameters and buffers become views of the matrices
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+
+class Columns(NamedTuple):
+    """Where a tensor is: matrix[:, start:stop].view(P, *shape)."""
+
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+
+def views(matrix: Tensor, columns: list[Columns]) -> dict[str, Tensor]:
+    """(P, n) -> tensors (P, *shape) by name."""
+    return {c.name: matrix[:, c.start : c.stop].view(matrix.shape[0], *c.shape) for c in columns}
 
 
 class Flat:
@@ -25,6 +40,7 @@ class Flat:
         self.values = torch.cat([tensor.flatten(1) for tensor in parameters], 1)
         members = self.values.shape[0]
         self.stats = torch.cat([self.values.new_empty(members, 0), *(t.reshape(members, -1) for t in buffers)], 1)
+        self.parameters, self.buffers = self._columns("_parameters"), self._columns("_buffers")
         self._point()
 
     def _slots(self, kind: str) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
@@ -35,19 +51,30 @@ class Flat:
                     if tensor is not None and tensor.is_floating_point():
                         yield f"{path}.{name}", module, name, tensor
 
+    def _columns(self, kind: str) -> list[Columns]:
+        columns, start = [], 0
+        for name, _, _, tensor in self._slots(kind):
+            stop = start + tensor[0].numel()
+            columns.append(Columns(name, start, stop, tuple(tensor.shape[1:])))
+            start = stop
+        return columns
+
+    def of(self, module: str) -> tuple[list[Columns], list[Columns]]:
+        """Columns of one module's parameters and buffers, named as in the module."""
+        start = f"{module}."
+        parameters, buffers = (
+            [c._replace(name=c.name.removeprefix(start)) for c in columns if c.name.startswith(start)]
+            for columns in (self.parameters, self.buffers)
+        )
+        return parameters, buffers
+
     def _point(self) -> None:
         """Make every parameter and buffer a view of its columns."""
-        members, start = self.values.shape[0], 0
-        for _, _, _, parameter in self._slots("_parameters"):
-            shape = (members, *parameter.shape[1:])
-            stop = start + parameter[0].numel()
-            parameter.data = self.values[:, start:stop].view(shape)
-            start = stop
-        start = 0
-        for _, module, name, buffer in list(self._slots("_buffers")):
-            stop = start + buffer[0].numel()
-            module._buffers[name] = self.stats[:, start:stop].view(members, *buffer.shape[1:])
-            start = stop
+        parameters, buffers = views(self.values, self.parameters), views(self.stats, self.buffers)
+        for name, _, _, parameter in self._slots("_parameters"):
+            parameter.data = parameters[name]
+        for name, module, attribute, _ in list(self._slots("_buffers")):
+            module._buffers[attribute] = buffers[name]
 
     def select(self, keep: Tensor) -> None:
         """Keep only these members (k,)."""
@@ -67,11 +94,5 @@ class Flat:
 
     def unflatten(self, values: Tensor, stats: Tensor) -> dict[str, Tensor]:
         """One member's rows (n,), (m,) as named tensors without a member axis."""
-        named: dict[str, Tensor] = {}
-        for kind, row in (("_parameters", values), ("_buffers", stats)):
-            start = 0
-            for name, _, _, tensor in self._slots(kind):
-                stop = start + tensor[0].numel()
-                named[name] = row[start:stop].view(tensor.shape[1:]).clone()
-                start = stop
-        return named
+        both = views(values[None], self.parameters) | views(stats[None], self.buffers)
+        return {name: tensor[0].clone() for name, tensor in both.items()}

@@ -32,6 +32,8 @@ class FoldStatistics(NamedTuple):
 class Windows:
     """All windows of a data set on the device, and what data alone determines about them."""
 
+    resident = True  # rows that are known on the device alone can be gathered
+
     def __init__(
         self, recordings: Recordings, kind: str, kernel: int, *, device: torch.device, dtype: torch.dtype
     ) -> None:

@@ -28,11 +28,13 @@ class Groups:
         place = {identity: number for number, identity in enumerate(first)}
         self.jobs = list(first.values())
         self.of_member = torch.tensor([place[self._identity(job)] for job in jobs], device=device)
+        self._apart = len(first) == len(jobs)
         self.batch_size = batch_size
         self.y = recordings.y.numpy()
         self.subject = [_training_subjects(recordings, job) for job in self.jobs]
         self.n_subjects = len(np.unique(self.subject[0][self.jobs[0].fold.train]))
-        self.steps = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
+        self.steps_of = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
+        self.steps = torch.tensor(self.steps_of, device=device)  # (G,) in an epoch
         self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
         self.rank = torch.stack([_ranks(s, job.fold.train) for s, job in zip(self.subject, self.jobs, strict=True)])
         self.rank = self.rank.to(device)  # (G, N): subject labels counted from 0 among the training rows, else -1
@@ -43,9 +45,14 @@ class Groups:
     def _identity(job: Job) -> tuple[object, ...]:
         return (*job.trajectory[1:], job.setting.batches, job.setting.shuffle_subjects)
 
-    def plan(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """Rows of every step of an epoch, (steps, G, B), and each group's number of steps (G,)."""
-        steps = max(self.steps)
+    @property
+    def shared(self) -> Tensor | None:
+        """`of_member` where members share batches; None where each has its own, in order."""
+        return None if self._apart else self.of_member
+
+    def plan(self, epoch: int) -> Tensor:
+        """Rows of every step of an epoch, (steps, G, B), in host memory; 0 where a group has no such step."""
+        steps = max(self.steps_of)
         plan = np.zeros((steps, len(self.jobs), self.batch_size), dtype=np.int64)
         for g, job in enumerate(self.jobs):
             generator = np.random.default_rng([key_of("batches", job.fold.trajectory), job.seed, epoch])
@@ -55,17 +62,16 @@ class Groups:
             else:
                 own = shuffled(rows, self.batch_size, generator=generator)
             plan[: len(own), g] = own
-        device = self.keys.device
-        return torch.from_numpy(plan).to(device), torch.tensor(self.steps, device=device)
+        return torch.from_numpy(plan)
 
     def select(self, keep: Tensor) -> Tensor:
         """Keep these members; groups that nobody reads any more leave. Returns the groups that stay."""
         stay, of_member = self.of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        self.of_member = of_member
+        self.of_member, self._apart = of_member, of_member.tolist() == list(range(len(stay)))
         numbers = stay.tolist()
         self.jobs = [self.jobs[g] for g in numbers]
         self.subject = [self.subject[g] for g in numbers]
-        self.steps = [self.steps[g] for g in numbers]
+        self.steps_of, self.steps = [self.steps_of[g] for g in numbers], self.steps[stay]
         self.keys, self.rank, self.class_counts = self.keys[stay], self.rank[stay], self.class_counts[stay]
         return torch.tensor(numbers, dtype=torch.long, device=keep.device)
 

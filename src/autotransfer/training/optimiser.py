@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -14,8 +17,9 @@ EPS = 1e-8
 class AdamW:
     """torch.optim.AdamW on the rows of a Flat, with a learning rate and weight decay per member."""
 
-    def __init__(self, flat: Flat, weight_decay: Tensor) -> None:
-        self.flat = flat
+    def __init__(self, flat: Flat, weight_decay: Tensor, *, fused: bool = False) -> None:
+        """fused: through torch.compile, for a GPU where the encoder is compiled too."""
+        self.flat, self.fused = flat, fused
         self.weight_decay = weight_decay  # (P,)
         self.first = torch.zeros_like(flat.values)
         self.second = torch.zeros_like(flat.values)
@@ -25,21 +29,9 @@ class AdamW:
     @torch.no_grad()
     def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
         """One update by gradients (P, n) at rates lr (P,); members with active (P,) False keep all their state."""
-        values = self.flat.values
-        moves = active.to(values.dtype)[:, None]
         self.steps += active
-        # A member that has not yet moved would divide 0 by 0; its step is masked anyway.
-        steps = self.steps.clamp(min=1)
-        first_bias = (1 - BETAS[0] ** steps).to(values.dtype)[:, None]
-        second_bias = (1 - BETAS[1] ** steps).sqrt().to(values.dtype)[:, None]
-        rate = lr.to(values.dtype)[:, None] * moves
-
-        # A gradient that is not finite must not leak into a member that takes no step: select, do not scale.
-        grads = torch.where(active[:, None], grads, 0.0)
-        self.first.lerp_(grads, (1 - BETAS[0]) * moves)
-        self.second.lerp_(grads * grads, (1 - BETAS[1]) * moves)
-        values.mul_(1 - rate * self.weight_decay[:, None])
-        values.sub_(rate / first_bias * self.first / (self.second.sqrt() / second_bias + EPS))
+        update = _fused() if self.fused else _update
+        update(self.flat.values, self.first, self.second, self.steps, grads, lr, self.weight_decay, active)
 
     def select(self, keep: Tensor) -> None:
         """Keep only these members; the Flat is selected by its owner."""
@@ -52,3 +44,28 @@ class AdamW:
     def load(self, state: dict[str, Tensor]) -> None:
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
+
+
+def _update(
+    values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
+    active: Tensor,
+) -> None:  # fmt: skip
+    """In place: values, first and second (P, n); the others (P,) but for grads."""
+    moves = active.to(values.dtype)[:, None]
+    # A member that has not yet moved would divide 0 by 0; its step is masked anyway.
+    steps = steps.clamp(min=1)
+    first_bias = (1 - BETAS[0] ** steps).to(values.dtype)[:, None]
+    second_bias = (1 - BETAS[1] ** steps).sqrt().to(values.dtype)[:, None]
+    rate = lr.to(values.dtype)[:, None] * moves
+
+    # A gradient that is not finite must not leak into a member that takes no step: select, do not scale.
+    grads = torch.where(active[:, None], grads, 0.0)
+    first.lerp_(grads, (1 - BETAS[0]) * moves)
+    second.lerp_(grads * grads, (1 - BETAS[1]) * moves)
+    values.mul_(1 - rate * weight_decay[:, None])
+    values.sub_(rate / first_bias * first / (second.sqrt() / second_bias + EPS))
+
+
+@cache
+def _fused() -> Callable[..., None]:
+    return torch.compile(_update, dynamic=True)

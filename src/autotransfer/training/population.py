@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..jobs import Job, Outcome
+from ..model.eegnet import EEGNet
 from ..model.encoders import Encoders, kernel_of, make_encoder
 from ..model.layers import Linear
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
 from .censored import Censors, critic_seed
+from .encoding import CompiledEncoding, Inputs, encoding_for
 from .evaluation import HISTORY, HeldOut, Snapshots, sides
 from .flat import Flat
 from .gather import Windows
 from .groups import Groups
 from .metrics import balanced_accuracy, class_weights, weighted_cross_entropy
 from .optimiser import AdamW
+from .program import Program, quick_products
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
@@ -70,61 +73,119 @@ class Population:
         self.classifier.to(device=device, dtype=dtype)
         self.max_norm = first.max_norm
         self.flat = Flat(encoder=self.net, classifier=self.classifier)
-        self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]))
+        longest = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
+        signal = first.temporal_filters * first.spatial_depth * self.groups.batch_size * recordings.n_times
+        self.encoding = encoding_for(self.net, self.flat, elements=longest * signal)
+        fused = isinstance(self.encoding, CompiledEncoding)
+        self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]), fused=fused)
         self.censors = Censors(
             settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.net.latent_dim,
             n_classes=recordings.n_classes, n_subjects=self.groups.n_subjects, device=device, dtype=dtype,
         )  # fmt: skip
         self.epoch = 0
         self.seconds = [0.0] * members  # each member's share of the time spent so far
-        self.train_loss = self.penalty = torch.zeros(members, dtype=dtype, device=device)
+        self.losses = torch.zeros(2, members, dtype=dtype, device=device)  # task and penalty, summed over the epoch
+        # What changes from step to step lies in tensors that stay, so that a step can be a program.
+        self.clock = torch.zeros((), dtype=torch.long, device=device)  # the epoch
+        self.tick = torch.zeros((), dtype=torch.long, device=device)  # the step inside it
+        self.decay = torch.ones((), dtype=dtype, device=device)  # of the learning rate
+        self.training = torch.ones(members, dtype=torch.bool, device=device)  # not yet over
+        self.over: set[int] = set()  # members that are over and still in the stack
+        self._plan: tuple[int, Tensor] | None = None
         self.snapshots = Snapshots(self.flat, recordings.n_classes, max(setting.max_epochs for setting in settings))
+        captured = device.type == "cuda" and windows.resident and isinstance(self.net, EEGNet)
+        self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Room for the rows of an epoch, for the groups there are."""
+        size = (max(self.groups.steps_of, default=0), len(self.groups.jobs), self.groups.batch_size)
+        self.plan = torch.zeros(size, dtype=torch.long, device=self.lr.device)
+        self._plan = None
+        self.step.forget()
+        self.measure.forget()
 
     def train_epoch(self) -> None:
         """One epoch of every member. A member with fewer batches than others takes no step in the rest."""
         self.epoch += 1
         self.net.train()
-        group, decay = self.groups.of_member, self.epoch**-0.5
-        plan, steps = self.groups.plan(self.epoch)
-        keys = fold_in(self.groups.keys, self.epoch)
-        losses = self.lr.new_zeros(2, len(self.lr))
-        for step, (rows, x) in enumerate(self.windows.batches(plan, self.fitted)):
-            active = (step < steps)[group]
-            y = self.windows.y[rows][group]
-            s = self.groups.rank.gather(1, rows)[group]
-            z = self.net(
-                x, group=group, moments=self.windows.moments(x, rows, self.fitted), noise=fold_in(keys, step),
-                drop=self.drop, active=active,
-            )  # fmt: skip
-            self.censors.train_critics(z, y, s, active, decay)
-            task = weighted_cross_entropy(self.classifier(z), y, self.weights)
-            penalty = self.censors.penalty(z, y, s)
-            loss = task + self.strength * penalty
-            self.optimiser.step(self.flat.gradient(loss.sum()), self.lr * decay, active)
-            self.censors.after_step(active)
-            if self.max_norm:
-                self.net.constrain_()
-                self.classifier.constrain_()
-            losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
-        self.train_loss, self.penalty = losses / steps[group]
+        plan = self._plan_of(self.epoch)
+        self.clock.fill_(self.epoch)
+        self.decay.fill_(self.epoch**-0.5)
+        self.tick.zero_()
+        self.losses.zero_()
+        if self.windows.resident:
+            self.plan.copy_(plan, non_blocking=True)
+            for _ in range(len(plan)):
+                self.step()
+        else:
+            for rows, x in self.windows.batches(plan.to(self.lr.device), self.fitted):
+                self._step(rows, x)
+        if self.step.captured:  # the device is busy: use the time
+            self._plan_of(self.epoch + 1)
 
-    @torch.no_grad()
+    def _plan_of(self, epoch: int) -> Tensor:
+        """(steps, G, B) rows, made once."""
+        if self._plan is None or self._plan[0] != epoch:
+            self._plan = (epoch, self.groups.plan(epoch))
+        return self._plan[1]
+
+    def _next_step(self) -> None:
+        rows = self.plan.index_select(0, self.tick.view(1))[0]
+        self._step(rows, self.windows.gather(rows, self.fitted))
+
+    def _step(self, rows: Tensor, x: Tensor) -> None:
+        """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
+        group = self.groups.of_member
+        active = (self.tick < self.groups.steps)[group] & self.training
+        y = self.windows.y[rows][group]
+        s = self.groups.rank.gather(1, rows)[group]
+        noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
+        moments = self.windows.moments(x, rows, self.fitted)
+        codes = self.encoding.forward(Inputs(x, self.groups.shared, moments, noise, self.drop, active))
+
+        z = codes.detach().requires_grad_()
+        self.censors.train_critics(z, y, s, active, self.decay)
+        task = weighted_cross_entropy(self.classifier(z), y, self.weights)
+        penalty = self.censors.penalty(z, y, s)
+        loss = task + self.strength * penalty
+        grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
+        encoder = self.encoding.backward(codes, grad)
+        self.optimiser.step(
+            torch.cat([encoder, *(one.flatten(1) for one in classifier)], 1), self.lr * self.decay, active
+        )
+        self.censors.after_step(active)
+        if self.max_norm:
+            self.net.constrain_()
+            self.classifier.constrain_()
+        self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
+        self.tick += 1
+
     def evaluate(self) -> None:
         """Loss and confusion on both held-out subjects of every member, and what follows for its snapshots."""
         self.net.eval()
+        self.measure()
+
+    @torch.no_grad()
+    def _measure(self) -> None:
         loss, confusion = self.held_out.measure(self._logits, self.windows.y, self.groups.of_member, self.weights)
-        self.snapshots.update(self.epoch, self.train_loss, self.penalty, loss, confusion)
+        train_loss, penalty = self.losses / self.groups.steps[self.groups.of_member]
+        self.snapshots.update(self.clock, train_loss, penalty, loss, confusion)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> (P, B, C)."""
         x = self.windows.gather(rows, self.fitted)
-        return self.classifier(self.net(x, group=self.groups.of_member))  # type: ignore[no-any-return]
+        with quick_products(x.device):
+            z = self.net(x, group=self.groups.shared)
+        return self.classifier(z)  # type: ignore[no-any-return]
 
     def finished(self) -> dict[int, str | None]:
         """Members whose training is over, with the reason if that is a failure. Waits for the device."""
         measured, best = self.snapshots.history[:, self.epoch - 1].tolist(), self.snapshots.epoch.amax(1).tolist()
         over: dict[int, str | None] = {}
         for member, job in enumerate(self.jobs):
+            if member in self.over:
+                continue
             setting = job.setting
             loss, penalty, *held_out = measured[member][: len(HISTORY) - 2]
             if not math.isfinite(loss):
@@ -185,17 +246,25 @@ class Population:
             swapped=swapped,
         )
 
+    def leave(self, members: Collection[int]) -> None:
+        """The training of these members is over. A program holds on to its tensors, so they stay in the stack, idle,
+        until an eighth of it is; without one they leave at once."""
+        self.over.update(members)
+        idle = len(self.over)
+        if self.step.captured and idle < len(self.jobs) and 8 * idle < len(self.jobs):
+            self.training[torch.tensor(sorted(self.over), device=self.lr.device)] = False
+        elif idle:
+            self.select([member for member in range(len(self.jobs)) if member not in self.over])
+
     def select(self, members: Sequence[int]) -> None:
         """Keep only these members; the others leave the stack."""
+        places = {member: place for place, member in enumerate(members)}
+        self.over = {places[member] for member in self.over if member in places}
         keep = torch.tensor(list(members), dtype=torch.long, device=self.lr.device)
         self.jobs = [self.jobs[member] for member in members]
         self.seconds = [self.seconds[member] for member in members]
         self.lr, self.drop, self.strength = self.lr[keep], self.drop[keep], self.strength[keep]
-        self.weights, self.train_loss, self.penalty = (
-            self.weights[keep],
-            self.train_loss[keep],
-            self.penalty[keep],
-        )
+        self.weights, self.losses, self.training = self.weights[keep], self.losses[:, keep], self.training[keep]
         stay = self.groups.select(keep)
         self.held_out.select(stay)
         if self.fitted is not None:
@@ -205,6 +274,7 @@ class Population:
         self.optimiser.select(keep)
         self.censors.select(keep)
         self.snapshots.select(keep)
+        self._lay_out()
 
     def state(self) -> dict[str, Tensor]:
         """All that training has changed, by name; with `epoch`, `seconds` and the jobs it restores the population."""
@@ -213,7 +283,6 @@ class Population:
             "optimiser": self.optimiser.state(),
             "snapshots": self.snapshots.state(),
             "censors": self.censors.state(),
-            "last": {"train_loss": self.train_loss, "penalty": self.penalty},
         }
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
@@ -229,5 +298,5 @@ class Population:
         self.optimiser.load(part("optimiser"))
         self.snapshots.load(part("snapshots"))
         self.censors.load(part("censors"))
-        self.train_loss, self.penalty = part("last")["train_loss"], part("last")["penalty"]
         self.epoch, self.seconds = epoch, list(seconds)
+        self._lay_out()

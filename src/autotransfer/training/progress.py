@@ -83,7 +83,7 @@ class Progress:
 
     def epoch(self, population: Population) -> None:
         """Every member of the population has done another epoch."""
-        self.advance(len(population.jobs))
+        self.advance(len(population.jobs) - len(population.over))
 
     def finished(self, outcome: Outcome) -> None:
         """A member has left; epochs that it did not need are not waited for."""

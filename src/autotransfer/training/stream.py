@@ -25,6 +25,8 @@ from .gather import FoldStatistics, Windows
 class Stream(Windows):
     """Drop-in for Windows; X stays in its file."""
 
+    resident = False
+
     def __init__(
         self, recordings: Recordings, kind: str, kernel: int, *, device: torch.device, dtype: torch.dtype
     ) -> None:

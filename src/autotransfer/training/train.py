@@ -37,12 +37,12 @@ def run(
         over = population.finished()
         if give_up is not None:
             over = dict.fromkeys(give_up(population)) | over
-        share = watch.lap() / len(population.jobs)
-        population.seconds = [seconds + share for seconds in population.seconds]
+        share = watch.lap() / (len(population.jobs) - len(population.over))
+        for member in set(range(len(population.jobs))) - population.over:
+            population.seconds[member] += share
         for member, failure in over.items():
             yield population.outcome(member, failure)
-        if over:
-            population.select([member for member in range(len(population.jobs)) if member not in over])
+        population.leave(over)
         if after_epoch is not None:
             after_epoch(population)
 

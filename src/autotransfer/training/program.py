@@ -1,0 +1,81 @@
+"""Work on tensors that stay in place, run as it is on a CPU and replayed from a CUDA graph on a GPU.
+
+A training step of small networks is hundreds of kernels of a few microseconds each. Launched one by one they wait
+for Python; a graph launches them all at once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from .memory import out_of_memory
+
+WARM_UP = 2  # runs before the capture: libraries allocate what they need, compilers compile
+
+
+class Program:
+    """`work` must read and write the same tensors every time and never wait for the device."""
+
+    def __init__(self, work: Callable[[], None], *, captured: bool) -> None:
+        self.work, self.captured = work, captured
+        self.runs = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        if self.graph is not None:
+            self.graph.replay()
+        elif not self.captured:
+            self.work()
+        elif self.runs < WARM_UP:
+            self.runs += 1
+            self._beside()
+        else:
+            self._capture()
+
+    def forget(self) -> None:
+        """The tensors have changed: capture anew when next run. Frees the graph's memory."""
+        self.graph, self.runs = None, 0
+
+    def _beside(self) -> None:
+        """Run on a stream of its own, as a capture would."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        here = torch.cuda.current_stream()
+        stream.wait_stream(here)
+        with torch.cuda.stream(stream):
+            self.work()
+        here.wait_stream(stream)
+
+    def _capture(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.work()
+        except RuntimeError as error:
+            if out_of_memory(error):
+                raise
+            # A user's encoder may do what no graph can hold. Nothing was run, so nothing is lost but speed.
+            warnings.warn(f"steps are launched one by one: {str(error).splitlines()[0]}", stacklevel=2)
+            self.captured = False
+            torch.cuda.synchronize()
+            self.work()
+            return
+        self.graph = graph
+        graph.replay()
+
+
+@contextmanager
+def quick_products(device: torch.device) -> Iterator[None]:
+    """Matrix products with factors rounded to 10 bits (TF32), as torch's own convolutions on a GPU have them."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
