@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..fusing import fused
 from ..randomness import fold_in
 from ..settings import Setting
 from .critics import MLP, label_width, with_labels
@@ -99,6 +100,7 @@ class BEGAN(Method):
         return (z - restored).abs().mean(-1)
 
 
+@fused
 def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
     """z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
     centred = z - (weight[..., None] * z).sum(-2, keepdim=True)
@@ -106,6 +108,7 @@ def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
     return centred * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
 
 
+@fused
 def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
     """For every row the subject of another group of its context: (P, B).
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .filters import nu_steps
+from .filters import nu_rates, nu_steps
 from .kernels import centred, own_distances, pair_scales, radial
 
 CURL_FREE = {"curl_free_rbf": "rbf", "curl_free_imq": "imq"}
@@ -37,7 +37,6 @@ def curl_free_scores(z: Tensor, mask: Tensor, beta: Tensor, kernel: str, regular
     zeta = (pull.sum(-1, keepdim=True) * x - pull @ x) / n
     before = now = torch.zeros_like(x)
     for t in range(1, int(nu_steps(torch.tensor(regularization, dtype=torch.float64))) + 1):
-        momentum = (t - 1) * (2 * t - 3) * (2 * t + 1) / ((t + 1) * (2 * t + 3) * (2 * t - 1))
-        rate = 4 * (2 * t + 1) * t / ((t + 1) * (2 * t + 3))
+        momentum, rate = nu_rates(t)
         before, now = now, now + momentum * (now - before) + rate * (zeta - product(now))
     return -now

@@ -6,10 +6,12 @@ with its divided difference r(μ) = (g(μ) − g(0)) / μ, which is what an esti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from . import signs
 
 
 def ridge_solve(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
@@ -18,9 +20,17 @@ def ridge_solve(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
     The ridge is kept above the rounding error of the matrix, so that the factorisation exists.
     """
     ridge = ridge.clamp(min=32 * torch.finfo(matrix.dtype).eps)
-    # The checked form would make the host wait for the device.
-    factor, _ = torch.linalg.cholesky_ex(matrix + torch.diag_embed(ridge))
-    return torch.cholesky_solve(vectors, factor)
+    return definite_solve(matrix + torch.diag_embed(ridge), vectors)
+
+
+def definite_solve(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """matrix⁻¹ vectors for positive definite matrices: (P, N, N), (P, N, D) -> (P, N, D)."""
+    factor, _ = torch.linalg.cholesky_ex(matrix)  # the checked form would make the host wait for the device
+    if matrix.device.type == "cpu":
+        return torch.cholesky_solve(vectors, factor)
+    half = torch.linalg.solve_triangular(factor, vectors, upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+    return solved
 
 
 def spectral_solve(matrix: Tensor, vectors: Tensor, shape: Callable[[Tensor], Tensor]) -> Tensor:
@@ -32,8 +42,48 @@ def spectral_solve(matrix: Tensor, vectors: Tensor, shape: Callable[[Tensor], Te
 
 def positive_part(matrix: Tensor) -> Tensor:
     """The nearest positive semi-definite matrix: (P, N, N) -> (P, N, N)."""
+    if by_products(matrix):
+        return signs.positive_part(matrix)
     values, basis = _eigh(matrix)
     return (basis * values[..., None, :]) @ basis.mT
+
+
+def cutoff_solve(matrix: Tensor, threshold: Tensor, vectors: Tensor) -> Tensor:
+    """The inverse on the eigenvectors with μ > threshold, 0 elsewhere: (P, N, N), (P, 1), (P, N, D) -> (P, N, D)."""
+    if not by_products(matrix):
+        return spectral_solve(matrix, vectors, lambda mu: cutoff(mu, threshold))
+    kept = signs.above(matrix, threshold[:, 0].to(matrix.dtype))
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    inside = kept @ matrix @ kept + eye - kept  # 1 where nothing is kept, so that it has an inverse
+    return kept @ definite_solve((inside + inside.mT) / 2, kept @ vectors)
+
+
+def by_products(matrix: Tensor) -> bool:
+    """Whether eigenvalues are told apart by matrix products (GPU) or by a decomposition (CPU)."""
+    return matrix.device.type != "cpu"
+
+
+def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Sequence[int] | None = None) -> Tensor:
+    """The ν-method's iterates for K x = vectors, ν = 1, after each member's number of steps t:
+
+        x_t = x_{t−1} + m_t (x_{t−1} − x_{t−2}) + ω_t (vectors − K x_{t−1})
+
+    (P, N, N), (P, N, D), (P, 1) -> (P, N, D). stops: the different t, where the caller knows them: reading them
+    from the device would make the host wait.
+    """
+    t = nu_steps(regularization)[:, 0]
+    stops = t.unique().int().tolist() if stops is None else stops  # type: ignore[no-untyped-call]
+    x, before = torch.zeros_like(vectors), torch.zeros_like(vectors)
+    found = x.clone()
+    for step in range(1, max(stops) + 1):
+        momentum, rate = nu_rates(step)
+        # `before` becomes the next iterate: (1+m) x − m before + ω (vectors − K x)
+        before.mul_(-momentum).add_(x, alpha=1 + momentum).add_(vectors, alpha=rate)
+        before.baddbmm_(matrix, x, alpha=-rate)
+        x, before = before, x
+        if step in stops:
+            found = torch.where((t == step)[:, None, None], x, found)
+    return found
 
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,6 +100,12 @@ def cutoff(mu: Tensor, threshold: Tensor) -> Tensor:
 def nu_steps(regularization: Tensor) -> Tensor:
     """t = ⌊1/√γ⌋ + 1 steps; the millionth keeps 1/√0.01 from falling to 9.99…"""
     return torch.floor(1 / regularization.sqrt() + 1e-6) + 1
+
+
+def nu_rates(t: int) -> tuple[float, float]:
+    """Momentum and step length of the t-th step, ν = 1."""
+    momentum = (t - 1) * (2 * t - 3) * (2 * t + 1) / ((t + 1) * (2 * t + 3) * (2 * t - 1))
+    return momentum, 4 * (2 * t + 1) * t / ((t + 1) * (2 * t + 3))
 
 
 def nu_polynomial(mu: Tensor, regularization: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..fusing import fused
 from .terms import Term
 
 
@@ -26,6 +27,7 @@ class Groups(NamedTuple):
     context_groups: Tensor  # (P, B) counting groups in row i's context
 
 
+@fused
 def find_groups(term: Term, min_rows: int) -> Groups:
     """The counting rule, as masks and sizes in the dtype of z."""
     dtype = term.z.dtype

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from ..fusing import fused
 from ..settings import Setting
+from .filters import nu_steps
 from .groups import Groups, find_groups
 from .method import Method, member_numbers
-from .scores import ESTIMATORS
+from .scores import ESTIMATORS, nu_method
 from .terms import Term, TermSpec
 
 
@@ -34,7 +37,10 @@ class MIGE(Method):
     def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
         super().__init__(spec, settings)
         setting = settings[0]
-        self.estimator = ESTIMATORS[setting.estimator or "ssge"]
+        self.estimator: Callable[..., Tensor] = ESTIMATORS[setting.estimator or "ssge"]
+        if self.estimator is nu_method:
+            gammas = torch.tensor([one.regularization for one in settings], dtype=torch.float64)
+            self.estimator = partial(nu_method, stops=sorted(set(nu_steps(gammas).int().tolist())))
         self.length_scale = setting.length_scale or "median"
         self.projection = setting.projection
         self.register_buffer("gamma", member_numbers(settings, "regularization", spec.members))
@@ -48,19 +54,20 @@ class MIGE(Method):
     def gradient(self, z: Tensor, groups: Groups) -> Tensor:
         """∂I/∂z: (P, B, D) -> (P, B, D), 0 in rows that do not count."""
         gamma = self.gamma.reshape(-1)
-
-        def score(same: Tensor) -> Tensor:
-            found = self.estimator(z, same=same, length_scale=self.length_scale, regularization=gamma)
-            return stein_identity(found, z, same, groups.context) if self.projection else found
-
+        # The scores in the groups and in their contexts side by side: twice the members, half the operations.
+        same, both = torch.stack([groups.group, groups.context]), z.expand(2, *z.shape)
+        score = self.estimator(both, same=same, length_scale=self.length_scale, regularization=gamma)
+        if self.projection:
+            score = stein_identity(score, both, same, groups.context)
         rows = groups.counts.sum(-1).clamp(min=1)[:, None, None]
-        return (score(groups.group) - score(groups.context)) / rows
+        return (score[0] - score[1]) / rows
 
 
+@fused
 def stein_identity(score: Tensor, z: Tensor, block: Tensor, context: Tensor) -> Tensor:
     """The score less what no score has: Σ_i s_i = 0 in every block, Σ_i s_id z_id = −n in every context.
 
-    score, z: (P, B, D); block, context: (P, B, B) masks. The second sum runs over a context, so that it is
+    score, z: (..., B, D); block, context: (..., B, B) masks. The second sum runs over a context, so that it is
     safe for groups of two rows. As both entropies of a context obey it, so does their difference obey
     Σ_i g_i = 0 and Σ_i g_id z_id = 0.
     """

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from ..fusing import fused
 from ..randomness import fold_in, uniform
 from ..settings import Setting
 from .groups import Groups, equal_shares, find_groups
@@ -16,11 +17,9 @@ from .method import Method
 from .terms import Term, TermSpec
 
 
-def other_rows_kernel(z: Tensor, groups: Groups, length_scale: str | float) -> Tensor:
-    """RBF kernel with one length scale per context and nothing on the diagonal: (P, B, D) -> (P, B, B)."""
-    d2 = own_distances(z)
-    beta = pair_scales(inverse_scales(d2, groups.context, length_scale))
-    return radial("rbf", 0, d2, beta).masked_fill(diagonal(z), 0.0)
+def other_rows_kernel(d2: Tensor, beta: Tensor) -> Tensor:
+    """RBF kernel with nothing on the diagonal: (P, B, B), (P, B) -> (P, B, B)."""
+    return radial("rbf", 0, d2, pair_scales(beta)).masked_fill(diagonal(d2), 0.0)
 
 
 class MMD(Method):
@@ -39,17 +38,24 @@ class MMD(Method):
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
-        kernel = other_rows_kernel(term.z, groups, self.length_scale)
-        # What row i shares with the others of its context and of its group, on average: (P, B)
-        to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
-        to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
-        per_group = equal_shares(groups.counts, groups.group_rows)
-        # within(c) appears once for each group of c, so a context weighs as much as it has groups.
-        per_context = equal_shares(groups.counts, groups.context_rows / groups.context_groups)
-        within_context = (per_context * to_context).sum(-1)
-        within_group = (per_group * to_group).sum(-1)
-        cross = (per_group * to_context).sum(-1)
-        return within_context + within_group - 2 * cross
+        d2 = own_distances(term.z)
+        return groups_against_contexts(d2, inverse_scales(d2, groups.context, self.length_scale), groups)
+
+
+@fused
+def groups_against_contexts(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
+    """The estimate of MMD from distances (P, B, B) and inverse scales (P, B): -> (P,)."""
+    kernel = other_rows_kernel(d2, beta)
+    # What row i shares with the others of its context and of its group, on average: (P, B)
+    to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
+    to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
+    per_group = equal_shares(groups.counts, groups.group_rows)
+    # within(c) appears once for each group of c, so a context weighs as much as it has groups.
+    per_context = equal_shares(groups.counts, groups.context_rows / groups.context_groups)
+    within_context = (per_context * to_context).sum(-1)
+    within_group = (per_group * to_group).sum(-1)
+    cross = (per_group * to_context).sum(-1)
+    return within_context + within_group - 2 * cross
 
 
 class PairwiseMMD(Method):
@@ -74,16 +80,9 @@ class PairwiseMMD(Method):
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
-        kernel = other_rows_kernel(term.z, groups, self.length_scale)
-        selected = groups.context & ~groups.group & self.selection(term, groups, key)
-        weight = 1 / groups.group_rows
-        # n·m pairs of rows, each 1/(n·m): a pair of groups is 1
-        pair = selected * weight[..., :, None] * weight[..., None, :]
-        pair = pair / pair.sum(-1).sum(-1).round().clamp(min=1)[:, None, None]
-        to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
-        within = ((pair + pair.mT).sum(-1) * to_group).sum(-1)
-        cross = (pair * kernel).sum(-1).sum(-1)
-        return within - 2 * cross
+        d2 = own_distances(term.z)
+        beta = inverse_scales(d2, groups.context, self.length_scale)
+        return groups_against_groups(d2, beta, groups, self.selection(term, groups, key))
 
     def selection(self, term: Term, groups: Groups, key: Tensor) -> Tensor:
         """(P, B, B) bool: whether the subjects of rows i and j, in this order, form a selected pair."""
@@ -99,3 +98,18 @@ class PairwiseMMD(Method):
             chosen = rank < self.size
             return chosen[..., :, None] & chosen[..., None, :]
         return torch.ones_like(groups.context)
+
+
+@fused
+def groups_against_groups(d2: Tensor, beta: Tensor, groups: Groups, selection: Tensor) -> Tensor:
+    """The estimate of pairwise MMD over the selected pairs of rows (P, B, B) bool: -> (P,)."""
+    kernel = other_rows_kernel(d2, beta)
+    selected = groups.context & ~groups.group & selection
+    weight = 1 / groups.group_rows
+    # n·m pairs of rows, each 1/(n·m): a pair of groups is 1
+    pair = selected * weight[..., :, None] * weight[..., None, :]
+    pair = pair / pair.sum(-1).sum(-1).round().clamp(min=1)[:, None, None]
+    to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
+    within = ((pair + pair.mT).sum(-1) * to_group).sum(-1)
+    cross = (pair * kernel).sum(-1).sum(-1)
+    return within - 2 * cross

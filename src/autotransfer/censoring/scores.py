@@ -25,16 +25,17 @@ All take z (..., N, D) and return scores of the same shape, without a gradient o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError, check_choice
+from ..fusing import fused
 from . import kernels
 from .curlfree import CURL_FREE, curl_free_scores
-from .filters import cutoff, nu_polynomial, positive_part, ridge_solve, spectral_solve
+from .filters import cutoff, cutoff_solve, nu_polynomial, nu_solve, positive_part, ridge_solve, spectral_solve
 from .kernels import PERPLEXITY, RADIAL
 
 
@@ -89,7 +90,7 @@ def ssge(
     """Stein's identity in the leading eigenfunctions of the kernel: those with eigenvalue above γ."""
 
     def filtered(fit: Fit) -> Tensor:
-        return spectral_solve(fit.kernel, fit.zeta, lambda mu: cutoff(mu, fit.gamma))
+        return cutoff_solve(fit.kernel, fit.gamma, fit.zeta)
 
     def extended(fit: Fit) -> tuple[Tensor, Tensor]:
         slope = spectral_solve(fit.kernel, fit.zeta, lambda mu: cutoff(mu, fit.gamma).square())
@@ -101,14 +102,18 @@ def ssge(
 def nu_method(
     z: Tensor, *, same: Tensor | None = None, length_scale: str | float = "median",
     regularization: float | Tensor = 0.01, kernel: str = "rbf", points: Tensor | None = None,
-    perplexity: float = PERPLEXITY,
+    perplexity: float = PERPLEXITY, stops: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """The accelerated iteration for the same regression, stopped after t steps: no matrix is inverted."""
+    """The accelerated iteration for the same regression, stopped after t steps: no matrix is inverted.
+
+    stops: all the t that occur (filters.nu_steps), if known; spares a look at a regularization on the device.
+    """
     if kernel in CURL_FREE:
         return _curl_free(z, same, length_scale, regularization, kernel, points)
 
     def filtered(fit: Fit) -> Tensor:
-        return spectral_solve(fit.kernel, fit.zeta, lambda mu: nu_polynomial(mu, fit.gamma)[0])
+        matrix = fit.kernel if fit.definite else positive_part(fit.kernel)
+        return nu_solve(matrix, fit.zeta, fit.gamma, stops)
 
     def extended(fit: Fit) -> tuple[Tensor, Tensor]:
         slope = spectral_solve(fit.kernel, fit.zeta, lambda mu: nu_polynomial(mu, fit.gamma)[1])
@@ -143,12 +148,10 @@ def _estimate(
     sample = kernels.centred(sample)
     d2 = kernels.own_distances(sample)
     beta = kernels.inverse_scales(d2, mask, length_scale, perplexity)
-    rows = mask.sum(-1).clamp(min=1).to(z.dtype)
-    root = rows.rsqrt()[..., None]
-    gram, b = _kernel_sums(sample, sample, d2, kernels.pair_scales(beta), kernel, mask)
-    fit = Fit(root * gram * root.mT, root * b, rows, gamma, length_scale != "perplexity")
+    normal, zeta, rows = _normalised(sample, d2, beta, kernel, mask)
+    fit = Fit(normal, zeta, rows, gamma, length_scale != "perplexity")
     if points is None:
-        return -(root * filtered(fit)).reshape(z.shape)
+        return -(rows.rsqrt()[..., None] * filtered(fit)).reshape(z.shape)
     if same is not None or length_scale == "perplexity":
         raise UserError("points= is for one block: without same=, and with length_scale 'median' or a number")
     return _at_points(z, points.reshape(len(lead), *points.shape[-2:]), fit, beta, kernel, extended)
@@ -166,6 +169,15 @@ def _at_points(z: Tensor, points: Tensor, fit: Fit, beta: Tensor, kernel: str, e
     height, slope = extended(fit._replace(zeta=fit.zeta * n.rsqrt()))
     score = -(height.to(z.dtype)[..., None] * b / n + gram @ slope / n)
     return score.reshape(*z.shape[:-2], *points.shape[-2:])
+
+
+@fused
+def _normalised(z: Tensor, d2: Tensor, beta: Tensor, kernel: str, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """K̃ (P, N, N), D^{-1/2} b (P, N, D) and the block sizes n (P, N)."""
+    rows = mask.sum(-1).clamp(min=1).to(z.dtype)
+    root = rows.rsqrt()[..., None]
+    gram, b = _kernel_sums(z, z, d2, kernels.pair_scales(beta), kernel, mask)
+    return root * gram * root.mT, root * b, rows
 
 
 def _kernel_sums(x: Tensor, z: Tensor, d2: Tensor, beta: Tensor, kernel: str, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from scipy.fft import next_fast_len
 from torch import Tensor
 
+from ..fusing import fused
+
 
 class Lags(NamedTuple):
     """What one set of rows contributes, edges apart."""
@@ -65,6 +67,7 @@ def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return head.sum(-2).cumsum(-1), _cumulate_diagonals(head.transpose(-1, -2) @ head)
 
 
+@fused
 def window_moments(x: Tensor, kernel: int, lags: Lags | None = None) -> Moments:
     """x: (..., rows, times) -> moments of its padded windows; `lags`, if known, saves the transform."""
     rows, times = x.shape[-2:]

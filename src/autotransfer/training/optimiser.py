@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import torch
 from torch import Tensor
 
+from ..fusing import fused
 from .flat import Flat
 
 BETAS = (0.9, 0.999)
@@ -17,9 +15,8 @@ EPS = 1e-8
 class AdamW:
     """torch.optim.AdamW on the rows of a Flat, with a learning rate and weight decay per member."""
 
-    def __init__(self, flat: Flat, weight_decay: Tensor, *, fused: bool = False) -> None:
-        """fused: through torch.compile, for a GPU where the encoder is compiled too."""
-        self.flat, self.fused = flat, fused
+    def __init__(self, flat: Flat, weight_decay: Tensor) -> None:
+        self.flat = flat
         self.weight_decay = weight_decay  # (P,)
         self.first = torch.zeros_like(flat.values)
         self.second = torch.zeros_like(flat.values)
@@ -30,7 +27,6 @@ class AdamW:
     def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
         """One update by gradients (P, n) at rates lr (P,); members with active (P,) False keep all their state."""
         self.steps += active
-        update = _fused() if self.fused else _update
         update(self.flat.values, self.first, self.second, self.steps, grads, lr, self.weight_decay, active)
 
     def select(self, keep: Tensor) -> None:
@@ -46,7 +42,8 @@ class AdamW:
             tensor.copy_(state[name])
 
 
-def _update(
+@fused
+def update(
     values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
     active: Tensor,
 ) -> None:  # fmt: skip
@@ -64,8 +61,3 @@ def _update(
     second.lerp_(grads * grads, (1 - BETAS[1]) * moves)
     values.mul_(1 - rate * weight_decay[:, None])
     values.sub_(rate / first_bias * first / (second.sqrt() / second_bias + EPS))
-
-
-@cache
-def _fused() -> Callable[..., None]:
-    return torch.compile(_update, dynamic=True)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..fusing import fusing
 from ..jobs import Job, Outcome
 from ..model.eegnet import EEGNet
 from ..model.encoders import Encoders, kernel_of, make_encoder
@@ -76,8 +77,7 @@ class Population:
         longest = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         signal = first.temporal_filters * first.spatial_depth * self.groups.batch_size * recordings.n_times
         self.encoding = encoding_for(self.net, self.flat, elements=longest * signal)
-        fused = isinstance(self.encoding, CompiledEncoding)
-        self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]), fused=fused)
+        self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]))
         self.censors = Censors(
             settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.net.latent_dim,
             n_classes=recordings.n_classes, n_subjects=self.groups.n_subjects, device=device, dtype=dtype,
@@ -131,8 +131,9 @@ class Population:
         return self._plan[1]
 
     def _next_step(self) -> None:
-        rows = self.plan.index_select(0, self.tick.view(1))[0]
-        self._step(rows, self.windows.gather(rows, self.fitted))
+        with fusing(isinstance(self.encoding, CompiledEncoding)):
+            rows = self.plan.index_select(0, self.tick.view(1))[0]
+            self._step(rows, self.windows.gather(rows, self.fitted))
 
     def _step(self, rows: Tensor, x: Tensor) -> None:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
