@@ -7,12 +7,13 @@ compiler is to be had the functions run as they are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,7 +32,12 @@ def fusing(asked: bool) -> Iterator[None]:
         _asked = before
 
 
+def is_fusing() -> bool:
+    return _asked
+
+
 def fused(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of tensors with the member on axis 0, which may vary in number; all other sizes are constants."""
     quick: list[Callable[P, R]] = []  # the compiled function; the plain one where compiling it has failed
 
     @wraps(function)
@@ -39,8 +45,11 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
         if not _asked or torch.compiler.is_compiling():
             return function(*args, **kwargs)
         if not quick:
-            quick.append(torch.compile(function, dynamic=True))
+            torch._dynamo.config.recompile_limit = 64  # shapes that a process may meet, not a sign of trouble
+            quick.append(torch.compile(function))
         try:
+            for tensor in _tensors(args):
+                torch._dynamo.maybe_mark_dynamic(tensor, 0)
             return quick[0](*args, **kwargs)
         except Exception as error:  # compilers fail in many ways
             if quick[0] is function or isinstance(error, torch.OutOfMemoryError):
@@ -51,3 +60,12 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return call
+
+
+def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
+    """Those among values and inside tuples of them, but for single numbers."""
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _tensors(value)
+        elif isinstance(value, Tensor) and value.ndim:
+            yield value

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..fusing import fused, is_fusing
 from ..randomness import bits, fold_in
 from .layers import BatchNorm, elu_pool, fill_uniform, filter_times, limit_norm_, mix_channels
 from .moments import Moments, window_moments
+from .norm_pool import norm_pool
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -71,16 +73,7 @@ class EEGNet(nn.Module):
         self.depthwise = nn.Parameter(torch.empty(*stack, wide, SECOND_KERNEL))
         self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
         self.norm3 = BatchNorm(members, latent_filters)
-        self.shape = (n_channels, n_times, self.kernel, temporal_filters, spatial_depth, latent_filters)
         self._initialise(seeds)
-
-    def skeleton(self) -> EEGNet:
-        """A network of one member that computes the same; its weights mean nothing."""
-        channels, times, kernel, filters, depth, latent = self.shape
-        return EEGNet(
-            channels, times, 1, temporal_kernel=kernel, temporal_filters=filters, spatial_depth=depth,
-            latent_filters=latent, seeds=[0],
-        ).to(device=self.temporal.device, dtype=self.temporal.dtype)  # fmt: skip
 
     def _initialise(self, seeds: Sequence[int] | None) -> None:
         """torch's default weights; with seeds, each member's are a function of its own seed."""
@@ -140,15 +133,40 @@ class EEGNet(nn.Module):
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
-        h = self.norm2(v, offset, active).view(members, wide, batch, times)
-
-        h = self._dropout(elu_pool(h, self.pools[0]), group, noise, drop, layer=1)
+        h = self._block(self.norm2, v, batch, self.pools[0], offset, group, noise, drop, active)
         times = h.shape[-1]
         h = filter_times(h.reshape(members * wide, batch, times), self.depthwise.reshape(members * wide, SECOND_KERNEL))
         h = mix_channels(self.pointwise.reshape(members, -1, wide), h.reshape(members, wide, batch * times))
-        h = self.norm3(h, None, active).view(members, -1, batch, times)
-        h = self._dropout(elu_pool(h, self.pools[1]), group, noise, drop, layer=2)
+        h = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
         return h.transpose(1, 2).flatten(2)
+
+    def _block(
+        self,
+        norm: BatchNorm,
+        v: Tensor,
+        batch: int,
+        pool: int,
+        offset: Tensor | None,
+        group: Tensor | None,
+        noise: Tensor | None,
+        drop: Tensor | None,
+        active: Tensor | None,
+    ) -> Tensor:
+        """Normalisation, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool)."""
+        members, features, positions = v.shape
+        size = (members, features, batch, positions // batch)
+        layer = 1 if norm is self.norm2 else 2
+        if drop is None:
+            drop = torch.full((members,), self.dropout, dtype=v.dtype, device=v.device)
+        if self.training and noise is not None and is_fusing():
+            keep = _keep(fold_in(noise, layer), group, drop, (*size[:3], size[3] // pool))
+            return norm_pool(norm, v.view(size), pool, keep, offset, active)
+        h = elu_pool(norm(v, offset, active).view(size), pool)
+        if not self.training:
+            return h
+        if noise is None:
+            return nn.functional.dropout(h, self.dropout, training=True)
+        return h * _keep(fold_in(noise, layer), group, drop, tuple(h.shape))
 
     def _first_norm(
         self, w: Tensor, signal: Tensor, group: Tensor | None, moments: Moments | None, active: Tensor | None
@@ -167,26 +185,25 @@ class EEGNet(nn.Module):
         norm.track(mean, var, moments.positions, active)
         return norm.affine(mean, var)
 
-    def _dropout(
-        self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None, *, layer: int
-    ) -> Tensor:
-        """h: (P, F, B, T). With keys, units are dropped by position and key alone."""
-        if not self.training:
-            return h
-        if noise is None:
-            return nn.functional.dropout(h, self.dropout, training=True)
-        if drop is None:
-            drop = torch.full((h.shape[0],), self.dropout, dtype=h.dtype, device=h.device)
-        n = h[0].numel()
-        # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
-        halves = bits(fold_in(noise, layer), (n + 1) // 2).view(torch.int16)[:, :n]
-        if group is not None:
-            halves = halves[group]
-        threshold = (drop * 65536.0).round().to(torch.int32) - 32768
-        keep = (halves >= threshold[:, None]).view(h.shape)
-        return h * keep * (1.0 / (1.0 - drop)).to(h.dtype).view(-1, 1, 1, 1)
-
     def constrain_(self) -> None:
         """The max-norm of the published code: every spatial filter has norm at most 1."""
         with torch.no_grad():
             limit_norm_(self.spatial, 1.0)
+
+
+@fused
+def _keep(noise: Tensor, group: Tensor | None, drop: Tensor, size: tuple[int, ...]) -> Tensor:
+    """0 where a unit is dropped, else 1/(1 − p): noise (G,) keys, drop (P,) -> size (P, F, B, T). Units are dropped by
+    key and position alone."""
+    n = size[1] * size[2] * size[3]
+    # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
+    words = bits(noise, (n + 1) // 2)
+    if torch.compiler.is_compiling():  # as arithmetic, which can be fused
+        halves = torch.stack([words << 16 >> 16, words >> 16], -1).flatten(1)[:, :n]
+    else:
+        halves = words.view(torch.int16)[:, :n]
+    if group is not None:
+        halves = halves[group]
+    threshold = (drop * 65536.0).round().to(torch.int32) - 32768
+    kept = (halves >= threshold[:, None]).view(-1, *size[1:])
+    return kept * (1.0 / (1.0 - drop)).view(-1, 1, 1, 1)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ..fusing import fused
 from .moments import padding
 
 TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save
@@ -57,6 +58,7 @@ def mix_channels(w: Tensor, h: Tensor) -> Tensor:
     return mixed
 
 
+@fused
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
     """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
     kernel = w.shape[-1]
@@ -86,6 +88,7 @@ class _ToeplitzProduct(Function):
         return grad_x, grad_w, None, None
 
 
+@fused
 def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
     """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
     rows, times = full.shape[1:]

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..fusing import fused
 from ..model.moments import Lags, Moments, lag_sums, window_moments
 from ..recordings import Recordings
 from ..recordings.standardise import affine, apply
@@ -49,7 +50,6 @@ class Windows:
                 X = torch.cat([apply(X[rows], shift[index[rows]], gain[index[rows]]) for rows in self._chunks()])
             self.lags = self._lag_table(X)
         self.X = X
-        self._channel = torch.arange(self.n_channels, device=device)
 
     def _chunks(self) -> list[slice]:
         step = max(1, CHUNK // (self.n_channels * self.n_times))
@@ -88,12 +88,8 @@ class Windows:
 
     def gather(self, rows: Tensor, fitted: FoldStatistics | None) -> Tensor:
         """rows: (G, B) -> standardised windows (G, B, channels, times), channel-major in memory."""
-        places = rows[:, None, :] * self.n_channels + self._channel[None, :, None]  # (G, C, B)
-        flat = self.X.view(self.n_trials * self.n_channels, self.n_times)
-        x = flat.index_select(0, places.flatten()).view(*places.shape, self.n_times)
-        if fitted is not None:
-            x = (x - fitted.shift[:, :, None, None]) * fitted.gain[:, :, None, None]
-        return x.transpose(1, 2)
+        shift, gain = (None, None) if fitted is None else (fitted.shift, fitted.gain)
+        return _channel_major(self.X, rows, shift, gain).transpose(1, 2)
 
     def moments(self, x: Tensor, rows: Tensor, fitted: FoldStatistics | None) -> Moments | None:
         """Of gathered windows x (G, B, C, T): the transform was done once, per row. None: nobody needs them."""
@@ -107,3 +103,12 @@ class Windows:
             own = Lags(fitted.lags.total[group, rows], fitted.lags.lags[group, rows])
         batch = Lags(own.total.sum(1), own.lags.sum(1))
         return window_moments(x.transpose(1, 2).flatten(1, 2), self.kernel, batch)
+
+
+@fused
+def _channel_major(X: Tensor, rows: Tensor, shift: Tensor | None, gain: Tensor | None) -> Tensor:
+    """X (N, C, T) at rows (G, B), standardised by shift and gain (G, C) if given: (G, C, B, T)."""
+    _, channels, times = X.shape
+    places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
+    x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)
+    return x if shift is None or gain is None else (x - shift[:, :, None, None]) * gain[:, :, None, None]

@@ -17,7 +17,6 @@ from ..model.layers import Linear
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
 from .censored import Censors, critic_seed
-from .encoding import CompiledEncoding, Inputs, encoding_for
 from .evaluation import HISTORY, HeldOut, Snapshots, sides
 from .flat import Flat
 from .gather import Windows
@@ -25,6 +24,9 @@ from .groups import Groups
 from .metrics import balanced_accuracy, class_weights, weighted_cross_entropy
 from .optimiser import AdamW
 from .program import Program, quick_products
+
+# What fusing saves of a step by reading and writing less, and what compiling costs, on a recent GPU.
+SAVED_PER_ELEMENT, COMPILING = 60e-12, 30.0  # seconds
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
@@ -74,9 +76,10 @@ class Population:
         self.classifier.to(device=device, dtype=dtype)
         self.max_norm = first.max_norm
         self.flat = Flat(encoder=self.net, classifier=self.classifier)
-        longest = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
+        # What the steps of all members work through: filters × batch × times.
+        steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         signal = first.temporal_filters * first.spatial_depth * self.groups.batch_size * recordings.n_times
-        self.encoding = encoding_for(self.net, self.flat, elements=longest * signal)
+        self.fused = device.type == "cuda" and steps * signal * SAVED_PER_ELEMENT > COMPILING
         self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]))
         self.censors = Censors(
             settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.net.latent_dim,
@@ -131,7 +134,7 @@ class Population:
         return self._plan[1]
 
     def _next_step(self) -> None:
-        with fusing(isinstance(self.encoding, CompiledEncoding)):
+        with fusing(self.fused):
             rows = self.plan.index_select(0, self.tick.view(1))[0]
             self._step(rows, self.windows.gather(rows, self.fitted))
 
@@ -143,7 +146,10 @@ class Population:
         s = self.groups.rank.gather(1, rows)[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
         moments = self.windows.moments(x, rows, self.fitted)
-        codes = self.encoding.forward(Inputs(x, self.groups.shared, moments, noise, self.drop, active))
+        with quick_products(x.device):
+            codes = self.net(
+                x, group=self.groups.shared, moments=moments, noise=noise, drop=self.drop, active=active
+            )  # fmt: skip
 
         z = codes.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
@@ -151,10 +157,10 @@ class Population:
         penalty = self.censors.penalty(z, y, s)
         loss = task + self.strength * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
-        encoder = self.encoding.backward(codes, grad)
-        self.optimiser.step(
-            torch.cat([encoder, *(one.flatten(1) for one in classifier)], 1), self.lr * self.decay, active
-        )
+        with quick_products(x.device):
+            encoder = torch.autograd.grad(codes, list(self.net.parameters()), grad, materialize_grads=True)
+        gradient = torch.cat([one.flatten(1) for one in (*encoder, *classifier)], 1)
+        self.optimiser.step(gradient, self.lr * self.decay, active)
         self.censors.after_step(active)
         if self.max_norm:
             self.net.constrain_()
