@@ -12,7 +12,7 @@ import autotransfer as at
 PACKAGE = Path(at.__file__).parent
 # A room imports only from rooms to its left.
 ROOMS = [
-    "errors", "randomness", "fusing", "settings", "grids", "recordings", "folds", "jobs", "model", "censoring", "training",
+    "errors", "fusing", "randomness", "settings", "grids", "recordings", "folds", "jobs", "model", "censoring", "training",
     "runs", "search", "report", "estimator", "export", "cluster", "cli",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "__main__"}

@@ -12,6 +12,8 @@ import hashlib
 import torch
 from torch import Tensor
 
+from .fusing import fused
+
 
 def key_of(*parts: object) -> int:
     """A 32-bit key, stable across processes and machines, from anything with a stable repr or bytes."""
@@ -42,6 +44,7 @@ def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
     return mix(key ^ mix(value.to(torch.int32) + 0x3C6EF372))
 
 
+@fused
 def bits(key: Tensor, n: int) -> Tensor:
     """n words of 32 random bits for every key: (...,) -> (..., n) int32."""
     counter = mix(torch.arange(1, n + 1, dtype=torch.int32, device=key.device) * -1640531527)

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..fusing import fused, is_fusing
+from ..fusing import is_fusing
 from ..randomness import bits, fold_in
 from .layers import BatchNorm, elu_pool, fill_uniform, filter_times, limit_norm_, mix_channels
 from .moments import Moments, window_moments
-from .norm_pool import norm_pool
+from .norm_pool import Dropping, kept, norm_pool
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -129,7 +129,9 @@ class EEGNet(nn.Module):
         own = signal.reshape(signal.shape[0], self.n_channels, batch * times)
         if group is not None:
             own = own[group]
-        u = torch.bmm(spatial, own).view(members * self.filters, self.depth * batch, times)
+        u = (mix_channels if is_fusing() else torch.bmm)(spatial, own).view(
+            members * self.filters, self.depth * batch, times
+        )
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
@@ -153,20 +155,19 @@ class EEGNet(nn.Module):
         active: Tensor | None,
     ) -> Tensor:
         """Normalisation, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool)."""
-        members, features, positions = v.shape
-        size = (members, features, batch, positions // batch)
-        layer = 1 if norm is self.norm2 else 2
-        if drop is None:
-            drop = torch.full((members,), self.dropout, dtype=v.dtype, device=v.device)
-        if self.training and noise is not None and is_fusing():
-            keep = _keep(fold_in(noise, layer), group, drop, (*size[:3], size[3] // pool))
-            return norm_pool(norm, v.view(size), pool, keep, offset, active)
-        h = elu_pool(norm(v, offset, active).view(size), pool)
-        if not self.training:
-            return h
-        if noise is None:
-            return nn.functional.dropout(h, self.dropout, training=True)
-        return h * _keep(fold_in(noise, layer), group, drop, tuple(h.shape))
+        times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
+        if self.training and noise is not None:
+            units = v.shape[1] * batch * (times // pool)
+            # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
+            halves = bits(fold_in(noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
+            if drop is None:
+                drop = torch.full((len(v),), self.dropout, dtype=v.dtype, device=v.device)
+            dropping = Dropping(halves, group, drop)
+            if is_fusing():
+                return norm_pool(norm, v, times, pool, dropping, offset, active)
+            return kept(dropping, elu_pool(norm(v, offset, active).view(*v.shape[:2], batch, times), pool))
+        h = elu_pool(norm(v, offset, active).view(*v.shape[:2], batch, times), pool)
+        return nn.functional.dropout(h, self.dropout, training=self.training)
 
     def _first_norm(
         self, w: Tensor, signal: Tensor, group: Tensor | None, moments: Moments | None, active: Tensor | None
@@ -189,21 +190,3 @@ class EEGNet(nn.Module):
         """The max-norm of the published code: every spatial filter has norm at most 1."""
         with torch.no_grad():
             limit_norm_(self.spatial, 1.0)
-
-
-@fused
-def _keep(noise: Tensor, group: Tensor | None, drop: Tensor, size: tuple[int, ...]) -> Tensor:
-    """0 where a unit is dropped, else 1/(1 − p): noise (G,) keys, drop (P,) -> size (P, F, B, T). Units are dropped by
-    key and position alone."""
-    n = size[1] * size[2] * size[3]
-    # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
-    words = bits(noise, (n + 1) // 2)
-    if torch.compiler.is_compiling():  # as arithmetic, which can be fused
-        halves = torch.stack([words << 16 >> 16, words >> 16], -1).flatten(1)[:, :n]
-    else:
-        halves = words.view(torch.int16)[:, :n]
-    if group is not None:
-        halves = halves[group]
-    threshold = (drop * 65536.0).round().to(torch.int32) - 32768
-    kept = (halves >= threshold[:, None]).view(-1, *size[1:])
-    return kept * (1.0 / (1.0 - drop)).view(-1, 1, 1, 1)

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..fusing import fused
+from ..fusing import fused, is_fusing
 from .moments import padding
+from .small_products import product
 
 TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save
 
@@ -35,20 +36,24 @@ def _transposed(matrix: Tensor) -> Tensor:
     return turned.contiguous() if turned.device.type == "cpu" else turned
 
 
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    return product(a, b) if is_fusing() and a.device.type == "cuda" else torch.bmm(a, b)
+
+
 class _Product(Function):
-    """torch.bmm with a backward pass that is quick for small matrices on a CPU."""
+    """torch.bmm for small matrices, quick on either device."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
-        return torch.bmm(a, b)
+        return _product(a, b)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
-        grad_a = torch.bmm(grad, _transposed(b)) if ctx.needs_input_grad[0] else None
-        grad_b = torch.bmm(_transposed(a), grad) if ctx.needs_input_grad[1] else None
+        grad_a = _product(grad, _transposed(b)) if ctx.needs_input_grad[0] else None
+        grad_b = _product(_transposed(a), grad) if ctx.needs_input_grad[1] else None
         return grad_a, grad_b
 
 
@@ -62,6 +67,9 @@ def mix_channels(w: Tensor, h: Tensor) -> Tensor:
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
     """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
     kernel = w.shape[-1]
+    if torch.compiler.is_compiling():
+        tap = torch.arange(rows, device=w.device)[:, None] - torch.arange(times, device=w.device) + offset
+        return torch.where((tap >= 0) & (tap < kernel), w[:, tap.clamp(0, kernel - 1)], 0.0)
     g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
     return g.unfold(-1, times, 1).flip(-1)
 
