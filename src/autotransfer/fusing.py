@@ -32,10 +32,6 @@ def fusing(asked: bool) -> Iterator[None]:
         _asked = before
 
 
-def is_fusing() -> bool:
-    return _asked
-
-
 def fused(function: Callable[P, R]) -> Callable[P, R]:
     """A function of tensors with the member on axis 0, which may vary in number; all other sizes are constants."""
     quick: list[Callable[P, R]] = []  # the compiled function; the plain one where compiling it has failed

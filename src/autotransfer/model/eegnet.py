@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..fusing import is_fusing
 from ..randomness import bits, fold_in
+from . import gpu
+from .gpu import Dropping
 from .layers import BatchNorm, elu_pool, fill_uniform, filter_times, limit_norm_, mix_channels
 from .moments import Moments, window_moments
-from .norm_pool import Dropping, kept, norm_pool
+from .norm_pool import kept, norm_pool
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -129,9 +130,8 @@ class EEGNet(nn.Module):
         own = signal.reshape(signal.shape[0], self.n_channels, batch * times)
         if group is not None:
             own = own[group]
-        u = (mix_channels if is_fusing() else torch.bmm)(spatial, own).view(
-            members * self.filters, self.depth * batch, times
-        )
+        mixed = mix_channels(spatial, own) if gpu.available(own) else torch.bmm(spatial, own)
+        u = mixed.view(members * self.filters, self.depth * batch, times)
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
@@ -163,7 +163,7 @@ class EEGNet(nn.Module):
             if drop is None:
                 drop = torch.full((len(v),), self.dropout, dtype=v.dtype, device=v.device)
             dropping = Dropping(halves, group, drop)
-            if is_fusing():
+            if gpu.available(v):
                 return norm_pool(norm, v, times, pool, dropping, offset, active)
             return kept(dropping, elu_pool(norm(v, offset, active).view(*v.shape[:2], batch, times), pool))
         h = elu_pool(norm(v, offset, active).view(*v.shape[:2], batch, times), pool)

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..fusing import fused, is_fusing
+from . import gpu
 from .moments import padding
-from .small_products import product
 
 TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save
 
@@ -37,7 +36,7 @@ def _transposed(matrix: Tensor) -> Tensor:
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    return product(a, b) if is_fusing() and a.device.type == "cuda" else torch.bmm(a, b)
+    return gpu.product(a, b) if gpu.available(a) else torch.bmm(a, b)
 
 
 class _Product(Function):
@@ -63,13 +62,11 @@ def mix_channels(w: Tensor, h: Tensor) -> Tensor:
     return mixed
 
 
-@fused
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
     """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
     kernel = w.shape[-1]
-    if torch.compiler.is_compiling():
-        tap = torch.arange(rows, device=w.device)[:, None] - torch.arange(times, device=w.device) + offset
-        return torch.where((tap >= 0) & (tap < kernel), w[:, tap.clamp(0, kernel - 1)], 0.0)
+    if gpu.available(w):
+        return gpu.toeplitz(w, times, offset, rows)
     g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
     return g.unfold(-1, times, 1).flip(-1)
 
@@ -96,15 +93,11 @@ class _ToeplitzProduct(Function):
         return grad_x, grad_w, None, None
 
 
-@fused
 def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
     """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
     rows, times = full.shape[1:]
-    if torch.compiler.is_compiling():  # one fused pass over the diagonals
-        k, t = torch.arange(kernel, device=full.device)[:, None], torch.arange(times, device=full.device)
-        row = t + k - offset
-        taken = full.flatten(1)[:, (row.clamp(0, rows - 1) * times + t).flatten()].view(-1, kernel, times)
-        return torch.where((row >= 0) & (row < rows), taken, 0.0).sum(-1)
+    if gpu.available(full):
+        return gpu.sum_diagonals(full, kernel, offset)
     below = max(times + kernel - 1 - offset - rows, 0)
     full = F.pad(full, (0, 0, offset, below))
     return full.as_strided((full.shape[0], kernel, times), (full.stride(0), times, times + 1)).sum(-1)

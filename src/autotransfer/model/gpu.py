@@ -1,0 +1,127 @@
+"""Functions that run as one Triton kernel each on a GPU. `available()` says whether they can.
+
+Libraries move the signal of a training step through memory a dozen times and reach half of its speed on thin
+matrices; these kernels read and write what has to be read and written.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+SHORT = 64  # a side of a matrix that fits into one tile
+BLOCK = 1024  # samples that a program works on at once
+
+
+class Dropping(NamedTuple):
+    """Which units are dropped: unit i of member p where halves[group[p], i] lies below the member's threshold."""
+
+    halves: Tensor  # (G, n) int16, uniform
+    group: Tensor | None  # (P,); None: G = P
+    drop: Tensor  # (P,) probabilities
+
+    @property
+    def threshold(self) -> Tensor:
+        """(P,) int32"""
+        return (self.drop * 65536.0).round().to(torch.int32) - 32768
+
+    @property
+    def boost(self) -> Tensor:
+        """(P,) what the others are multiplied by."""
+        return 1.0 / (1.0 - self.drop)
+
+
+@cache
+def _kernels() -> Any:
+    try:
+        from . import triton_kernels
+    except ImportError:
+        return None
+    return triton_kernels
+
+
+def available(signal: Tensor) -> bool:
+    """Whether there are kernels for this tensor."""
+    return signal.device.type == "cuda" and signal.dtype == torch.float32 and _kernels() is not None
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """torch.bmm, (P, m, k) × (P, k, n), of matrices with short sides; factors rounded as in TF32."""
+    m, k, n = a.shape[1], a.shape[2], b.shape[2]
+    if m > SHORT or (k > SHORT and n > SHORT):
+        return torch.bmm(a, b)
+    out = a.new_empty(a.shape[0], m, n)
+    wide = k <= SHORT  # many columns, in tiles; else one tile that sums over k
+    tile_n, tile_k = (128, _tile(k)) if wide else (_tile(n), 64)
+    _kernels().multiply[(a.shape[0], -(-n // tile_n))](
+        a, b, out, m, n, k, *a.stride(), *b.stride(), *out.stride(), TILE_M=_tile(m), TILE_N=tile_n, TILE_K=tile_k,
+        num_warps=4 if wide else 1, num_stages=3,
+    )  # fmt: skip
+    return out
+
+
+def _tile(side: int) -> int:
+    """The next power of 2; tensor cores want 16 at least."""
+    return max(16, 1 << (side - 1).bit_length())
+
+
+def norm_pool_forward(
+    v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalisation by batch statistics, ELU, mean over `pool` neighbours, dropout.
+
+    v (P, F, B·T), gamma and beta (P, F) -> output (P, F, B, T // pool), mean and variance (P, F).
+    """
+    members, features, n = v.shape
+    batch = n // times
+    out = v.new_empty(members, features, batch, times // pool)
+    mean, variance = v.new_empty(members, features), v.new_empty(members, features)
+    _kernels().norm_pool_forward[(members * features,)](
+        v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping, members), out, mean, variance,
+        features, batch, eps, TIMES=times, POOL=pool, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
+    return out, mean, variance
+
+
+def norm_pool_backward(
+    grad: Tensor, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping,
+    times: int, pool: int, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of v, gamma and beta."""
+    members, features, n = v.shape
+    grad_v = torch.empty_like(v, memory_format=torch.contiguous_format)
+    grad_gamma, grad_beta = torch.empty_like(mean), torch.empty_like(mean)
+    _kernels().norm_pool_backward[(members * features,)](
+        grad.contiguous(), v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping, members), mean,
+        variance, grad_v, grad_gamma, grad_beta, features, n // times, eps, TIMES=times, POOL=pool, BLOCK=BLOCK,
+        num_warps=4,
+    )  # fmt: skip
+    return grad_v, grad_gamma, grad_beta
+
+
+def _draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    group = dropping.group
+    if group is None:
+        group = torch.arange(members, device=dropping.halves.device)
+    return dropping.halves.contiguous(), group, dropping.threshold, dropping.boost
+
+
+def toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
+    """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
+    out = w.new_empty(w.shape[0], rows, times)
+    grid = (w.shape[0], -(-rows // 32))
+    _kernels().toeplitz[grid](w.contiguous(), out, rows, times, w.shape[1], offset, BLOCK_I=32, BLOCK_T=128)
+    return out
+
+
+def sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
+    """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
+    count, rows, times = full.shape
+    out = full.new_empty(count, kernel)
+    block = min(64, _tile(kernel))
+    grid = (count, -(-kernel // block))
+    _kernels().sum_diagonals[grid](full.contiguous(), out, rows, times, kernel, offset, BLOCK_K=block, BLOCK_T=32)
+    return out

@@ -1,0 +1,160 @@
+"""Triton kernels for a GPU. Imported only where Triton is; gpu.py holds the functions that launch them.
+
+Each has a plain torch twin, which is its oracle in the tests.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def multiply(
+    a, b, out, m, n, k, a_batch, a_row, a_column, b_batch, b_row, b_column, out_batch, out_row, out_column,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr,
+):  # fmt: skip
+    """out[p] = a[p] @ b[p]. A program makes all m rows and TILE_N columns of one product."""
+    batch = tl.program_id(0).to(tl.int64)
+    rows = tl.arange(0, TILE_M)
+    columns = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)
+    inner = tl.arange(0, TILE_K)
+    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for start in range(0, k, TILE_K):
+        at = start + inner
+        left = tl.load(
+            a + batch * a_batch + rows[:, None] * a_row + at[None, :] * a_column,
+            mask=(rows[:, None] < m) & (at[None, :] < k), other=0.0,
+        )  # fmt: skip
+        right = tl.load(
+            b + batch * b_batch + at[:, None] * b_row + columns[None, :] * b_column,
+            mask=(at[:, None] < k) & (columns[None, :] < n), other=0.0,
+        )  # fmt: skip
+        total += tl.dot(left, right, input_precision="tf32")
+    place = out + batch * out_batch + rows[:, None] * out_row + columns[None, :] * out_column
+    tl.store(place, total, mask=(rows[:, None] < m) & (columns[None, :] < n))
+
+
+@triton.jit
+def _elu_of(v, mean, scale, shift):
+    """ELU of the normalised signal, and its slope."""
+    h = (v - mean) * scale + shift
+    slope = tl.exp(tl.minimum(h, 0.0))
+    return tl.maximum(h, 0.0) + slope - 1.0, slope
+
+
+@triton.jit
+def norm_pool_forward(
+    v, gamma, beta, halves, group, threshold, boost, out, means, variances, features, batch, eps,
+    TIMES: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program for a member and feature: statistics of its batch × TIMES samples, then the pooled units."""
+    row = tl.program_id(0).to(tl.int64)
+    member, feature = row // features, row % features
+    n = batch * TIMES
+    lane = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + lane
+        total += tl.load(v + row * n + at, mask=at < n, other=0.0)
+    mean = tl.sum(total) / n
+    squares = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + lane
+        centred = tl.load(v + row * n + at, mask=at < n, other=0.0) - mean
+        squares += tl.where(at < n, centred * centred, 0.0)
+    variance = tl.sum(squares) / n
+    tl.store(means + row, mean)
+    tl.store(variances + row, variance)
+
+    steps: tl.constexpr = TIMES // POOL
+    units = batch * steps
+    scale = tl.load(gamma + row) / tl.sqrt(variance + eps)
+    shift = tl.load(beta + row)
+    source = tl.load(group + member)
+    least, gain = tl.load(threshold + member), tl.load(boost + member)
+    for start in range(0, units, BLOCK):
+        unit = start + lane
+        inside = unit < units
+        first = unit // steps * TIMES + unit % steps * POOL
+        pooled = tl.zeros((BLOCK,), dtype=tl.float32)
+        for i in tl.static_range(POOL):
+            value, _ = _elu_of(tl.load(v + row * n + first + i, mask=inside, other=0.0), mean, scale, shift)
+            pooled += value
+        draw = tl.load(halves + (source * features + feature) * units + unit, mask=inside, other=0)
+        pooled = tl.where(draw.to(tl.int32) >= least, pooled / POOL * gain, 0.0)
+        tl.store(out + row * units + unit, pooled, mask=inside)
+
+
+@triton.jit
+def norm_pool_backward(
+    grad, v, gamma, beta, halves, group, threshold, boost, means, variances, grad_v, grad_gamma, grad_beta, features,
+    batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradients of norm_pool_forward: sums over the row first, then every sample."""
+    row = tl.program_id(0).to(tl.int64)
+    member, feature = row // features, row % features
+    steps: tl.constexpr = TIMES // POOL
+    n, units = batch * TIMES, batch * steps
+    lane = tl.arange(0, BLOCK)
+    mean = tl.load(means + row)
+    inverse = 1.0 / tl.sqrt(tl.load(variances + row) + eps)
+    scale = tl.load(gamma + row) * inverse
+    shift = tl.load(beta + row)
+    source = tl.load(group + member)
+    least, gain = tl.load(threshold + member), tl.load(boost + member) / POOL
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    along = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + lane
+        step = at % TIMES // POOL
+        inside = (at < n) & (step < steps)
+        unit = at // TIMES * steps + step
+        value = tl.load(v + row * n + at, mask=at < n, other=0.0)
+        _, slope = _elu_of(value, mean, scale, shift)
+        draw = tl.load(halves + (source * features + feature) * units + unit, mask=inside, other=0)
+        g = tl.load(grad + row * units + unit, mask=inside, other=0.0)
+        g = tl.where(inside & (draw.to(tl.int32) >= least), g * gain * slope, 0.0)
+        total += g
+        along += g * (value - mean)
+    sum_g, sum_along = tl.sum(total), tl.sum(along)
+    tl.store(grad_beta + row, sum_g)
+    tl.store(grad_gamma + row, sum_along * inverse)
+    level, pull = scale * sum_g / n, scale * inverse * inverse * sum_along / n
+    for start in range(0, n, BLOCK):
+        at = start + lane
+        step = at % TIMES // POOL
+        inside = (at < n) & (step < steps)
+        unit = at // TIMES * steps + step
+        value = tl.load(v + row * n + at, mask=at < n, other=0.0)
+        _, slope = _elu_of(value, mean, scale, shift)
+        draw = tl.load(halves + (source * features + feature) * units + unit, mask=inside, other=0)
+        g = tl.load(grad + row * units + unit, mask=inside, other=0.0)
+        g = tl.where(inside & (draw.to(tl.int32) >= least), g * gain * slope, 0.0)
+        tl.store(grad_v + row * n + at, scale * g - level - pull * (value - mean), mask=at < n)
+
+
+@triton.jit
+def toeplitz(w, out, rows, times, kernel, offset, BLOCK_I: tl.constexpr, BLOCK_T: tl.constexpr):
+    """out[n, i, t] = w[n, i - t + offset], 0 outside the filter."""
+    n = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * BLOCK_I + tl.arange(0, BLOCK_I)[:, None]
+    for start in range(0, times, BLOCK_T):
+        t = start + tl.arange(0, BLOCK_T)[None, :]
+        tap = i - t + offset
+        value = tl.load(w + n * kernel + tap, mask=(tap >= 0) & (tap < kernel), other=0.0)
+        tl.store(out + (n * rows + i) * times + t, value, mask=(i < rows) & (t < times))
+
+
+@triton.jit
+def sum_diagonals(full, out, rows, times, kernel, offset, BLOCK_K: tl.constexpr, BLOCK_T: tl.constexpr):
+    """out[n, k] = sum over t of full[n, t + k - offset, t], over what exists."""
+    n = tl.program_id(0).to(tl.int64)
+    k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)[:, None]
+    total = tl.zeros((BLOCK_K, BLOCK_T), dtype=tl.float32)
+    for start in range(0, times, BLOCK_T):
+        t = start + tl.arange(0, BLOCK_T)[None, :]
+        i = t + k - offset
+        total += tl.load(full + (n * rows + i) * times + t, mask=(i >= 0) & (i < rows) & (t < times), other=0.0)
+    place = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+    tl.store(out + n * kernel + place, tl.sum(total, 1), mask=place < kernel)

@@ -1,0 +1,70 @@
+"""Triton kernels against their plain torch twins: on a GPU, or in Triton's interpreter where Triton is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+from autotransfer.model import gpu, layers
+from autotransfer.model.gpu import Dropping
+from autotransfer.model.norm_pool import kept
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def draws() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(16, 16, 300), (16, 8, 257), (16, 500, 16), (16, 61, 300), (9, 700, 61)])
+def test_product(m: int, k: int, n: int) -> None:
+    a, b = torch.randn(3, m, k, device=DEVICE), torch.randn(3, n, k, device=DEVICE).transpose(1, 2)
+    exact = torch.bmm(a.double(), b.double())
+    assert (gpu.product(a, b) - exact).abs().max() < 3e-3 * k**0.5  # factors have 10 bits
+    torch.testing.assert_close(gpu.product(a.sign(), b.sign()).double(), torch.bmm(a.sign(), b.sign()).double())
+
+
+@pytest.mark.parametrize(("times", "rows", "kernel"), [(40, 40, 7), (33, 33, 16), (32, 47, 16), (130, 130, 64)])
+def test_toeplitz_and_its_gradient(times: int, rows: int, kernel: int) -> None:
+    w, full = torch.randn(3, kernel), torch.randn(3, rows, times)
+    offset = (kernel - 1) // 2 if rows == times else 0
+    expected = layers._toeplitz(w, times, offset, rows)
+    torch.testing.assert_close(gpu.toeplitz(w.to(DEVICE), times, offset, rows).cpu(), expected)
+    sums = layers._sum_diagonals(full, kernel, offset)
+    torch.testing.assert_close(gpu.sum_diagonals(full.to(DEVICE), kernel, offset).cpu(), sums, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_norm_pool(batch: int, times: int, pool: int, shared: bool) -> None:
+    members, features, eps = 3, 4, 1e-5
+    groups = 2 if shared else members
+    v = torch.randn(members, features, batch * times, requires_grad=True)
+    gamma, beta = torch.rand(members, features) + 0.5, torch.randn(members, features)
+    gamma.requires_grad_()
+    beta.requires_grad_()
+    halves = torch.randint(-(2**15), 2**15, (groups, features * batch * (times // pool)), dtype=torch.int16)
+    group = torch.tensor([1, 0, 1]) if shared else None
+    dropping = Dropping(halves, group, torch.tensor([0.0, 0.25, 0.5]))
+    normal, mean, var = layers.apply(layers._Normalise, v, gamma, beta, None, eps)
+    expected = kept(dropping, layers.elu_pool(normal.view(members, features, batch, times), pool))
+    grad = torch.randn_like(expected)
+    gradients = torch.autograd.grad(expected, [v, gamma, beta], grad)
+
+    there = Dropping(halves.to(DEVICE), None if group is None else group.to(DEVICE), dropping.drop.to(DEVICE))
+    tensors = [tensor.detach().to(DEVICE) for tensor in (v, gamma, beta)]
+    out, *moments = gpu.norm_pool_forward(*tensors, there, times, pool, eps)
+    torch.testing.assert_close(out.cpu(), expected, rtol=1e-4, atol=1e-5)
+    for found, wanted in zip(moments, (mean, var), strict=True):
+        torch.testing.assert_close(found.cpu(), wanted, rtol=1e-4, atol=1e-5)
+    back = gpu.norm_pool_backward(grad.to(DEVICE), tensors[0], *moments, *tensors[1:], there, times, pool, eps)
+    for found, wanted in zip(back, gradients, strict=True):
+        torch.testing.assert_close(found.cpu(), wanted, rtol=1e-3, atol=1e-4)
