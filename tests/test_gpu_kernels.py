@@ -8,8 +8,10 @@ import os
 import pytest
 import torch
 
-from autotransfer.model import gpu, layers
-from autotransfer.model.gpu import Dropping
+from autotransfer import gpu
+from autotransfer.censoring import kernels
+from autotransfer.gpu import Dropping
+from autotransfer.model import layers
 from autotransfer.model.norm_pool import kept
 
 if importlib.util.find_spec("triton") is None:
@@ -29,7 +31,10 @@ def test_product(m: int, k: int, n: int) -> None:
     a, b = torch.randn(3, m, k, device=DEVICE), torch.randn(3, n, k, device=DEVICE).transpose(1, 2)
     exact = torch.bmm(a.double(), b.double())
     assert (gpu.product(a, b) - exact).abs().max() < 3e-3 * k**0.5  # factors have 10 bits
-    torch.testing.assert_close(gpu.product(a.sign(), b.sign()).double(), torch.bmm(a.sign(), b.sign()).double())
+    torch.testing.assert_close(gpu.product(a.sign(), b.sign()), torch.bmm(a.sign(), b.sign()))
+    group = torch.tensor([2, 0, 2, 1], device=DEVICE)
+    more = torch.randn(4, m, k, device=DEVICE).sign()
+    torch.testing.assert_close(gpu.product(more, b.sign(), group), torch.bmm(more, b.sign()[group]))
 
 
 @pytest.mark.parametrize(("times", "rows", "kernel"), [(40, 40, 7), (33, 33, 16), (32, 47, 16), (130, 130, 64)])
@@ -68,3 +73,13 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool) -> None:
     back = gpu.norm_pool_backward(grad.to(DEVICE), tensors[0], *moments, *tensors[1:], there, times, pool, eps)
     for found, wanted in zip(back, gradients, strict=True):
         torch.testing.assert_close(found.cpu(), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_perplexity_scales() -> None:
+    points = torch.randn(2, 37, 5)
+    nearness = -(points[:, :, None] - points[:, None]).square().sum(-1)
+    nearness[:, :, 30:] = -1e30
+    wanted = torch.full((2, 37), 1.7)
+    expected = kernels._log_scale(nearness.double(), wanted.double())
+    found = gpu.perplexity_scales(nearness.to(DEVICE), wanted.to(DEVICE), bracket=kernels._BRACKET, steps=28)
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-4, atol=1e-4)

@@ -12,8 +12,8 @@ import autotransfer as at
 PACKAGE = Path(at.__file__).parent
 # A room imports only from rooms to its left.
 ROOMS = [
-    "errors", "fusing", "randomness", "settings", "grids", "recordings", "folds", "jobs", "model", "censoring", "training",
-    "runs", "search", "report", "estimator", "export", "cluster", "cli",
+    "errors", "fusing", "gpu", "randomness", "settings", "grids", "recordings", "folds", "jobs", "model", "censoring",
+    "training", "runs", "search", "report", "estimator", "export", "cluster", "cli",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "__main__"}
 

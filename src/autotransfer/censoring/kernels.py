@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor
 
+from .. import gpu
 from ..errors import UserError, check_choice
 from ..fusing import fused
 from ..settings import LENGTH_SCALES
@@ -58,14 +59,14 @@ def diagonal(z: Tensor) -> Tensor:
 
 @torch.no_grad()
 def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float, perplexity: float = PERPLEXITY) -> Tensor:
-    """β (P, B) from squared distances (P, B, B) and the mask of the blocks that share a scale (P, B, B)."""
+    """β (R·P, B) from squared distances (P, B, B) and masks of the blocks that share a scale (R·P, B, B)."""
     if length_scale == "median":
         sigma = median_distances(d2, same)
         # More than half of the pairs coincide: any finite scale will do.
         return 0.5 / torch.where(sigma > 0, sigma, torch.ones_like(sigma)).square()
     if length_scale == "perplexity":
-        return perplexity_scales(d2, same, perplexity)
-    return torch.full_like(d2[..., 0], 0.5 / float(length_scale) ** 2)
+        return perplexity_scales(d2.repeat(len(same) // len(d2), 1, 1), same, perplexity)
+    return d2.new_full(same.shape[:2], 0.5 / float(length_scale) ** 2)
 
 
 def pair_scales(beta: Tensor) -> Tensor:
@@ -86,19 +87,20 @@ def radial(kernel: str, order: int, d2: Tensor, beta: Tensor) -> Tensor:
 
 @fused
 def median_distances(d2: Tensor, same: Tensor) -> Tensor:
-    """For every row the median distance over pairs i < j of its block: (P, B, B), (P, B, B) -> (P, B).
+    """For every row the median distance over pairs i < j of its block: (P, B, B), (R·P, B, B) -> (R·P, B).
 
+    R masks may share their distances, which are then sorted once.
     All pairs are sorted by block, within a block by distance; the median of a block then lies at a
     place known from its size. 0 for a row without a partner.
     """
     rows = d2.shape[-1]
     if rows < 2:
-        return torch.zeros_like(d2[..., 0])
+        return d2.new_zeros(same.shape[:2])
     i, j = torch.triu_indices(rows, rows, 1, device=d2.device)
     block = same.to(torch.uint8).argmax(-1)  # (P, B): the first row of a block names it
     # Names are short integers, which a radix sort likes; a batch has far fewer than 32767 rows.
     name = torch.where(same[:, i, j], block[:, i], rows).to(torch.int16 if rows < 2**15 else torch.int64)
-    value, order = d2[:, i, j].sort(-1)
+    value, order = (one.repeat(len(same) // len(d2), 1) for one in d2[:, i, j].sort(-1))
     name, by_block = name.gather(-1, order).sort(dim=-1, stable=True)
     value = value.gather(-1, by_block)
     size = same.sum(-1)
@@ -124,14 +126,21 @@ def perplexity_scales(d2: Tensor, same: Tensor, target: float = PERPLEXITY) -> T
     # The entropy does not see a shift of a row's distances; without one all weights could underflow.
     nearest = torch.where(others > 0, d2, math.inf).amin(-1, keepdim=True)
     nearness = torch.where(others > 0, (nearest - d2) / mean[..., None], -_FAR)
-    low, high = torch.full_like(mean, -_BRACKET), torch.full_like(mean, _BRACKET)
+    beta = _log_scale(nearness, wanted).exp() / mean
+    return torch.where(neighbours > 1, beta, 0.5 / mean)
+
+
+def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:
+    """log β (P, B) at which the weights exp(β · nearness) (P, B, B) have the entropy `wanted` (P, B)."""
+    if gpu.available(nearness):
+        return gpu.perplexity_scales(nearness, wanted, bracket=_BRACKET, steps=_STEPS)
+    low, high = torch.full_like(wanted, -_BRACKET), torch.full_like(wanted, _BRACKET)
     for _ in range(_STEPS):
         middle = (low + high) / 2
         scaled = middle.exp()[..., None] * nearness
         weight = scaled.exp()
-        total = weight.sum(-1).clamp(min=torch.finfo(d2.dtype).tiny)
+        total = weight.sum(-1).clamp(min=torch.finfo(nearness.dtype).tiny)
         entropy = total.log() - scaled.mul_(weight).sum(-1) / total
         too_wide = entropy > wanted
         low, high = torch.where(too_wide, middle, low), torch.where(too_wide, high, middle)
-    beta = ((low + high) / 2).exp() / mean
-    return torch.where(neighbours > 1, beta, 0.5 / mean)
+    return (low + high) / 2

@@ -54,11 +54,11 @@ class MIGE(Method):
     def gradient(self, z: Tensor, groups: Groups) -> Tensor:
         """∂I/∂z: (P, B, D) -> (P, B, D), 0 in rows that do not count."""
         gamma = self.gamma.reshape(-1)
-        # The scores in the groups and in their contexts side by side: twice the members, half the operations.
-        same, both = torch.stack([groups.group, groups.context]), z.expand(2, *z.shape)
-        score = self.estimator(both, same=same, length_scale=self.length_scale, regularization=gamma)
+        # The scores in the groups and in their contexts side by side: half the operations, one set of distances.
+        same = torch.stack([groups.group, groups.context])
+        score = self.estimator(z, same=same, length_scale=self.length_scale, regularization=gamma)
         if self.projection:
-            score = stein_identity(score, both, same, groups.context)
+            score = stein_identity(score, z, same, groups.context)
         rows = groups.counts.sum(-1).clamp(min=1)[:, None, None]
         return (score[0] - score[1]) / rows
 

@@ -13,7 +13,8 @@ D = diag(n), every estimator is one formula with another spectral filter:
 All take z (..., N, D) and return scores of the same shape, without a gradient of their own.
 
     same            (..., N, N) bool: rows i and j belong to one block; every block is fitted by itself, and a row
-                    in no block, not even with itself, gets 0. None: all rows are one block
+                    in no block, not even with itself, gets 0. None: all rows are one block. Several masks of the
+                    same points may stand on axes before those of z
     length_scale    "median" of each block's distances, "perplexity" (a scale per row as in t-SNE), or a number σ
     regularization  γ: a number, or a tensor (...) with one for each leading index
     kernel          "rbf", exp(−d²/2σ²), or "imq", (1 + d²/σ²)^(−1/2); `nu_method` also "curl_free_rbf" and
@@ -148,10 +149,12 @@ def _estimate(
     sample = kernels.centred(sample)
     d2 = kernels.own_distances(sample)
     beta = kernels.inverse_scales(d2, mask, length_scale, perplexity)
+    masks = len(mask) // len(sample)  # of the same points, one after the other
+    d2, sample = d2.repeat(masks, 1, 1), sample.repeat(masks, 1, 1)
     normal, zeta, rows = _normalised(sample, d2, beta, kernel, mask)
     fit = Fit(normal, zeta, rows, gamma, length_scale != "perplexity")
     if points is None:
-        return -(rows.rsqrt()[..., None] * filtered(fit)).reshape(z.shape)
+        return -(rows.rsqrt()[..., None] * filtered(fit)).reshape(*_leading(z, same), *z.shape[-2:])
     if same is not None or length_scale == "perplexity":
         raise UserError("points= is for one block: without same=, and with length_scale 'median' or a number")
     return _at_points(z, points.reshape(len(lead), *points.shape[-2:]), fit, beta, kernel, extended)
@@ -190,13 +193,13 @@ def _kernel_sums(x: Tensor, z: Tensor, d2: Tensor, beta: Tensor, kernel: str, ma
 def _flatten(
     z: Tensor, same: Tensor | None, length_scale: str | float, regularization: float | Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Leading axes as one: an index of it (P,), z (P, N, D), mask (P, N, N), γ (P, 1) in float64."""
+    """Leading axes as one: an index of it (M,), z (P, N, D), mask (M, N, N), γ (M, 1) in float64, M = P or R·P."""
     if z.ndim < 2 or not z.is_floating_point():
         raise UserError(f"z has the shape {tuple(z.shape)} and type {z.dtype}; it must be (..., N, D), real")
     kernels.check_length_scale(length_scale)
     if not isinstance(regularization, Tensor) and not regularization > 0:
         raise UserError(f"regularization is {regularization!r}; it must be a positive number")
-    leading, (rows, dim) = z.shape[:-2], z.shape[-2:]
+    leading, (rows, dim) = _leading(z, same), z.shape[-2:]
     sample = z.detach().reshape(-1, rows, dim)
     gamma = torch.as_tensor(regularization, dtype=torch.float64, device=z.device)
     gamma = gamma.expand(leading).reshape(-1, 1)
@@ -204,6 +207,12 @@ def _flatten(
         same = torch.ones(rows, rows, dtype=torch.bool, device=z.device)
     mask = same.expand(*leading, rows, rows).reshape(-1, rows, rows)
     return gamma[:, 0], sample, mask, gamma
+
+
+def _leading(z: Tensor, same: Tensor | None) -> torch.Size:
+    """Of the scores: z's leading axes, and before them any more that the mask has."""
+    own = z.shape[:-2]
+    return same.shape[:-2] if same is not None and same.ndim - 2 > len(own) else own
 
 
 @torch.no_grad()

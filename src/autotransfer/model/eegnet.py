@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from .. import gpu
 from ..errors import UserError
+from ..gpu import Dropping
 from ..randomness import bits, fold_in
-from . import gpu
-from .gpu import Dropping
-from .layers import BatchNorm, elu_pool, fill_uniform, filter_times, limit_norm_, mix_channels
+from .layers import BatchNorm, elu_pool, fill_uniform, filter_times, limit_norm_, mix_channels, mix_signals
 from .moments import Moments, window_moments
 from .norm_pool import kept, norm_pool
 
@@ -127,11 +127,8 @@ class EEGNet(nn.Module):
         signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
 
         scale, shift = self._first_norm(temporal, signal, group, moments, active)
-        own = signal.reshape(signal.shape[0], self.n_channels, batch * times)
-        if group is not None:
-            own = own[group]
-        mixed = mix_channels(spatial, own) if gpu.available(own) else torch.bmm(spatial, own)
-        u = mixed.view(members * self.filters, self.depth * batch, times)
+        data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
+        u = mix_signals(spatial, data, group).view(members * self.filters, self.depth * batch, times)
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from . import gpu
+from .. import gpu
 from .moments import padding
 
 TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save
@@ -60,6 +60,29 @@ def mix_channels(w: Tensor, h: Tensor) -> Tensor:
     """(P, out, in) × (P, in, n) -> (P, out, n)."""
     mixed: Tensor = apply(_Product, w, h)
     return mixed
+
+
+class _SharedProduct(Function):
+    """(P, out, in) × (G, in, n)[group] -> (P, out, n); the signals get no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, group)
+        return gpu.product(w, x, group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        x, group = ctx.saved_tensors
+        return gpu.product(grad, x.transpose(1, 2), group), None, None
+
+
+def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
+    """Data (G, in, n) mixed by each member's w (P, out, in) -> (P, out, n); group: (P,), None where G = P."""
+    if gpu.available(x) and not x.requires_grad:
+        mixed: Tensor = apply(_SharedProduct, w, x, group)
+        return mixed
+    return torch.bmm(w, x if group is None else x[group])
 
 
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:

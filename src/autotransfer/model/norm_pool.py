@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from . import gpu
-from .gpu import Dropping
+from .. import gpu
+from ..gpu import Dropping
 from .layers import BatchNorm, apply
 
 

@@ -1,4 +1,4 @@
-"""Triton kernels for a GPU. Imported only where Triton is; gpu.py holds the functions that launch them.
+"""Triton kernels for a GPU. Imported only where Triton is; the functions beside launch them.
 
 Each has a plain torch twin, which is its oracle in the tests.
 """
@@ -11,11 +11,12 @@ import triton.language as tl
 
 @triton.jit
 def multiply(
-    a, b, out, m, n, k, a_batch, a_row, a_column, b_batch, b_row, b_column, out_batch, out_row, out_column,
-    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr,
+    a, b, out, which, m, n, k, a_batch, a_row, a_column, b_batch, b_row, b_column, out_batch, out_row, out_column,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """out[p] = a[p] @ b[p]. A program makes all m rows and TILE_N columns of one product."""
+    """out[p] = a[p] @ b[which[p]], without SHARED b[p]. A program makes all m rows and TILE_N columns of one."""
     batch = tl.program_id(0).to(tl.int64)
+    source = tl.load(which + batch) if SHARED else batch
     rows = tl.arange(0, TILE_M)
     columns = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)
     inner = tl.arange(0, TILE_K)
@@ -27,7 +28,7 @@ def multiply(
             mask=(rows[:, None] < m) & (at[None, :] < k), other=0.0,
         )  # fmt: skip
         right = tl.load(
-            b + batch * b_batch + at[:, None] * b_row + columns[None, :] * b_column,
+            b + source * b_batch + at[:, None] * b_row + columns[None, :] * b_column,
             mask=(at[:, None] < k) & (columns[None, :] < n), other=0.0,
         )  # fmt: skip
         total += tl.dot(left, right, input_precision="tf32")
@@ -46,24 +47,28 @@ def _elu_of(v, mean, scale, shift):
 @triton.jit
 def norm_pool_forward(
     v, gamma, beta, halves, group, threshold, boost, out, means, variances, features, batch, eps,
-    TIMES: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+    TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for a member and feature: statistics of its batch × TIMES samples, then the pooled units."""
+    """One program for a member and feature: statistics of its batch × TIMES samples, then the pooled units.
+
+    WIDTH is the power of 2 from POOL upwards, UNITS · WIDTH = BLOCK.
+    """
     row = tl.program_id(0).to(tl.int64)
     member, feature = row // features, row % features
     n = batch * TIMES
     lane = tl.arange(0, BLOCK)
+    # One pass: sums about the first sample, so that a large offset does not cancel.
+    middle = tl.load(v + row * n)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        at = start + lane
-        total += tl.load(v + row * n + at, mask=at < n, other=0.0)
-    mean = tl.sum(total) / n
     squares = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, n, BLOCK):
         at = start + lane
-        centred = tl.load(v + row * n + at, mask=at < n, other=0.0) - mean
-        squares += tl.where(at < n, centred * centred, 0.0)
-    variance = tl.sum(squares) / n
+        value = tl.load(v + row * n + at, mask=at < n, other=middle) - middle
+        total += value
+        squares += value * value
+    mean = tl.sum(total) / n
+    variance = tl.maximum(tl.sum(squares) / n - mean * mean, 0.0)
+    mean += middle
     tl.store(means + row, mean)
     tl.store(variances + row, variance)
 
@@ -73,14 +78,15 @@ def norm_pool_forward(
     shift = tl.load(beta + row)
     source = tl.load(group + member)
     least, gain = tl.load(threshold + member), tl.load(boost + member)
-    for start in range(0, units, BLOCK):
+    lane = tl.arange(0, UNITS)
+    i = tl.arange(0, WIDTH)[None, :]
+    for start in range(0, units, UNITS):
         unit = start + lane
         inside = unit < units
         first = unit // steps * TIMES + unit % steps * POOL
-        pooled = tl.zeros((BLOCK,), dtype=tl.float32)
-        for i in tl.static_range(POOL):
-            value, _ = _elu_of(tl.load(v + row * n + first + i, mask=inside, other=0.0), mean, scale, shift)
-            pooled += value
+        used = inside[:, None] & (i < POOL)
+        value, _ = _elu_of(tl.load(v + row * n + first[:, None] + i, mask=used, other=0.0), mean, scale, shift)
+        pooled = tl.sum(tl.where(used, value, 0.0), 1)
         draw = tl.load(halves + (source * features + feature) * units + unit, mask=inside, other=0)
         pooled = tl.where(draw.to(tl.int32) >= least, pooled / POOL * gain, 0.0)
         tl.store(out + row * units + unit, pooled, mask=inside)
@@ -158,3 +164,22 @@ def sum_diagonals(full, out, rows, times, kernel, offset, BLOCK_K: tl.constexpr,
         total += tl.load(full + (n * rows + i) * times + t, mask=(i >= 0) & (i < rows) & (t < times), other=0.0)
     place = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     tl.store(out + n * kernel + place, tl.sum(total, 1), mask=place < kernel)
+
+
+@triton.jit
+def perplexity(nearness, wanted, out, rows, bracket, steps, BLOCK: tl.constexpr):
+    """One program for a row: halve the bracket of log beta around the entropy that is wanted."""
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    near = tl.load(nearness + row * rows + lane, mask=lane < rows, other=-1e30)
+    target = tl.load(wanted + row)
+    low, high = -bracket, bracket
+    for _ in range(steps):
+        middle = (low + high) / 2
+        scaled = tl.exp(middle) * near
+        weight = tl.exp(scaled)
+        total = tl.maximum(tl.sum(weight), 1e-37)
+        entropy = tl.log(total) - tl.sum(weight * scaled) / total
+        low = tl.where(entropy > target, middle, low)
+        high = tl.where(entropy > target, high, middle)
+    tl.store(out + row, (low + high) / 2)

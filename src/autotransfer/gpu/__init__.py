@@ -37,10 +37,10 @@ class Dropping(NamedTuple):
 @cache
 def _kernels() -> Any:
     try:
-        from . import triton_kernels
+        from . import kernels
     except ImportError:
         return None
-    return triton_kernels
+    return kernels
 
 
 def available(signal: Tensor) -> bool:
@@ -48,24 +48,32 @@ def available(signal: Tensor) -> bool:
     return signal.device.type == "cuda" and signal.dtype == torch.float32 and _kernels() is not None
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """torch.bmm, (P, m, k) × (P, k, n), of matrices with short sides; factors rounded as in TF32."""
+def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
+    """torch.bmm, (P, m, k) × (P, k, n), of matrices with short sides; factors rounded as in TF32.
+
+    group: (P,) which of the G matrices b (G, k, n) a member takes.
+    """
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     if m > SHORT or (k > SHORT and n > SHORT):
-        return torch.bmm(a, b)
+        return torch.bmm(a, b if group is None else b[group])
     out = a.new_empty(a.shape[0], m, n)
     wide = k <= SHORT  # many columns, in tiles; else one tile that sums over k
     tile_n, tile_k = (128, _tile(k)) if wide else (_tile(n), 64)
     _kernels().multiply[(a.shape[0], -(-n // tile_n))](
-        a, b, out, m, n, k, *a.stride(), *b.stride(), *out.stride(), TILE_M=_tile(m), TILE_N=tile_n, TILE_K=tile_k,
-        num_warps=4 if wide else 1, num_stages=3,
+        a, b, out, a if group is None else group, m, n, k, *a.stride(), *b.stride(), *out.stride(), TILE_M=_tile(m),
+        TILE_N=tile_n, TILE_K=tile_k, SHARED=group is not None, num_warps=4 if wide else 1, num_stages=3,
     )  # fmt: skip
     return out
 
 
+def _power(side: int) -> int:
+    """The power of 2 from `side` upwards."""
+    return 1 << (side - 1).bit_length()
+
+
 def _tile(side: int) -> int:
-    """The next power of 2; tensor cores want 16 at least."""
-    return max(16, 1 << (side - 1).bit_length())
+    """Tensor cores want 16 at least."""
+    return max(16, _power(side))
 
 
 def norm_pool_forward(
@@ -81,7 +89,8 @@ def norm_pool_forward(
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     _kernels().norm_pool_forward[(members * features,)](
         v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping, members), out, mean, variance,
-        features, batch, eps, TIMES=times, POOL=pool, BLOCK=BLOCK, num_warps=4,
+        features, batch, eps, TIMES=times, POOL=pool, WIDTH=_power(pool), UNITS=BLOCK // _power(pool), BLOCK=BLOCK,
+        num_warps=4,
     )  # fmt: skip
     return out, mean, variance
 
@@ -124,4 +133,17 @@ def sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
     block = min(64, _tile(kernel))
     grid = (count, -(-kernel // block))
     _kernels().sum_diagonals[grid](full.contiguous(), out, rows, times, kernel, offset, BLOCK_K=block, BLOCK_T=32)
+    return out
+
+
+def perplexity_scales(nearness: Tensor, wanted: Tensor, *, bracket: float, steps: int) -> Tensor:
+    """log β (P, B) at which the weights exp(β · nearness) of a row have the entropy `wanted` (P, B), by halvings.
+
+    nearness: (P, B, B), at most 0, and far below for rows that are no neighbours.
+    """
+    out = torch.empty_like(wanted)
+    rows = nearness.shape[-1]
+    _kernels().perplexity[(wanted.numel(),)](
+        nearness.contiguous(), wanted.contiguous(), out, rows, bracket, steps, BLOCK=_power(rows), num_warps=1
+    )
     return out
