@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from autotransfer.errors import UserError
+from autotransfer.runs.saved_model import load_model
 from fuzz import SOME, Fuzz
 
 
@@ -20,6 +23,15 @@ def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str) -> None:
     outcomes = {fuzz.case(target, seed) for seed in range(12)}
     assert "refused" in outcomes
     assert not fuzz.trap.exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("kernel", 0), ("members", 0), ("channels", []), ("classes", [])])
+def test_a_model_of_nothing_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, value: object) -> None:
+    """The right types, but no filters: a division by zero before it was looked at."""
+    (tmp_path / "model.json").write_text(json.dumps(json.loads(fuzz.card) | {name: value}))
+    (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
+    with pytest.raises(UserError, match=f"{name} of a model is 0, it must be at least 1; make the model again"):
+        load_model(tmp_path)
 
 
 @pytest.mark.faults
