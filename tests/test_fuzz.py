@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from autotransfer.errors import UserError
 from autotransfer.runs.saved_model import load_model
+from faults import assert_one_line, call
 from fuzz import SOME, Fuzz
+from fuzz_runs import few_settings, unchanged_outside
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +24,7 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
 @pytest.mark.parametrize("target", SOME)
 def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str) -> None:
     outcomes = {fuzz.case(target, seed) for seed in range(12)}
-    assert "refused" in outcomes
+    assert "refused" in outcomes or target == "report"  # a page is made of any name
     assert not fuzz.trap.exists()
 
 
@@ -32,6 +35,29 @@ def test_a_model_of_nothing_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, va
     (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
     with pytest.raises(UserError, match=f"{name} of a model is 0, it must be at least 1; make the model again"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "3", "[" * 10**5, '{"chosen": {"name": 7}}', None])
+def test_a_damaged_choice_is_refused_and_made_again(fuzz: Fuzz, tmp_path: Path, text: str | None) -> None:
+    run = Path(shutil.copytree(fuzz.folder / "finished", tmp_path / "run"))
+    whole = (run / "choice.json").read_text()
+    (run / "choice.json").write_text(text or json.dumps(json.loads(whole) | {"validation_q25": 0.5}))
+    assert_one_line(call("report", run), 2, "choice.json is damaged; remove it", f"autotransfer resume {run}")
+    (run / "choice.json").unlink()
+    with few_settings():
+        assert call("resume", run).code == 0
+    assert (run / "choice.json").read_text() == whole
+    assert call("report", run).code == 0
+
+
+def test_writing_elsewhere_and_markup_would_be_noticed(fuzz: Fuzz, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="written beside the work"), unchanged_outside(tmp_path, tmp_path / "work"):
+        (tmp_path / "new").touch()
+    page = (fuzz.folder / "finished" / "report.html").read_text()
+    fuzz.check_page(page)
+    for text in ("<script>1</script>", "<img>", "<p onclick=x></p>", "<a href=http://x></a>"):
+        with pytest.raises(AssertionError):
+            fuzz.check_page(page.replace("<main>", f"<main>{text}"))
 
 
 @pytest.mark.faults

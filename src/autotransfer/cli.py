@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -153,8 +152,9 @@ def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = 
     with _cluster(cluster) as place, Lock(folder):
         opened = reopen(folder, _encoders(encoder), say)
         if opened.ledger.recall("complete", False) and (folder / "choice.json").exists():
-            if not (folder / "report.html").exists():  # killed after all else was done
-                _write_report(opened)
+            with closing(opened.ledger):
+                if not (folder / "report.html").exists():  # killed after all else was done
+                    _write_report(opened)
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
         _conduct(opened, place)
@@ -226,7 +226,9 @@ def report(folder: Folder, encoder: OwnEncoder = "eegnet") -> None:
     """Write RUN/report.html anew, also of a run that is not finished."""
     from .runs.run import Run
 
-    say(f"report: {_write_report(Run.open(folder, _encoders(encoder))).resolve()}")
+    opened = Run.open(folder, _encoders(encoder))
+    with closing(opened.ledger):
+        say(f"report: {_write_report(opened).resolve()}")
 
 
 @app.command()
@@ -289,7 +291,9 @@ def demo(
     if (out / "ledger.sqlite").exists():
         resume(out)
         if (out / "choice.json").exists():
-            _say_answer(json.loads((out / "choice.json").read_text()))
+            from .runs.contents import read_choice
+
+            _say_answer(read_choice(out))
         return
     # Few epochs, so a high rate; accelerations keep the direction of gravity only if standardised per channel.
     run(data="watch", out=out, epochs=epochs, lr=1e-2, standardise="channel")

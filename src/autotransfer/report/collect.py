@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from ..folds import Fold
 from ..jobs import Job
 from ..recordings import Recordings
+from ..runs.contents import read_choice
 from ..runs.ledger import FINISHED, Entry
 from ..runs.options import RunOptions
 from ..runs.results import results_table
@@ -35,9 +35,8 @@ def collect(run: Run) -> Summary:
     """Everything the page shows. What is costly to read off the weights is kept in the ledger."""
     rec, ledger, options = run.recordings, run.ledger, run.options
     entries = ledger.entries()
-    path = run.folder / "choice.json"
-    complete = bool(ledger.recall("complete", False)) and path.exists()
-    choice: dict[str, Any] | None = json.loads(path.read_text()) if complete else None
+    complete = bool(ledger.recall("complete", False)) and (run.folder / "choice.json").exists()
+    choice = read_choice(run.folder) if complete else None
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in done if entry.stage in ("search", "folds")]
     roles = _roles(choice, shown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -26,7 +27,7 @@ def save_checkpoint(path: Path, population: Population, keys: list[str]) -> None
     write_atomically(path, hashlib.blake2b(body, digest_size=32).digest() + body)
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, object]] | None:
+def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
     """Tensors and note, or None if there is no checkpoint or it is damaged: the population then starts again."""
     try:
         content = path.read_bytes()
@@ -56,6 +57,8 @@ def restore(
     if found is None:
         return None
     tensors, note = found
+    if not isinstance(note, dict):
+        return None
     keys, seconds, epoch, size = (note.get(name) for name in ("keys", "seconds", "epoch", "size"))
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) and key in jobs for key in keys):
         return None
