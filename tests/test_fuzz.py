@@ -7,13 +7,20 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.recordings import load, save_npz
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import check_encoder
 from autotransfer.runs.saved_model import load_model
+from autotransfer.training.packing import resolve_device
 from faults import assert_one_line, call
 from fuzz import SOME, Fuzz
 from fuzz_runs import few_settings, unchanged_outside
+from tiny import tiny
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +55,30 @@ def test_a_damaged_choice_is_refused_and_made_again(fuzz: Fuzz, tmp_path: Path, 
         assert call("resume", run).code == 0
     assert (run / "choice.json").read_text() == whole
     assert call("report", run).code == 0
+
+
+@pytest.mark.parametrize("name", ["encoder", "grid", "device", "source"])
+def test_a_page_of_text_does_not_become_a_page_of_message(name: str) -> None:
+    def use() -> None:
+        options = RunOptions(**({"source": "synthetic"} | {name: "x" * 5000}))
+        check_encoder(options, None)
+        resolve_device(options.device)
+        load(options.source)
+
+    with pytest.raises(UserError) as caught:
+        use()
+    assert len(str(caught.value)) < 1000
+
+
+def test_names_without_utf8_reach_the_table_and_the_report(tmp_path: Path) -> None:
+    rec = tiny(3)
+    people = np.array(["a", "b\ud800", "c"])[rec.subject]
+    save_npz(tmp_path / "odd.npz", at.Recordings(rec.X, np.array(["\udcff", "d"])[rec.y], people))
+    with few_settings():
+        assert call("run", tmp_path / "odd.npz", "--epochs", 1, "--device", "cpu", "--out", tmp_path / "run").code == 0
+    assert "b\\ud800" in (tmp_path / "run" / "results.csv").read_text()
+    assert call("predict", tmp_path / "run", tmp_path / "odd.npz", "--out", tmp_path / "predicted.csv").code == 0
+    assert "\\udcff" in (tmp_path / "predicted.csv").read_text()
 
 
 def test_writing_elsewhere_and_markup_would_be_noticed(fuzz: Fuzz, tmp_path: Path) -> None:

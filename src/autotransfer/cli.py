@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -301,6 +302,8 @@ def demo(
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except UserError as error:
