@@ -462,6 +462,7 @@ DAMAGES = {
     "too many epochs": rewritten(lambda tensors, note: note.update(epoch=10**9)),
     "other jobs": rewritten(lambda tensors, note: note.update(keys=[["a"]])),
     "other times": rewritten(lambda tensors, note: note.update(seconds="none")),
+    "times without end": rewritten(lambda tensors, note: note.update(seconds=[float("nan")] * len(note["seconds"]))),
     "no notes": rewritten(lambda tensors, note: note.clear()),
     "notes in a list": rewritten(lambda tensors, note: [note]),
 }

@@ -17,7 +17,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import check_encoder
 from autotransfer.runs.saved_model import load_model
 from autotransfer.training.packing import resolve_device
-from faults import assert_one_line, call
+from faults import assert_one_line, call, tampered
 from fuzz import SOME, Fuzz
 from fuzz_runs import few_settings, unchanged_outside
 from tiny import tiny
@@ -55,6 +55,16 @@ def test_a_damaged_choice_is_refused_and_made_again(fuzz: Fuzz, tmp_path: Path, 
         assert call("resume", run).code == 0
     assert (run / "choice.json").read_text() == whole
     assert call("report", run).code == 0
+
+
+@pytest.mark.parametrize("weights", [None, b"abc", b""])
+def test_weights_that_are_none_are_refused(fuzz: Fuzz, tmp_path: Path, weights: bytes | None) -> None:
+    run = Path(shutil.copytree(fuzz.folder / "finished", tmp_path / "run"))
+    with tampered(run / "ledger.sqlite") as connection:
+        connection.execute("UPDATE jobs SET tensors = ?", (weights,))
+    (run / "choice.json").unlink()
+    with few_settings():
+        assert_one_line(call("resume", run), 2, "has a job without weights", "restore the run's folder")
 
 
 @pytest.mark.parametrize("name", ["encoder", "grid", "device", "source"])

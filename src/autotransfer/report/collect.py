@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load
 from torch import Tensor
 
 from ..folds import Fold
@@ -68,7 +67,7 @@ def collect(run: Run) -> Summary:
         results=results_table(shown, [str(s) for s in rec.subjects]),
         choice=choice,
         histories=_histories(shown, choice),
-        confusion={role: _confusion(own) for role, own in roles.items()},
+        confusion={role: _confusion(own) for role, own in roles.items() if own},
         leakage=extras["leakage"],
         latent={role: pd.DataFrame(columns) for role, columns in extras["latent"].items()},
     )
@@ -150,7 +149,7 @@ def _codes(run: Run, entry: Entry) -> tuple[Entry, Tensor, NDArray[np.int64]]:
     """z of the fold's training trials at the last epoch, at most PROBED_TRIALS of them."""
     job: Job = run.job(entry)
     rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_TRIALS]
-    tensors = load(run.ledger.tensors(entry.key))
+    tensors = run.weights(entry.key)
     state = {name.removeprefix("final."): t for name, t in tensors.items() if name.startswith("final.")}
     z, _ = encode_states(run.recordings, [job], [state], rows, encoders=run.encoders)
     return entry, z[0], rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def restore(
         return None
     if not isinstance(seconds, list) or not isinstance(epoch, int) or not isinstance(size, int):
         return None
-    if len(seconds) != len(keys) or not all(isinstance(one, float) for one in seconds) or size < len(keys):
+    times = all(isinstance(one, float) and 0 <= one < math.inf for one in seconds)
+    if len(seconds) != len(keys) or not times or size < len(keys):
         return None
     population = Population(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
     if not _fits(population, tensors, epoch):
