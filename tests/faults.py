@@ -54,7 +54,7 @@ class Interrupted(Exception):
     pass
 
 
-def interrupted_run(folder: Path, source: Path, checkpoints: int) -> Path:
+def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: object) -> Path:
     """A run that ended after so many checkpoints (one an epoch), without a chance to tidy up."""
     real, written = here.save_checkpoint, 0
 
@@ -66,7 +66,7 @@ def interrupted_run(folder: Path, source: Path, checkpoints: int) -> Path:
             raise Interrupted
 
     with mock.patch.object(here, "save_checkpoint", save), mock.patch.object(here, "CHECKPOINT_EVERY", -1.0):
-        run = make_run(folder, source)
+        run = make_run(folder, source, **changes)
         with contextlib.suppress(Interrupted):
             conduct(run, quiet, shown=False)
             raise AssertionError("the run ended before it was interrupted")

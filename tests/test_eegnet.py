@@ -127,6 +127,12 @@ def test_too_short_windows_are_refused() -> None:
         EEGNet(2, 7)
 
 
+@pytest.mark.parametrize(("name", "sizes"), [("n_channels", (0, 64)), ("temporal_kernel", (2, 64))])
+def test_filters_of_nothing_are_refused(name: str, sizes: tuple[int, int]) -> None:
+    with pytest.raises(UserError, match=f"{name} is 0; EEGNet needs at least 1"):
+        EEGNet(*sizes, temporal_kernel=0)
+
+
 def test_temporal_kernel_is_half_a_second_within_bounds() -> None:
     assert [temporal_kernel_for(rate) for rate in (None, 1, 16, 50, 128, 1000)] == [64, 3, 8, 25, 64, 64]
 

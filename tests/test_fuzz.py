@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.recordings import load, save_npz
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import check_encoder
+from autotransfer.runs.saved_model import load_model
+from autotransfer.training.packing import resolve_device
+from faults import assert_one_line, call, tampered
 from fuzz import SOME, Fuzz
+from fuzz_runs import few_settings, unchanged_outside
+from tiny import tiny
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +31,74 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
 @pytest.mark.parametrize("target", SOME)
 def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str) -> None:
     outcomes = {fuzz.case(target, seed) for seed in range(12)}
-    assert "refused" in outcomes
+    assert "refused" in outcomes or target == "report"  # a page is made of any name
     assert not fuzz.trap.exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("kernel", 0), ("members", 0), ("channels", []), ("classes", [])])
+def test_a_model_of_nothing_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, value: object) -> None:
+    """The right types, but no filters: a division by zero before it was looked at."""
+    (tmp_path / "model.json").write_text(json.dumps(json.loads(fuzz.card) | {name: value}))
+    (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
+    with pytest.raises(UserError, match=f"{name} of a model is 0, it must be at least 1; make the model again"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "3", "[" * 10**5, '{"chosen": {"name": 7}}', None])
+def test_a_damaged_choice_is_refused_and_made_again(fuzz: Fuzz, tmp_path: Path, text: str | None) -> None:
+    run = Path(shutil.copytree(fuzz.folder / "finished", tmp_path / "run"))
+    whole = (run / "choice.json").read_text()
+    (run / "choice.json").write_text(text or json.dumps(json.loads(whole) | {"validation_q25": 0.5}))
+    assert_one_line(call("report", run), 2, "choice.json is damaged; remove it", f"autotransfer resume {run}")
+    (run / "choice.json").unlink()
+    with few_settings():
+        assert call("resume", run).code == 0
+    assert (run / "choice.json").read_text() == whole
+    assert call("report", run).code == 0
+
+
+@pytest.mark.parametrize("weights", [None, b"abc", b""])
+def test_weights_that_are_none_are_refused(fuzz: Fuzz, tmp_path: Path, weights: bytes | None) -> None:
+    run = Path(shutil.copytree(fuzz.folder / "finished", tmp_path / "run"))
+    with tampered(run / "ledger.sqlite") as connection:
+        connection.execute("UPDATE jobs SET tensors = ?", (weights,))
+    (run / "choice.json").unlink()
+    with few_settings():
+        assert_one_line(call("resume", run), 2, "has a job without weights", "restore the run's folder")
+
+
+@pytest.mark.parametrize("name", ["encoder", "grid", "device", "source"])
+def test_a_page_of_text_does_not_become_a_page_of_message(name: str) -> None:
+    def use() -> None:
+        options = RunOptions(**({"source": "synthetic"} | {name: "x" * 5000}))
+        check_encoder(options, None)
+        resolve_device(options.device)
+        load(options.source)
+
+    with pytest.raises(UserError) as caught:
+        use()
+    assert len(str(caught.value)) < 1000
+
+
+def test_names_without_utf8_reach_the_table_and_the_report(tmp_path: Path) -> None:
+    rec = tiny(3)
+    people = np.array(["a", "b\ud800", "c"])[rec.subject]
+    save_npz(tmp_path / "odd.npz", at.Recordings(rec.X, np.array(["\udcff", "d"])[rec.y], people))
+    with few_settings():
+        assert call("run", tmp_path / "odd.npz", "--epochs", 1, "--device", "cpu", "--out", tmp_path / "run").code == 0
+    assert "b\\ud800" in (tmp_path / "run" / "results.csv").read_text()
+    assert call("predict", tmp_path / "run", tmp_path / "odd.npz", "--out", tmp_path / "predicted.csv").code == 0
+    assert "\\udcff" in (tmp_path / "predicted.csv").read_text()
+
+
+def test_writing_elsewhere_and_markup_would_be_noticed(fuzz: Fuzz, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="written beside the work"), unchanged_outside(tmp_path, tmp_path / "work"):
+        (tmp_path / "new").touch()
+    page = (fuzz.folder / "finished" / "report.html").read_text()
+    fuzz.check_page(page)
+    for text in ("<script>1</script>", "<img>", "<p onclick=x></p>", "<a href=http://x></a>"):
+        with pytest.raises(AssertionError):
+            fuzz.check_page(page.replace("<main>", f"<main>{text}"))
 
 
 @pytest.mark.faults

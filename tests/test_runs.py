@@ -199,6 +199,24 @@ def test_options_are_checked_and_stored() -> None:
     assert RunOptions(source="watch", grid="paper").max_epochs == 500
 
 
+@pytest.mark.parametrize("seed", [-1, 2**63, 0.5, True, "0", None])
+def test_seeds_that_no_generator_takes_are_refused(seed: object) -> None:
+    fold = make_fold(tiny(), 0, 1)
+    with pytest.raises(UserError, match=r"seed is .*; it must be a whole number"):
+        at.Job(at.Setting(), fold, seed)
+    with pytest.raises(UserError, match="seed is "):
+        RunOptions(source="x", seed=seed)
+    assert at.Job(at.Setting(), fold, np.int64(3)).key == at.Job(at.Setting(), fold, 3).key
+
+
+def test_numbers_that_would_never_end_are_refused() -> None:
+    with pytest.raises(UserError, match="seed is 9223372036854775808"):
+        RunOptions(source="x", seed=2**63 - 1, seeds=2)
+    for name in ("seeds", "trials"):
+        with pytest.raises(UserError, match=f"{name} is 1000000000; it must be at most"):
+            RunOptions(source="x", **{name: 10**9})
+
+
 def test_changed_data_are_noticed(tmp_path: Path) -> None:
     path = tiny_file(tmp_path)
     Run.create(tmp_path / "run", RunOptions(source=str(path)))

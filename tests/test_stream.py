@@ -46,6 +46,15 @@ def test_batches_come_in_the_order_of_the_plan() -> None:
         torch.testing.assert_close(x, stream.gather(rows, None))
 
 
+def test_a_batch_stays_what_it_is_while_others_are_read() -> None:
+    """One channel as it was recorded: nothing is computed or moved, so the buffer itself would do, and must not."""
+    recordings = tiny()
+    single = at.Recordings(recordings.X[:, :1].contiguous(), recordings.y, recordings.subject)
+    stream = Stream(single, "none", 5, device=CPU, dtype=torch.float32)
+    for rows, x in list(stream.batches(torch.randint(0, single.n_trials, (6, 2, 4)), None)):
+        assert torch.equal(x, single.X[rows])
+
+
 def test_a_flat_channel_stays_at_zero() -> None:
     recordings = tiny()
     X = recordings.X.clone()
@@ -96,9 +105,15 @@ fold = at.leave_one_subject_out(rec)[0]
 fold = type(fold)(fold.train[:2048], fold.validation[:256], fold.test[:256], 'a', 'b')
 before, seen = own(), []
 read = t.Stream._read
-t.Stream._read = lambda self, rows: (seen.append(own()), read(self, rows))[1]
+t.Stream._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
 at.train(rec, [at.Job(at.Setting(max_epochs=1), fold)], 'cpu')
+print(max(seen) - before)
+stream = t.Stream(rec, 'trial', 0, device=torch.device('cpu'), dtype=torch.float32)
+before, seen = own(), []
+for rows, x in stream.batches(torch.randint(0, n, (400, 1, 512)), None): seen.append(own())
 print(max(seen) - before)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 128
+    training, reading = map(int, done.stdout.split())
+    assert training < 128
+    assert reading < 40, "batches of 2 MiB pile up"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -153,8 +153,9 @@ def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = 
     with _cluster(cluster) as place, Lock(folder):
         opened = reopen(folder, _encoders(encoder), say)
         if opened.ledger.recall("complete", False) and (folder / "choice.json").exists():
-            if not (folder / "report.html").exists():  # killed after all else was done
-                _write_report(opened)
+            with closing(opened.ledger):
+                if not (folder / "report.html").exists():  # killed after all else was done
+                    _write_report(opened)
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
         _conduct(opened, place)
@@ -226,7 +227,9 @@ def report(folder: Folder, encoder: OwnEncoder = "eegnet") -> None:
     """Write RUN/report.html anew, also of a run that is not finished."""
     from .runs.run import Run
 
-    say(f"report: {_write_report(Run.open(folder, _encoders(encoder))).resolve()}")
+    opened = Run.open(folder, _encoders(encoder))
+    with closing(opened.ledger):
+        say(f"report: {_write_report(opened).resolve()}")
 
 
 @app.command()
@@ -289,7 +292,9 @@ def demo(
     if (out / "ledger.sqlite").exists():
         resume(out)
         if (out / "choice.json").exists():
-            _say_answer(json.loads((out / "choice.json").read_text()))
+            from .runs.contents import read_choice
+
+            _say_answer(read_choice(out))
         return
     # Few epochs, so a high rate; accelerations keep the direction of gravity only if standardised per channel.
     run(data="watch", out=out, epochs=epochs, lr=1e-2, standardise="channel")
@@ -297,6 +302,8 @@ def demo(
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except UserError as error:

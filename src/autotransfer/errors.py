@@ -11,12 +11,18 @@ class UserError(ValueError):
     """Something handed to us cannot work; the message says what, and what would."""
 
 
+def shown(value: object, most: int = 60) -> str:
+    """A value as a message can hold it: a stored one may be a page long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
     """Raise unless `value` is one of `choices`; the message gives both."""
     options = list(choices)
     if value not in options:
         listed = ", ".join(repr(option) for option in options)
-        raise UserError(f"unknown {what} {value!r}; choose from {listed}")
+        raise UserError(f"unknown {what} {shown(value)}; choose from {listed}")
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -35,8 +41,7 @@ def check_types(record: Any) -> None:
         names = [name.partition("[")[0] for name in str(field.type).split(" | ")]
         right = any(isinstance(value, _KINDS[name]) for name in names)
         if not right or (isinstance(value, bool) and "bool" not in names):
-            shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}…"
-            raise UserError(f"{field.name} is {shown}; it must be of type {field.type}")
+            raise UserError(f"{field.name} is {shown(value)}; it must be of type {field.type}")
 
 
 def machine_trouble(error: OSError | MemoryError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,8 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .errors import UserError
 from .folds import Fold
 from .settings import Setting
+
+
+def check_seed(seed: object) -> int:
+    """A seed as generators and the ledger can take it."""
+    try:
+        value = -1 if isinstance(seed, bool) else operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        value = -1
+    if not 0 <= value < 2**63:
+        raise UserError(f"seed is {seed!r}; it must be a whole number of at least 0 and below 2**63")
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +33,9 @@ class Job:
     setting: Setting
     fold: Fold
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", check_seed(self.seed))
 
     @cached_property
     def key(self) -> str:

@@ -60,6 +60,9 @@ class EEGNet(nn.Module):
             raise UserError(f"windows of {n_times} samples are too short; EEGNet needs at least {MIN_TIMES}")
         self.n_channels, self.n_times, self.members = n_channels, n_times, members
         self.kernel = temporal_kernel_for(sfreq) if temporal_kernel is None else temporal_kernel
+        for name, size in (("n_channels", n_channels), ("temporal_kernel", self.kernel)):
+            if size < 1:  # torch would make empty filters, which say nothing of where they came from
+                raise UserError(f"{name} is {size}; EEGNet needs at least 1")
         self.filters, self.depth = temporal_filters, spatial_depth
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
         self.dropout = dropout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..settings import Setting
 from .any_module import AnyModule, Factory
 from .eegnet import EEGNet, temporal_kernel_for
@@ -24,8 +24,8 @@ def find_factory(name: str, encoders: Encoders | None) -> Factory:
     if encoders is None or name not in encoders:
         known = ", ".join(repr(known) for known in ("eegnet", *(encoders or ())))
         raise UserError(
-            f"the encoder {name!r} is not known here; give its factory (encoders={{{name!r}: …}}, or --encoder "
-            f"module:function on the command line), or choose from {known}"
+            f"the encoder {shown(name)} is not known here; give its factory (encoders={{{shown(name)}: …}}, or "
+            f"--encoder module:function on the command line), or choose from {known}"
         )
     return encoders[name]
 

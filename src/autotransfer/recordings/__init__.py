@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from .container import Recordings
 from .embedded import watch
 from .fif import fif_files, read_fif, read_fif_folder
@@ -70,6 +70,7 @@ READERS: dict[str, Callable[[str], Raw]] = {
     **{prefix: recipe.read for prefix, recipe in RECIPES.items()},
 }
 
+PATH = 400  # letters of a path that a message shows
 NOT_READ = (".npy", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
 
 
@@ -97,11 +98,12 @@ def read(source: str | os.PathLike[str]) -> Raw:
             return reader(text.removeprefix(key))
         if key.startswith(".") and text.lower().endswith(key):
             return reader(text)
+    named = shown(text, PATH)
     if Path(text).suffix.lower() in NOT_READ:
-        raise UserError(f"cannot load {text!r}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
+        raise UserError(f"cannot load {named}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
     problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
     raise UserError(
-        f"cannot load {text!r}: {problem}; choose a file ({_listed(key for key in READERS if key.startswith('.'))}), "
+        f"cannot load {named}: {problem}; choose a file ({_listed(key for key in READERS if key.startswith('.'))}), "
         f"a folder of .npy or of .fif files, a collection ({_listed(key for key in READERS if key.endswith(':'))}), "
         f"or an embedded set ({_listed(SETS)})"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +9,12 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load
 from torch import Tensor
 
 from ..folds import Fold
 from ..jobs import Job
 from ..recordings import Recordings
+from ..runs.contents import read_choice
 from ..runs.ledger import FINISHED, Entry
 from ..runs.options import RunOptions
 from ..runs.results import results_table
@@ -35,9 +34,8 @@ def collect(run: Run) -> Summary:
     """Everything the page shows. What is costly to read off the weights is kept in the ledger."""
     rec, ledger, options = run.recordings, run.ledger, run.options
     entries = ledger.entries()
-    path = run.folder / "choice.json"
-    complete = bool(ledger.recall("complete", False)) and path.exists()
-    choice: dict[str, Any] | None = json.loads(path.read_text()) if complete else None
+    complete = bool(ledger.recall("complete", False)) and (run.folder / "choice.json").exists()
+    choice = read_choice(run.folder) if complete else None
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in done if entry.stage in ("search", "folds")]
     roles = _roles(choice, shown)
@@ -69,7 +67,7 @@ def collect(run: Run) -> Summary:
         results=results_table(shown, [str(s) for s in rec.subjects]),
         choice=choice,
         histories=_histories(shown, choice),
-        confusion={role: _confusion(own) for role, own in roles.items()},
+        confusion={role: _confusion(own) for role, own in roles.items() if own},
         leakage=extras["leakage"],
         latent={role: pd.DataFrame(columns) for role, columns in extras["latent"].items()},
     )
@@ -151,7 +149,7 @@ def _codes(run: Run, entry: Entry) -> tuple[Entry, Tensor, NDArray[np.int64]]:
     """z of the fold's training trials at the last epoch, at most PROBED_TRIALS of them."""
     job: Job = run.job(entry)
     rows = np.random.default_rng(0).permutation(job.fold.train)[:PROBED_TRIALS]
-    tensors = load(run.ledger.tensors(entry.key))
+    tensors = run.weights(entry.key)
     state = {name.removeprefix("final."): t for name, t in tensors.items() if name.startswith("final.")}
     z, _ = encode_states(run.recordings, [job], [state], rows, encoders=run.encoders)
     return entry, z[0], rows

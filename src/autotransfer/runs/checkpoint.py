@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -26,7 +28,7 @@ def save_checkpoint(path: Path, population: Population, keys: list[str]) -> None
     write_atomically(path, hashlib.blake2b(body, digest_size=32).digest() + body)
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, object]] | None:
+def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
     """Tensors and note, or None if there is no checkpoint or it is damaged: the population then starts again."""
     try:
         content = path.read_bytes()
@@ -56,12 +58,15 @@ def restore(
     if found is None:
         return None
     tensors, note = found
+    if not isinstance(note, dict):
+        return None
     keys, seconds, epoch, size = (note.get(name) for name in ("keys", "seconds", "epoch", "size"))
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) and key in jobs for key in keys):
         return None
     if not isinstance(seconds, list) or not isinstance(epoch, int) or not isinstance(size, int):
         return None
-    if len(seconds) != len(keys) or not all(isinstance(one, float) for one in seconds) or size < len(keys):
+    times = all(isinstance(one, float) and 0 <= one < math.inf for one in seconds)
+    if len(seconds) != len(keys) or not times or size < len(keys):
         return None
     population = Population(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
     if not _fits(population, tensors, epoch):

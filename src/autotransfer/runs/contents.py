@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
@@ -49,6 +51,11 @@ def _moment(value: Any) -> bool:
     return True
 
 
+def _row(value: Any) -> bool:
+    """A setting as results and choice tell it: its name, and a number or a word for each field."""
+    return _matches(value, {"name": str}) and _matches(value, {str: (None, str, int, float, bool)})
+
+
 RECORD: dict[Any, Any] = {
     "best_epoch": _count, "epochs": _count, "validation_score": _share, "test_score": _share,
     "validation_confusion": [[_count]], "test_confusion": [[_count]], "seconds": _seconds, "population": _count,
@@ -65,6 +72,12 @@ FACTS: dict[str, Pattern] = {
     "tpe_batches": [[lambda pair: len(pair) == 2 and _count(pair[0]) and _setting(pair[1])]],
     "weights story": {"leakage": {str: [{str: float}]}, "latent": {str: {str: list}}},
 }
+CHOICE: dict[Any, Any] = {  # of choice.json
+    "chosen": _row, "baseline": _row, "baseline_won": bool, "shortlist": [str], "transductive": bool,
+    "validation_q25": {str: _share}, "validation_mean": {str: _share},
+    "test_scores": {"chosen": {str: _share}, "baseline": {str: _share}},
+    "nested_test_scores": {str: _share}, "nested_choices": {str: str},
+}  # fmt: skip
 
 
 def _matches(value: Any, pattern: Any) -> bool:
@@ -89,6 +102,20 @@ def _matches(value: Any, pattern: Any) -> bool:
         return bool(pattern(value))
     except (TypeError, ValueError, KeyError, IndexError):
         return False
+
+
+def read_choice(folder: Path) -> dict[str, Any]:
+    """choice.json of a finished run, which lies in the open and may have been edited."""
+    path = folder / "choice.json"
+    try:
+        choice: Any = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        choice = None
+    full = choice if isinstance(choice, dict) else {}
+    sound = _matches(full.get("nested_full_test_scores", {}), {str: _share})
+    if not sound or not _matches(full.get("nested_full_choices", {}), {str: str}) or not _matches(choice, CHOICE):
+        raise UserError(f"{path} is damaged; remove it, then make it again with: autotransfer resume {folder}")
+    return full
 
 
 def check_facts(ledger: Ledger) -> None:

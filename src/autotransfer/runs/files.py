@@ -20,7 +20,8 @@ LEFTOVER = re.compile(
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write beside the target and rename: a reader sees the old file or the new one, never half of one."""
-    data = content.encode() if isinstance(content, str) else content
+    # Names of files and people may hold lone surrogates, which have no UTF-8.
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -7,8 +7,10 @@ from typing import Any
 
 from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
+from ..jobs import check_seed
 from ..settings import STANDARDISATIONS, Setting
 
+MOST = {"trials": 10**6, "seeds": 10**4}  # beyond these a slip of the keyboard is likelier than a wish
 DEFAULT_EPOCHS = {"paper": 500, "quick": 100}
 
 
@@ -46,6 +48,10 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} is {value}; it must be at least 1")
+            if value is not None and value > MOST.get(name, value):
+                raise UserError(f"{name} is {value}; it must be at most {MOST[name]}")
+        check_seed(self.seed)
+        check_seed(self.seed + self.seeds - 1)  # the last of them
         self.apply(Setting())  # complains about any number that no setting may have
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")

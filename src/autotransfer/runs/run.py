@@ -13,6 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from torch import Tensor
+
 from ..errors import UserError
 from ..folds import leave_one_subject_out, make_fold
 from ..jobs import Job
@@ -21,7 +25,7 @@ from ..recordings import Recordings, absolute, load
 from ..settings import Setting
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
-from .contents import check_entries, check_facts, check_populations, entry_key
+from .contents import REMEDY, check_entries, check_facts, check_populations, entry_key
 from .files import companions, sync_folder, writable
 from .here import Here
 from .ledger import FINISHED, Entry, Ledger
@@ -132,6 +136,15 @@ class Run:
 
     def job(self, entry: Entry) -> Job:
         return job_of(self.recordings, entry)
+
+    def weights(self, key: str) -> dict[str, Tensor]:
+        """What a finished job has left: best.* and final.*"""
+        try:
+            return load_tensors(self.ledger.tensors(key))
+        except (SafetensorError, TypeError, ValueError):
+            raise UserError(
+                f"the ledger {self.ledger.path} has a job without weights (key {key!r}); {REMEDY}"
+            ) from None
 
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)

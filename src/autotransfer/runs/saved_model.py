@@ -45,6 +45,12 @@ class ModelCard:
         check_types(self)
         if not all(isinstance(name, str) for name in self.channels):
             raise UserError("the channels of a model are not all names")
+        sizes = {"members": self.members, "channels": len(self.channels), "classes": len(self.classes)}
+        if self.setting.get("encoder", "eegnet") == "eegnet":  # other encoders have no temporal filters of ours
+            sizes["kernel"] = self.kernel
+        for name, size in sizes.items():
+            if size < 1:
+                raise UserError(f"{name} of a model is {size}, it must be at least 1; make the model again with resume")
 
 
 class SavedModel:

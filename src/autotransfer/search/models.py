@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load
 
 from ..errors import UserError
 from ..folds import Fold
@@ -29,7 +28,7 @@ def build_models(run: Run, setting: Setting, choice: dict[str, Any], tell: Tell)
         )
     states, folds = [], []
     for entry in own:
-        tensors = load(run.ledger.tensors(entry.key))
+        tensors = run.weights(entry.key)
         states.append({k.removeprefix("best."): t for k, t in tensors.items() if k.startswith("best.")})
         folds.append(run.job(entry).fold)
     scores = {"nested_test_mean": float(np.mean(list(choice["nested_test_scores"].values())))}

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..jobs import Job
 from ..model.any_module import saved_bytes
 from ..model.encoders import Encoders, find_factory
@@ -27,8 +27,8 @@ def resolve_device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"cannot use the device {str(name)!r} ({reason}); choose auto, cpu or cuda") from None
+        reason = str(error).splitlines()[0][:160]
+        raise UserError(f"cannot use the device {shown(str(name))} ({reason}); choose auto, cpu or cuda") from None
     return device
 
 

@@ -62,21 +62,26 @@ class Stream(Windows):
         return FoldStatistics(shift, gain, nothing)
 
     def batches(self, plan: Tensor, fitted: FoldStatistics | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """The next minibatch is read while its predecessor trains."""
+        """The next minibatch is read while its predecessor trains.
+
+        Two buffers take turns: memory that one thread takes and another frees piles up in the allocator.
+        """
+        buffers = [self.X.new_empty(plan[0].numel(), self.n_channels, self.n_times) for _ in range(2)]
         with ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(self._read, plan[0])
+            coming = reader.submit(self._read, plan[0], buffers[0])
             for step, rows in enumerate(plan):
                 x = coming.result()
                 if step + 1 < len(plan):
-                    coming = reader.submit(self._read, plan[step + 1])
+                    coming = reader.submit(self._read, plan[step + 1], buffers[(step + 1) % 2])
                 yield rows, self._standardise(x, rows, fitted)
 
     def gather(self, rows: Tensor, fitted: FoldStatistics | None) -> Tensor:
         return self._standardise(self._read(rows), rows, fitted)
 
-    def _read(self, rows: Tensor) -> Tensor:
-        """rows: (G, B) -> raw windows (G, B, channels, times) in host memory."""
-        return self.X.index_select(0, rows.flatten().cpu()).view(*rows.shape, self.n_channels, self.n_times)
+    def _read(self, rows: Tensor, into: Tensor | None = None) -> Tensor:
+        """rows: (G, B) -> raw windows (G, B, channels, times) in host memory, that of `into` (GB, channels, times)."""
+        found = torch.index_select(self.X, 0, rows.flatten().cpu(), out=into)
+        return found.view(*rows.shape, self.n_channels, self.n_times)
 
     def _standardise(self, x: Tensor, rows: Tensor, fitted: FoldStatistics | None) -> Tensor:
         x = x.to(device=self.device, dtype=self.dtype)
@@ -89,7 +94,8 @@ class Stream(Windows):
             x = apply(x, shift[own].to(x), gain[own].to(x))
         elif fitted is not None:
             x = apply(x, fitted.shift[:, None], fitted.gain[:, None])
-        return x.transpose(1, 2).contiguous().transpose(1, 2)  # channel-major, as the encoder likes it
+        # Channel-major, as the encoder likes it, and never the buffer itself.
+        return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
     def moments(self, x: Tensor, rows: Tensor, fitted: FoldStatistics | None) -> Moments | None:
         if self.kernel == 0:
