@@ -15,11 +15,11 @@ from .timing import Step, measure, release
 LIMIT, SPECTRAL_LIMIT = 2.0, 3.0
 SHAPE = {"full": (16, 128, 128), "quick": (16, 128, 128), "tiny": (2, 32, 16)}  # channels, times, batch
 MEMBERS: dict[str, dict[str, tuple[int, ...]]] = {
-    "full": {"cpu": (8, 32), "cuda": (32, 128, 1024)},
+    "full": {"cpu": (8, 32), "cuda": (128, 1024)},
     "quick": {"cpu": (4,), "cuda": (128,)},
     "tiny": {"cpu": (2,), "cuda": (2,)},
 }
-STEPS = {"cpu": 1, "cuda": 4}
+STEPS = {"cpu": 1, "cuda": 2}
 
 
 def limit_of(setting: at.Setting) -> float:
@@ -31,7 +31,7 @@ def limit_of(setting: at.Setting) -> float:
 def parts(size: str) -> list[list[at.Setting]]:
     """Settings that are measured side by side: a method in every mode, a MIGE estimator with every scale."""
     batch = SHAPE[size][2]
-    modes = MODES if size == "full" else MODES[:2]
+    modes = MODES[: {"full": 3, "quick": 2, "tiny": 1}[size]]
     methods = [[at.Setting(method=m, mode=mode, batch_size=batch) for mode in modes] for m in METHODS]
     variants = [
         [

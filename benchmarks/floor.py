@@ -100,6 +100,7 @@ def limits(options: Options) -> Limits:
 
 def tables(options: Options) -> Iterator[Table]:
     device, tiny = options.device, options.size == "tiny"
+    limit_s = 2.0 if options.size == "full" else 0.3
     members = options.members[0] if options.members else {"cpu": 8, "cuda": 128}[device]
     channels, times, batch = (2, 32, 8) if tiny else (16, 128, 64)
     shapes = products(channels, times, batch, 1 if tiny else members)
@@ -110,7 +111,7 @@ def tables(options: Options) -> Iterator[Table]:
     try:
         for precision in precisions:
             torch.set_float32_matmul_precision(precision)
-            found = measure(steps, rounds=options.rounds, device=device, limit_s=2.0)
+            found = measure(steps, rounds=options.rounds, device=device, limit_s=limit_s)
             for name, (count, rows, inner, columns) in shapes.items():
                 work = 2e-9 * count * rows * inner * columns
                 readings = sorted(work / seconds for seconds in found[name].readings)
@@ -126,7 +127,7 @@ def tables(options: Options) -> Iterator[Table]:
     sizes = {"one member's signal": WIDE * batch * times, "main memory": COPY[options.size]}
     copies = {name: copy_step(floats, device) for name, floats in sizes.items()}
     table = Table(f"copying, {device}")
-    for name, timing in measure(copies, rounds=options.rounds, device=device, limit_s=2.0).items():
+    for name, timing in measure(copies, rounds=options.rounds, device=device, limit_s=limit_s).items():
         moved = 2 * FLOAT * sizes[name]
         rates = sorted(moved / seconds / 1e9 for seconds in timing.readings)
         table.add({"where": name, "MiB": FLOAT * sizes[name] / 2**20, "GB/s": moved / timing.median / 1e9,

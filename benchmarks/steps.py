@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
@@ -57,7 +56,7 @@ def skorch_step(channels: int, times: int, batch: int, device: str) -> Step | No
 
     net = NeuralNetClassifier(
         plain_network(channels, times), criterion=nn.CrossEntropyLoss, optimizer=torch.optim.AdamW, train_split=None,
-        batch_size=batch, verbose=0, device=device, classes=list(range(CLASSES)),
+        max_epochs=1, batch_size=batch, verbose=0, device=device, classes=list(range(CLASSES)),
     ).initialize()  # fmt: skip
     generator = np.random.default_rng(0)
     X = generator.standard_normal((batch, channels, times)).astype(np.float32)
@@ -88,8 +87,9 @@ def stacked_step(
     jobs = spread_jobs(recordings, setting, members, alone=alone)
     windows = windows_for(recordings, jobs[0], {}, device=torch.device(device), dtype=torch.float32)
     population = Population(recordings, jobs, windows, torch.float32)
-    run: Callable[[], None] = population.train_epoch
-    return Step(run, sum(member_steps(job) for job in jobs))
+    units = sum(member_steps(job) for job in jobs)
+    assert units == sum(population.groups.steps[group] for group in population.groups.of_member.tolist())
+    return Step(population.train_epoch, units)
 
 
 def member_steps(job: at.Job) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 SHORTEST = 0.02  # seconds: shorter work is repeated within one reading, or the clock and the device's queue would show
+LONG = 0.5  # seconds: what a first call does only once no longer matters
 LEAST_ROUNDS = 2
 
 
@@ -65,13 +66,15 @@ def clock(step: Step, repeats: int, device: str) -> float:
 def measure(steps: Mapping[str, Step], *, rounds: int, device: str, limit_s: float) -> dict[str, Timing]:
     """Seconds per unit of every step, in interleaved rounds: a slow moment of the machine hits everyone.
 
-    Two calls warm a step up, the second of which says how often it is repeated in a reading. `rounds` readings, or
-    as many as `limit_s` seconds allow, but at least two.
+    Before, two calls warm a step up (one, if it is long), and the last says how often it is repeated in a reading.
+    Then `rounds` readings, or as many as `limit_s` seconds allow, but at least two.
     """
     repeats = {}
     for name, step in steps.items():
-        clock(step, 1, device)
-        repeats[name] = max(1, math.ceil(SHORTEST / max(clock(step, 1, device), 1e-7)))
+        seconds = clock(step, 1, device)
+        if seconds < LONG or device == "cuda":
+            seconds = clock(step, 1, device)
+        repeats[name] = max(1, math.ceil(SHORTEST / max(seconds, 1e-7)))
     readings: dict[str, list[float]] = {name: [] for name in steps}
     start = time.perf_counter()
     for number in range(max(rounds, 1)):
