@@ -12,7 +12,7 @@ import torch
 
 from . import censors, encoder, estimators, floor, growth, whole_run
 from .options import Options
-from .tables import Table, machine, show, write
+from .tables import Table, crowded, machine, show, write
 
 SECTIONS: dict[str, Callable[[Options], Iterator[Table]]] = {
     "floor": floor.tables,
@@ -53,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         members=tuple(asked.members) if asked.members else None, data=asked.data, epochs=asked.epochs,
     )  # fmt: skip
     sections = SECTIONS if not asked.sections or "all" in asked.sections else dict.fromkeys(asked.sections)
+    warning = crowded(machine(options.device))
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     for section in sections:
         facts, start, done = machine(options.device), time.perf_counter(), list[Table]()
         for table in SECTIONS[section](options):

@@ -10,7 +10,7 @@ import autotransfer as at
 from . import floor
 from .options import Options
 from .steps import has_room, noise, plain_step, skorch_step, stacked_step
-from .tables import Table
+from .tables import Table, shown
 from .timing import Step, cuda_peak, fresh_process, here, measure, release, resident
 
 SHAPES: dict[str, tuple[list[tuple[int, int]], int]] = {  # channels × samples, and the batch
@@ -88,7 +88,7 @@ def table_of(shape: Shape, asked: Sequence[int], options: Options, limits: floor
             "peak MiB": None if peak is None else peak / 2**20,
         })  # fmt: skip
     rounds = len(found[PLAIN].readings)
-    table.notes.append(f"{rounds} interleaved rounds; floor {least * 1e6:.3g} µs; ms per member and step.")
+    table.notes.append(f"{rounds} interleaved rounds; floor {shown(least * 1e6)} µs; ms per member and step.")
     if SKORCH not in steps:
         table.notes.append("skorch is not installed: not measured.")
     if len(members) < len(asked):

@@ -79,7 +79,7 @@ def tables(options: Options) -> Iterator[Table]:
         factors = {factor: levels[:3] for factor, levels in factors.items()}
     for factor, levels in factors.items():
         found = grow(factor, levels, options, options.budget("growth", len(factors)))
-        table = Table(f"ms of a population's step as {factor} grow, {device}")
+        table = Table(f"growth with {factor}: ms of a population's step, {device}")
         for name in dict.fromkeys(name for name, _ in found):
             medians = [found[name, level].median for level in levels]
             spread = max(max(found[name, level].readings) / min(found[name, level].readings) for level in levels)

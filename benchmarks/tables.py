@@ -18,6 +18,7 @@ from rich.table import Table as RichTable
 from .options import Options
 
 Value = str | float | int | None
+CROWDED = 0.5  # of the cores in use before anything is measured
 WIDTH = 132  # of tables in a file or a log
 
 
@@ -92,6 +93,14 @@ def machine(device: str) -> dict[str, Any]:
     if device == "cuda":
         facts["cuda"] = torch.version.cuda
     return facts
+
+
+def crowded(facts: dict[str, Any]) -> str | None:
+    """A warning where others were at work on the machine when the measurement began."""
+    load, cores = facts["load"], facts["cores"]
+    if load is None or cores is None or load < CROWDED * cores:
+        return None
+    return f"the load of this machine is {load:.1f} on {cores} cores: others are at work, do not quote these timings"
 
 
 def write(folder: Path, section: str, options: Options, facts: dict[str, Any], tables: Sequence[Table]) -> Path:

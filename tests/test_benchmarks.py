@@ -18,7 +18,7 @@ from benchmarks.__main__ import SECTIONS, main
 from benchmarks.encoder import peaks_here
 from benchmarks.options import Options
 from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
-from benchmarks.tables import Table, as_markdown, machine, write
+from benchmarks.tables import Table, as_markdown, crowded, machine, write
 from benchmarks.timing import Step, Timing, fresh_process, measure
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -190,3 +190,9 @@ def test_markdown_and_what_was_not_measured() -> None:
         "",
         "A note.",
     ]
+
+
+def test_a_busy_machine_is_told() -> None:
+    assert crowded({"load": 0.2, "cores": 2}) is None
+    assert "load of this machine is 3.0 on 2 cores" in str(crowded({"load": 3.0, "cores": 2}))
+    assert crowded({"load": None, "cores": 2}) is None
