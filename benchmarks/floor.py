@@ -102,9 +102,9 @@ def limits(options: Options) -> Limits:
 def tables(options: Options) -> Iterator[Table]:
     device, tiny = options.device, options.size == "tiny"
     limit_s = 2.0 if options.size == "full" else 0.3
-    members = options.members[0] if options.members else {"cpu": 8, "cuda": 128}[device]
+    members = 1 if tiny else (options.members or {"cpu": (8,), "cuda": (128,)}[device])[-1]
     channels, times, batch = (2, 32, 8) if tiny else (16, 128, 64)
-    shapes = products(channels, times, batch, 1 if tiny else members)
+    shapes = products(channels, times, batch, members)
     steps = {name: product_step(shape, device) for name, shape in shapes.items()}
     precisions = ("highest", "high") if device == "cuda" else ("highest",)
     table = Table(f"matrix products of {channels} channels × {times} samples, batch {batch}, P = {members}, {device}")
