@@ -16,7 +16,7 @@ LIMIT, SPECTRAL_LIMIT = 2.0, 3.0
 SHAPE = {"full": (16, 128, 128), "quick": (16, 128, 128), "tiny": (2, 32, 16)}  # channels, times, batch
 MEMBERS: dict[str, dict[str, tuple[int, ...]]] = {
     "full": {"cpu": (8, 32), "cuda": (128, 1024)},
-    "quick": {"cpu": (4,), "cuda": (128,)},
+    "quick": {"cpu": (2,), "cuda": (128,)},
     "tiny": {"cpu": (2,), "cuda": (2,)},
 }
 STEPS = {"cpu": 1, "cuda": 2}

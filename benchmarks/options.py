@@ -10,7 +10,7 @@ SIZES = ("full", "quick", "tiny")  # a result to quote; a look in under a minute
 # Seconds that the rounds of a section may take on top of its warm-ups: the whole stays below 15 minutes on two cores.
 BUDGET = {
     "full": {"encoder": 150.0, "censors": 180.0, "estimators": 60.0, "growth": 90.0},
-    "quick": {"encoder": 5.0, "censors": 8.0, "estimators": 4.0, "growth": 6.0},
+    "quick": {"encoder": 3.0, "censors": 5.0, "estimators": 2.0, "growth": 3.0},
     "tiny": {"encoder": 0.0, "censors": 0.0, "estimators": 0.0, "growth": 0.0},
 }
 CUDA_SHARE = 0.12  # of those seconds on a GPU, where a round is short: the whole stays below 3 minutes
