@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests run side by side, so each takes one thread; a run on its own takes all cores.
 TEST   := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test test-slow check bench docs clean
+.PHONY: demo test test-slow check bench bench-gpu docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/autotransfer demo
@@ -23,7 +23,10 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --device cpu
+
+bench-gpu: $(VENV)/.dev
+	$(BIN)/python -m benchmarks --device cuda
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -35,7 +35,8 @@ class PlainEEGNet(nn.Module):
         h = self.norm1(self.temporal(F.pad(x[:, None], self.pad1)))
         h = self.drop(self.pool1(F.elu(self.norm2(self.spatial(h)))))
         h = self.pointwise(self.depthwise(F.pad(h, (7, 8))))
-        return self.drop(self.pool2(F.elu(self.norm3(h)))).flatten(1)
+        z: Tensor = self.drop(self.pool2(F.elu(self.norm3(h)))).flatten(1)
+        return z
 
 
 def copy_member(plain: PlainEEGNet, net: nn.Module, member: int | None) -> None:

@@ -1,0 +1,105 @@
+"""What is timed: one optimiser step of a plain network, of skorch, and of our population."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from tests.plain_eegnet import PlainEEGNet
+from torch import nn
+
+import autotransfer as at
+
+from .timing import Step
+
+SUBJECTS, CLASSES = 10, 4
+
+
+def noise(
+    channels: int, times: int, batch: int, *, subjects: int = SUBJECTS, classes: int = CLASSES, steps: int = 1
+) -> at.Recordings:
+    """Noise of the wanted shape, as much as `steps` batches of a fold need: every subject has every class."""
+    per_subject = -(-batch * steps // (subjects - 2) // classes) * classes
+    n = per_subject * subjects
+    X = np.random.default_rng(0).standard_normal((n, channels, times)).astype(np.float32)
+    return at.Recordings(X, np.arange(n) % classes, np.arange(n) // per_subject, sfreq=128)
+
+
+def plain_network(channels: int, times: int, classes: int = CLASSES) -> nn.Sequential:
+    """EEGNet of torch's own layers with a linear classifier, its kernel half a second at 128 Hz."""
+    encoder = PlainEEGNet(channels, times, 64, dropout=0.25)
+    with torch.no_grad():
+        width = encoder(torch.zeros(2, channels, times)).shape[1]
+    return nn.Sequential(encoder, nn.Linear(width, classes))
+
+
+def plain_step(channels: int, times: int, batch: int, device: str, classes: int = CLASSES) -> Step:
+    """The bare loop that everyone writes: forward, backward, AdamW on one batch that is already in place."""
+    net = plain_network(channels, times, classes).to(device)
+    x, y = torch.randn(batch, channels, times, device=device), torch.randint(classes, (batch,), device=device)
+    optimiser = torch.optim.AdamW(net.parameters())
+
+    def step() -> None:
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+    return Step(step)
+
+
+def skorch_step(channels: int, times: int, batch: int, device: str) -> Step | None:
+    """The same network in skorch: `partial_fit` on one batch. None where skorch is not installed."""
+    if find_spec("skorch") is None:
+        return None
+    from skorch import NeuralNetClassifier
+
+    net = NeuralNetClassifier(
+        plain_network(channels, times), criterion=nn.CrossEntropyLoss, optimizer=torch.optim.AdamW, train_split=None,
+        max_epochs=1, batch_size=batch, verbose=0, device=device, classes=list(range(CLASSES)),
+    ).initialize()  # fmt: skip
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((batch, channels, times)).astype(np.float32)
+    y = np.arange(batch) % CLASSES
+    return Step(lambda: net.partial_fit(X, y))
+
+
+def spread_jobs(recordings: at.Recordings, setting: at.Setting, members: int, *, alone: bool) -> list[at.Job]:
+    """As in stage two: settings that differ in a number, each on every fold. `alone`: no two share minibatches."""
+    from dataclasses import replace
+
+    folds = at.leave_one_subject_out(recordings)
+    jobs = []
+    for member in range(members):
+        turn, fold = divmod(member, len(folds))
+        own = replace(setting, lr=setting.lr * (1 + turn / 1000))
+        jobs.append(at.Job(setting if alone else own, folds[fold], seed=turn if alone else 0))
+    return jobs
+
+
+def stacked_step(
+    recordings: at.Recordings, setting: at.Setting, members: int, device: str, *, alone: bool = False
+) -> Step:
+    """One epoch of a population, without evaluation. The only place here that knows the engine's inside."""
+    from autotransfer.training.population import Population
+    from autotransfer.training.train import windows_for
+
+    jobs = spread_jobs(recordings, setting, members, alone=alone)
+    windows = windows_for(recordings, jobs[0], {}, device=torch.device(device), dtype=torch.float32)
+    population = Population(recordings, jobs, windows, torch.float32)
+    units = sum(member_steps(job) for job in jobs)
+    assert units == sum(population.groups.steps[group] for group in population.groups.of_member.tolist())
+    return Step(population.train_epoch, units)
+
+
+def member_steps(job: at.Job) -> int:
+    """Optimiser steps in an epoch of a job."""
+    return max(len(job.fold.train) // job.setting.batch_size, 1)
+
+
+def has_room(recordings: at.Recordings, setting: at.Setting, members: int, device: str) -> bool:
+    """Whether a population of this size can be expected to fit into memory."""
+    from autotransfer.training.packing import free_memory, member_bytes
+
+    job = spread_jobs(recordings, setting, 1, alone=False)[0]
+    return members * member_bytes(recordings, job, torch.float32) < 0.7 * free_memory(torch.device(device))

@@ -1,0 +1,113 @@
+"""A table of results: on the terminal, as markdown for a page, as JSON with the facts of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from .options import Options
+
+Value = str | float | int | None
+CROWDED = 0.5  # of the cores in use before anything is measured
+WIDTH = 132  # of tables in a file or a log
+
+
+@dataclass
+class Table:
+    """Rows of raw values under their headings; they are rounded where they are shown, not where they are stored."""
+
+    title: str
+    rows: list[dict[str, Value]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, row: Mapping[str, Value]) -> None:
+        self.rows.append(dict(row))
+
+    @property
+    def headings(self) -> list[str]:
+        return list(dict.fromkeys(heading for row in self.rows for heading in row))
+
+    def cells(self) -> list[list[str]]:
+        return [[shown(row.get(heading)) for heading in self.headings] for row in self.rows]
+
+
+def shown(value: Value) -> str:
+    """Three digits that mean something; '–' for what was not measured."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return str(value)
+
+
+def as_markdown(table: Table) -> str:
+    headings = table.headings
+    lines = [f"### {table.title}", "", "| " + " | ".join(headings) + " |"]
+    lines.append("| " + " | ".join("---" if i == 0 else "---:" for i in range(len(headings))) + " |")
+    lines += ["| " + " | ".join(cells) + " |" for cells in table.cells()]
+    lines += [f"\n{note}" for note in table.notes]
+    return "\n".join(lines) + "\n"
+
+
+def show(table: Table, *, markdown: bool) -> None:
+    if markdown:
+        print(as_markdown(table), flush=True)
+        return
+    rich = RichTable(title=table.title, title_justify="left")
+    for index, heading in enumerate(table.headings):
+        rich.add_column(heading, justify="left" if index == 0 else "right", no_wrap=index == 0)
+    for cells in table.cells():
+        rich.add_row(*cells)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    console.print(rich)
+    for note in table.notes:
+        console.print(note, highlight=False)
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What a timing depends on besides the code."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    facts: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+        "cores": usable,
+        "threads": torch.get_num_threads(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # others at work make a result worthless
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    if device == "cuda":
+        facts["cuda"] = torch.version.cuda
+    return facts
+
+
+def crowded(facts: dict[str, Any]) -> str | None:
+    """A warning where others were at work on the machine when the measurement began."""
+    load, cores = facts["load"], facts["cores"]
+    if load is None or cores is None or load < CROWDED * cores:
+        return None
+    return f"the load of this machine is {load:.1f} on {cores} cores: others are at work, do not quote these timings"
+
+
+def write(folder: Path, section: str, options: Options, facts: dict[str, Any], tables: Sequence[Table]) -> Path:
+    """One file per section and device; only a full run overwrites a full run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    suffix = "" if options.size == "full" else f"-{options.size}"
+    path = folder / f"{options.device}-{section}{suffix}.json"
+    content = {"section": section, "machine": facts, "options": asdict(options), "tables": [asdict(t) for t in tables]}
+    path.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    return path

@@ -1,0 +1,138 @@
+"""Interleaved timing, and peak memory."""
+
+from __future__ import annotations
+
+import gc
+import math
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+
+SHORTEST = 0.02  # seconds: shorter work is repeated within one reading, or the clock and the device's queue would show
+LONG = 0.5  # seconds: what a first call does only once no longer matters
+LEAST_ROUNDS = 2
+
+
+class Step(NamedTuple):
+    """Work that can be repeated, and how many units of it one call does."""
+
+    run: Callable[[], object]
+    units: int = 1  # usually steps of one member
+
+
+class Timing(NamedTuple):
+    """Seconds per unit, one reading per round; rounds of steps measured together belong together."""
+
+    readings: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.readings)
+
+    def ratio_to(self, other: Timing) -> Timing:
+        """Round by round, so that a slow moment of the machine cancels."""
+        return Timing([own / base for own, base in zip(self.readings, other.readings, strict=True)])
+
+    def columns(self, name: str, scale: float = 1.0) -> dict[str, str | float | int | None]:
+        """For a table: median and spread."""
+        low, high = min(self.readings) * scale, max(self.readings) * scale
+        return {name: self.median * scale, "least": low, "most": high}
+
+
+def synchronise(device: str) -> None:
+    """Wait until the device has done all that it was given."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def clock(step: Step, repeats: int, device: str) -> float:
+    """Seconds of `repeats` calls, on a device that was idle before and is idle after."""
+    synchronise(device)
+    start = time.perf_counter()
+    for _ in range(repeats):
+        step.run()
+    synchronise(device)
+    return time.perf_counter() - start
+
+
+def measure(steps: Mapping[str, Step], *, rounds: int, device: str, limit_s: float) -> dict[str, Timing]:
+    """Seconds per unit of every step, in interleaved rounds: a slow moment of the machine hits everyone.
+
+    Before, two calls warm a step up (one, if it is long), and the last says how often it is repeated in a reading.
+    Then `rounds` readings, or as many as `limit_s` seconds allow, but at least two.
+    """
+    repeats = {}
+    for name, step in steps.items():
+        seconds = clock(step, 1, device)
+        if seconds < LONG or device == "cuda":
+            seconds = clock(step, 1, device)
+        repeats[name] = max(1, math.ceil(SHORTEST / max(seconds, 1e-7)))
+    readings: dict[str, list[float]] = {name: [] for name in steps}
+    start = time.perf_counter()
+    for number in range(max(rounds, 1)):
+        if number >= LEAST_ROUNDS and time.perf_counter() - start > limit_s:
+            break
+        for name, step in steps.items():
+            seconds = clock(step, repeats[name], device)
+            readings[name].append(seconds / repeats[name] / step.units)
+    return {name: Timing(values) for name, values in readings.items()}
+
+
+def release(device: str) -> None:
+    """Give memory of what is no longer used back, before something else is measured."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
+def cuda_peak(make: Callable[[], Step]) -> tuple[Step, int]:
+    """Build a step and run it once: the step, and the bytes that this took on the GPU at most."""
+    synchronise("cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step = make()
+    step.run()
+    synchronise("cuda")
+    return step, torch.cuda.max_memory_allocated() - before
+
+
+def resident(*, peak: bool) -> int | None:
+    """Bytes this process holds in memory, now or at most so far; None where the system does not say (not Linux)."""
+    with suppress(OSError), open("/proc/self/status") as lines:
+        for line in lines:
+            if line.startswith("VmHWM" if peak else "VmRSS"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def here(function: Callable[..., Any], *arguments: Any) -> Any:
+    """In place of `fresh_process`, where only that the function runs is of interest."""
+    return function(*arguments)
+
+
+def fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """function(*arguments) in a new interpreter: its peak memory is its own, and nothing is compiled yet.
+
+    Compilers keep what they made on disk, so they get an empty folder. The function is a module's own.
+    """
+    caches = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    before = {name: os.environ.get(name) for name in caches}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update({name: os.path.join(folder, name) for name in caches})
+        try:
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+                return pool.submit(function, *arguments).result()
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value

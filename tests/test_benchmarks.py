@@ -1,0 +1,198 @@
+"""The benchmarks run, divide by the right number of steps, and compare things that compute the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from benchmarks import estimators, floor, growth, timing
+from benchmarks.__main__ import SECTIONS, main
+from benchmarks.encoder import peaks_here
+from benchmarks.options import Options
+from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
+from benchmarks.tables import Table, as_markdown, crowded, machine, write
+from benchmarks.timing import Step, Timing, fresh_process, measure
+from torch.utils.flop_counter import FlopCounterMode
+
+import autotransfer as at
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_section(section: str, tmp_path: Path) -> None:
+    options = Options(size="tiny", rounds=2)
+    tables = list(SECTIONS[section](options))
+    stored = json.loads(write(tmp_path, section, options, machine("cpu"), tables).read_text())
+    assert stored["machine"]["torch"] == torch.__version__
+    assert [table["title"] for table in stored["tables"]] == [table.title for table in tables]
+    for table in tables:
+        assert table.rows
+        for row in table.rows:
+            numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+            assert numbers
+            assert all(map(math.isfinite, numbers.values()))
+            assert all(value > 0 for name, value in numbers.items() if name not in ("exponent", "peak MiB"))
+        assert len(as_markdown(table).splitlines()) >= 4 + len(table.rows)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one with every step of torch's AdamW."""
+    steps: list[int] = []
+    real = torch.optim.AdamW.step
+
+    def counted(self: torch.optim.AdamW, closure: Callable[[], float] | None = None) -> float | None:
+        steps.append(1)
+        return real(self, closure)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
+    return steps
+
+
+@pytest.mark.parametrize("make", [plain_step, skorch_step])
+def test_one_call_is_one_step(make: Callable[..., Step | None], taken: list[int]) -> None:
+    step = make(2, 32, 8, "cpu")
+    if step is None:
+        pytest.skip("skorch is not installed")
+    step.run()
+    step.run()
+    assert len(taken) == 2 * step.units
+
+
+def test_members_share_minibatches_unless_alone() -> None:
+    recordings = noise(2, 32, 32, steps=2)
+    for alone, batches in ((False, 10), (True, 25)):
+        jobs = spread_jobs(recordings, at.Setting(batch_size=32), 25, alone=alone)
+        assert len({job.trajectory for job in jobs}) == 25
+        assert len({(job.fold.trajectory, job.seed) for job in jobs}) == batches
+    step = stacked_step(recordings, at.Setting(batch_size=32), 25, "cpu")
+    assert step.units == 50
+    step.run()
+
+
+def test_rounds_are_interleaved_and_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, order = [0.0], list[str]()
+
+    def work(name: str, seconds: float) -> None:
+        order.append(name)
+        now[0] += seconds
+
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    steps = {"long": Step(partial(work, "long", 2.0), units=4), "short": Step(partial(work, "short", 0.006))}
+    found = measure(steps, rounds=3, device="cpu", limit_s=100.0)
+    assert found["long"].readings == pytest.approx([0.5] * 3)
+    assert found["short"].readings == pytest.approx([0.006] * 3)
+    assert order == ["long", *["short"] * 2, *(["long", *["short"] * 4] * 3)]  # 4 calls reach 20 ms
+    assert len(measure(steps, rounds=9, device="cpu", limit_s=5.0)["long"].readings) == 3  # 2 s each, over after 6 s
+    assert len(measure(steps, rounds=9, device="cpu", limit_s=0.0)["long"].readings) == 2
+
+
+def test_ratios_are_taken_within_a_round() -> None:
+    slow_second_round = Timing([2.0, 20.0, 2.0]).ratio_to(Timing([1.0, 10.0, 1.0]))
+    assert slow_second_round.columns("ratio") == {"ratio": 2.0, "least": 2.0, "most": 2.0}
+
+
+@pytest.mark.parametrize("name", [*estimators.ESTIMATORS, *estimators.DISTANCES])
+def test_loops_compute_what_ours_computes(name: str) -> None:
+    z, y, s = estimators.problem(5, 2, "cpu", batch=40, dtype=torch.float64)
+    assert estimators.difference(name, z, y, s) < 1e-8
+
+
+def filtered(signal: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
+    """A filter per row as products with its windows, which torch's counter understands: (F, B, T), (F, K)."""
+    rows, kernel = signal.shape[0], taps.shape[1]
+    windows = F.pad(signal, ((kernel - 1) // 2, kernel // 2)).unfold(-1, kernel, 1)
+    return torch.bmm(windows.reshape(rows, -1, kernel), taps[..., None]).view(signal.shape)
+
+
+def test_floor_counts_the_operations_of_the_layers() -> None:
+    channels, times, batch, wide = 6, 64, 4, floor.WIDE
+    x, y = torch.randn(channels, batch, times), torch.arange(batch) % 4
+    sizes = [(wide, channels), (wide, 64), (wide, 16), (16, wide), (4, 16 * 2)]
+    spatial, temporal, depthwise, pointwise, classifier = (torch.randn(size, requires_grad=True) for size in sizes)
+    with FlopCounterMode(display=False) as counter:
+        u = (spatial @ x.view(channels, -1)).view(wide, batch, times)
+        h = filtered(F.avg_pool1d(filtered(u, temporal), 4), depthwise)
+        h = (pointwise @ h.reshape(wide, -1)).view(16, batch, -1)
+        logits = F.avg_pool1d(h, 8).transpose(0, 1).flatten(1) @ classifier.T
+        F.cross_entropy(logits, y).backward()
+    assert counter.get_total_flops() == floor.member_step(channels, times, batch).operations
+
+
+def test_exponent_of_a_power_law() -> None:
+    assert growth.exponent([1, 2, 4, 8], [3.0 * n**1.5 for n in (1, 2, 4, 8)]) == pytest.approx(1.5)
+
+
+def hold(mebibytes: int) -> Step:
+    """Memory in use from building to running, for the test below."""
+    held = torch.ones(mebibytes * MIB // 4)
+    return Step(lambda: held.add_(1))
+
+
+def test_peak_memory_of_a_fresh_process() -> None:
+    found = fresh_process(peaks_here, [partial(hold, 64), partial(hold, 160)])
+    if None in found:
+        pytest.skip("the system does not say how much memory a process has used")
+    assert found[0] == pytest.approx(64 * MIB, abs=8 * MIB)
+    assert found[1] == pytest.approx(160 * MIB, abs=8 * MIB)
+
+
+def test_a_fresh_process_starts_with_nothing_compiled() -> None:
+    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    inside = fresh_process(os.getenv, "TORCHINDUCTOR_CACHE_DIR")
+    assert inside != before
+    assert not Path(inside).exists()
+    assert os.environ.get("TORCHINDUCTOR_CACHE_DIR") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["enocder"], "unknown section 'enocder'; choose from floor, encoder"),
+        (["floor", "--members", "0"], "at least 1"),
+        (["floor", "--device", "cuda"], "no CUDA device"),
+    ],
+)
+def test_mistakes_end_before_anything_is_measured(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    start = time.perf_counter()
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "--out", str(tmp_path / "results")])
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+    assert time.perf_counter() - start < 5
+
+
+def test_markdown_and_what_was_not_measured() -> None:
+    table = Table("a title")
+    table.add({"step": "one", "ms": 1234.5678})
+    table.add({"step": "two", "ms": 0.012345, "peak MiB": None})
+    table.notes.append("A note.")
+    assert as_markdown(table).splitlines() == [
+        "### a title",
+        "",
+        "| step | ms | peak MiB |",
+        "| --- | ---: | ---: |",
+        "| one | 1,235 | – |",
+        "| two | 0.0123 | – |",
+        "",
+        "A note.",
+    ]
+
+
+def test_a_busy_machine_is_told() -> None:
+    assert crowded({"load": 0.2, "cores": 2}) is None
+    assert "load of this machine is 3.0 on 2 cores" in str(crowded({"load": 3.0, "cores": 2}))
+    assert crowded({"load": None, "cores": 2}) is None
