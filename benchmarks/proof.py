@@ -11,8 +11,9 @@ Killed or stopped by --minutes, the same command continues where it was; it then
 from __future__ import annotations
 
 import argparse
-import signal
+import math
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -23,18 +24,44 @@ from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.report.outcomes import settled
 from autotransfer.runs.files import Lock, write_atomically
+from autotransfer.runs.here import Here
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.place import Work
 from autotransfer.runs.results import COLUMNS
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
+from autotransfer.training.population import Population
+from autotransfer.training.progress import Progress
 
 TABLES = ("results", "scores", "leakage")
 ASKED = ("grid", "epochs", "seeds", "standardise", "lr", "batch_size", "patience", "nested")  # of RunOptions
 STOPPED = 3
 
 
-class TimeIsUp(KeyboardInterrupt):
-    """Like Ctrl-C, which a run survives anywhere."""
+class TimeIsUp(Exception):
+    """Raised after an epoch: what was not yet written is trained again, a few seconds' worth."""
+
+
+class Until(Here):
+    """Training in this process, for so long."""
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self.deadline = deadline  # of time.monotonic()
+
+    def train(self, run: Work, bar: Progress) -> None:
+        told = bar.epoch
+
+        def epoch(population: Population) -> None:
+            told(population)
+            self.check()
+
+        bar.epoch = epoch  # type: ignore[method-assign]
+        super().train(run, bar)
+
+    def check(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise TimeIsUp
 
 
 def run_of(source: str, options: argparse.Namespace) -> Run:
@@ -53,7 +80,7 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
     return run
 
 
-def prove(source: str, options: argparse.Namespace) -> None:
+def prove(source: str, options: argparse.Namespace, place: Until) -> None:
     """Whatever of the set's run is not yet done, then its part of the tables."""
     run = run_of(source, options)
     with closing(run.ledger), Lock(run.folder):
@@ -61,7 +88,9 @@ def prove(source: str, options: argparse.Namespace) -> None:
             return
         print(f"{run.folder.name}: {run.recordings!r}", flush=True)
         if not run.ledger.recall("complete", False):
+            run.place = place
             conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True)
+        place.check()
         for name, table in zip(TABLES, tables_of(run), strict=True):
             write_atomically(run.folder / f"proof-{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 
@@ -69,11 +98,10 @@ def prove(source: str, options: argparse.Namespace) -> None:
 def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Results, scores and leakage of a finished run, each with the data set and whether it is the control."""
     summary = settled(collect(run))
-    given = {"dataset": run.recordings.name, "control": run.options.shuffle_subjects}
     results = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     varied = [column for column in results if column in COLUMNS or results[column].nunique() > 1]
     choice = summary.choice or {}
-    picks = {"nested": choice.get("nested_choices"), "nested_full": choice.get("nested_full_choices")}
+    picks = {"nested": choice.get("nested_choices", {}), "nested_full": choice.get("nested_full_choices", {})}
     scores = [
         {"pipeline": row.key, "setting": row.setting or picks[row.key][subject], "subject": subject, "score": score}
         for row in contenders(summary)
@@ -85,7 +113,10 @@ def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         pd.DataFrame(scores),
         pd.DataFrame(leaks, columns=["role", "fold", "accuracy", "chance", "bits"]),
     )
-    return tuple(part.assign(**given)[[*given, *part.columns]] for part in parts)  # type: ignore[return-value]
+    for part in parts:
+        part.insert(0, "dataset", run.recordings.name)
+        part.insert(1, "control", run.options.shuffle_subjects)
+    return parts
 
 
 def gather(out: Path) -> None:
@@ -110,18 +141,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nested", default="fast", help="fast or full")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--shuffled", action="store_true", help="the control: subjects shuffled within class")
-    parser.add_argument("--minutes", type=float, help="stop after so many; the same command continues")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop after so many"
+    )
     options = parser.parse_args(arguments)
 
-    def stop(*_: object) -> None:
-        raise TimeIsUp
-
-    if options.minutes is not None:
-        signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, 60 * options.minutes)
+    place = Until(time.monotonic() + 60 * options.minutes)
     try:
         for source in options.data:
-            prove(source, options)
+            prove(source, options, place)
             gather(options.out)
     except TimeIsUp:
         print(f"stopped after {options.minutes:g} minutes; the same command continues", flush=True)
@@ -129,8 +157,6 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"proof: {error}", file=sys.stderr)
         return 2
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
     return 0
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
 
 METHOD_NAMES = {
@@ -80,7 +81,7 @@ def signed(value: float) -> str:
     return text if float(text) == 0 else ("+" if value > 0 else "−") + text
 
 
-def interval(pair: Paired) -> str:
+def interval(pair: Paired | Pooled) -> str:
     return "–" if pair.interval is None else f"{signed(pair.interval[0])} to {signed(pair.interval[1])}"
 
 
