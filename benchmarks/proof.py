@@ -141,9 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nested", default="fast", help="fast or full")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--shuffled", action="store_true", help="the control: subjects shuffled within class")
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="stop after so many"
-    )
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args(arguments)
 
     place = Until(time.monotonic() + 60 * options.minutes)
