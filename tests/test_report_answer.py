@@ -128,3 +128,9 @@ def test_words() -> None:
     assert moment("2026-03-02T10:15:00+00:00") == "2 March 2026, 10:15 UTC"
     assert moment("yesterday") == "yesterday"
     assert (signed(0.0421), signed(-0.0421), signed(0.0001)) == ("+0.042", "−0.042", "0.000")
+
+
+def test_methods_are_judged_in_words_after_correction() -> None:
+    assert "No method differs significantly from the baseline" in light(finished(gain=0.0))
+    assert "Significantly different from the baseline, corrected for" in light(finished(gain=0.2))
+    assert "No method could be tested against the baseline" in light(finished(4))

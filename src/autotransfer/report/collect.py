@@ -77,6 +77,7 @@ def _told(options: RunOptions) -> dict[str, Any]:
     """Options as the reader should see them: what was used, and nothing that played no role."""
     told = options.to_dict() | {"epochs": options.max_epochs}
     unused = {"source"} | (set() if options.search == "tpe" else {"trials", "storage"})
+    unused |= set() if options.shuffle_subjects else {"shuffle_subjects"}
     return {name: value for name, value in told.items() if value is not None and name not in unused}
 
 

@@ -12,7 +12,7 @@ from .escaping import Html, joined, plain, tag
 from .outcomes import chosen_name, records, scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
 from .summary import Summary
-from .wording import duration, interval, probability, score, setting_words, signed
+from .wording import duration, interval, probability, score, setting_words, signed, significance
 
 MOST_FAILURES = 50
 
@@ -64,7 +64,9 @@ def estimates(rows: list[Contender]) -> Html | None:
         "Test scores and their difference to the baseline. p: Wilcoxon signed-rank test, for the methods corrected "
         "for their number after Holm"
     )
-    return table(caption, heads, lines, numeric=1, less="2 3 6 7")
+    shown = table(caption, heads, lines, numeric=1, less="2 3 6 7")
+    gains = {key: pair.mean for key, pair in pairs.items() if pair is not None}
+    return joined(shown, tag("p", significance(corrected, gains), class_="caption") if corrected else None)
 
 
 def subjects(summary: Summary, rows: list[Contender]) -> Html | None:

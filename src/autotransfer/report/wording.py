@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
 
 METHOD_NAMES = {
@@ -18,6 +19,7 @@ METHOD_NAMES = {
     "pairwise_mmd": "Pairwise MMD",
     "began": "BEGAN",
 }
+SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
 MODE_MEANING = {
     "marginal": "what the network extracts should not tell who the subject is",
@@ -79,7 +81,7 @@ def signed(value: float) -> str:
     return text if float(text) == 0 else ("+" if value > 0 else "−") + text
 
 
-def interval(pair: Paired) -> str:
+def interval(pair: Paired | Pooled) -> str:
     return "–" if pair.interval is None else f"{signed(pair.interval[0])} to {signed(pair.interval[1])}"
 
 
@@ -111,6 +113,25 @@ def moment(iso: str) -> str:
 
 def count(n: int, one: str, many: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def significance(corrected: Mapping[str, float | None], gains: Mapping[str, float]) -> str:
+    """Which methods differ from the baseline once p is corrected for their number. gains: their mean differences."""
+    tested = {name: p for name, p in corrected.items() if p is not None}
+    if not tested:
+        return f"No method could be tested against the baseline: that takes {FEWEST_TO_TEST} subjects that differ."
+    found = {name: p for name, p in tested.items() if p < SIGNIFICANT}
+    if not found:
+        least = probability(min(tested.values()), equals=True)
+        return (
+            f"No method differs significantly from the baseline: after correction for {count(len(tested), 'method')} "
+            f"the smallest p\u00a0{least}. Differences of this size may be chance."
+        )
+    sides = {"better": [n for n in found if gains[n] > 0], "worse": [n for n in found if gains[n] <= 0]}
+    told = [f"{' and '.join(METHOD_NAMES.get(n, n) for n in names)} {side}" for side, names in sides.items() if names]
+    rest = len(tested) - len(found)
+    others = f"; {count(rest, 'method')} without a significant difference" if rest else ""
+    return f"Significantly different from the baseline, corrected for {len(tested)}: {', '.join(told)}{others}."
 
 
 def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:

@@ -63,7 +63,7 @@ RECORD: dict[Any, Any] = {
     "history": {"train_loss": [float], "penalty": [float], "validation_loss": [float], "validation_score": [float]},
 }  # fmt: skip
 FACTS: dict[str, Pattern] = {
-    "options": {str: (None, str, int, float)},
+    "options": {str: (None, str, int, float, bool)},
     "fingerprint": str,
     "versions": {str: str},
     "started": _moment,

@@ -35,6 +35,7 @@ class RunOptions:
     final: str = "ensemble"  # refit: also one model trained on everybody
     device: str = "auto"
     population: int | str = "auto"
+    shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -63,6 +64,8 @@ class RunOptions:
     def apply(self, setting: Setting) -> Setting:
         """The setting with what the user asked for all of them."""
         changes: dict[str, Any] = {"max_epochs": self.max_epochs, "encoder": self.encoder}
+        if self.shuffle_subjects:
+            changes["shuffle_subjects"] = True
         for name in ("patience", "batch_size", "lr", "standardise"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)

@@ -1,0 +1,83 @@
+"""Two figures as plain SVG: no package needed, the same file every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+
+from autotransfer.report.statistics import Paired, spread
+
+ROW, LEFT, WIDTH, FOOT = 22, 300, 860, 46  # pixels
+BLUE, ORANGE, GREY, PALE = "#0a5ea8", "#c2410c", "#475569", "#cbd5e1"
+
+
+def forest(rows: Sequence[tuple[str, Paired]], label: str) -> str:
+    """A row per comparison: each subject a dot, the mean a bar, its 95 % interval a line, coloured off zero."""
+    values = [v for _, pair in rows for v in (*pair.differences.values(), *(pair.interval or ()))]
+    reach = 1.05 * float(max(0.02, *(abs(v) for v in values)))
+
+    def x(value: float) -> float:
+        return LEFT + (value + reach) / (2 * reach) * (WIDTH - LEFT - 20)
+
+    parts = []
+    for place, (name, pair) in enumerate(rows):
+        y = ROW * (place + 1)
+        low, high = pair.interval or (pair.mean, pair.mean)
+        colour = BLUE if low > 0 else ORANGE if high < 0 else GREY
+        parts += [_text(LEFT - 10, y + 4, name, "end")]
+        parts += [_dot(x(v), y, PALE) for v in pair.differences.values()]
+        parts += [_line(x(low), y, x(high), y, colour, 2), _line(x(pair.mean), y - 6, x(pair.mean), y + 6, colour, 3)]
+    height = ROW * (len(rows) + 1)
+    parts += [_line(x(0), ROW / 2, x(0), height - ROW / 2, GREY, 1)]
+    return _drawing(parts + _axis(x, -reach, reach, height, label), height + FOOT)
+
+
+def strips(panels: Mapping[str, Sequence[tuple[str, Sequence[float]]]], label: str) -> str:
+    """A block per data set, a row per pipeline: each subject a dot, the mean a bar, the lower quartile a short one."""
+
+    def x(value: float) -> float:
+        return LEFT + value * (WIDTH - LEFT - 20)
+
+    parts, y = [], 0
+    for dataset, rows in panels.items():
+        y += ROW
+        parts.append(_text(LEFT, y + 4, dataset, "start", bold=True))
+        for name, scores in rows:
+            y += ROW
+            found = spread(scores)
+            quartile, mean = found.lower_quartile, found.mean
+            parts += [_text(LEFT - 10, y + 4, name, "end"), *(_dot(x(v), y, PALE) for v in scores)]
+            parts += [_line(x(quartile), y - 4, x(quartile), y + 4, ORANGE, 2.5)]
+            parts += [_line(x(mean), y - 7, x(mean), y + 7, BLUE, 3)]
+    y += ROW
+    return _drawing(parts + _axis(x, 0.0, 1.0, y, label), y + FOOT)
+
+
+def _axis(x: Callable[[float], float], low: float, high: float, y: float, label: str) -> list[str]:
+    step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if (high - low) / s <= 12)
+    ticks = [step * k for k in range(round(low / step), round(high / step) + 1) if low <= step * k <= high + 1e-9]
+    marks = [_text(x(v), y + 16, f"{v:.2f}".replace("-", "−"), "middle") for v in ticks]
+    lines = [_line(x(low), y, x(high), y, GREY, 1), *(_line(x(v), y, x(v), y + 4, GREY, 1) for v in ticks)]
+    return [*lines, *marks, _text((x(low) + x(high)) / 2, y + 36, label, "middle")]
+
+
+def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+
+
+def _dot(x: float, y: float, colour: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}" fill-opacity="0.75"/>'
+
+
+def _line(x0: float, y0: float, x1: float, y1: float, colour: str, width: float) -> str:
+    ends = f'x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}"'
+    return f'<line {ends} stroke="{colour}" stroke-width="{width}"/>'
+
+
+def _drawing(parts: list[str], height: float) -> str:
+    inside = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" font-family="sans-serif" '
+        f'font-size="12" fill="#0f172a">\n<rect width="100%" height="100%" fill="white"/>\n{inside}\n</svg>\n'
+    )

@@ -1,0 +1,61 @@
+"""What the committed CSVs say: scores by pipeline, data set and subject, and how two pipelines compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from autotransfer.report.pooled import Pooled, pooled
+from autotransfer.report.statistics import Paired, paired
+
+Scores = dict[str, dict[str, float]]  # data set -> subject -> mean score over seeds
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the CSVs say; the control apart."""
+
+    ours: dict[str, Scores]  # pipeline -> its scores; "none" is the baseline
+    control: dict[str, Scores]
+    peers: dict[str, Scores]
+    leakage: pd.DataFrame
+    results: pd.DataFrame
+
+    @property
+    def sets(self) -> list[str]:
+        found = [*self.ours.values(), *self.peers.values()]
+        return sorted({dataset for scores in found for dataset in scores})
+
+
+def read(folder: Path) -> Evidence:
+    def table(name: str) -> pd.DataFrame:
+        path = folder / f"{name}.csv"
+        texts = {"subject": str, "test_subject": str, "dataset": str}
+        return pd.read_csv(path, keep_default_na=False, dtype=texts) if path.exists() else pd.DataFrame()
+
+    scores = table("scores")
+    true = scores[~scores["control"]] if len(scores) else scores
+    control = scores[scores["control"]] if len(scores) else scores
+    return Evidence(_scores(true), _scores(control), _scores(table("peers")), table("leakage"), table("results"))
+
+
+def _scores(table: pd.DataFrame) -> dict[str, Scores]:
+    """Seeds are averaged before anything is compared."""
+    found: dict[str, Scores] = {}
+    if len(table):
+        means = table.groupby(["pipeline", "dataset", "subject"], sort=False)["score"].mean().reset_index()
+        for row in means.to_dict("records"):
+            found.setdefault(row["pipeline"], {}).setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
+    return found
+
+
+def pairs(first: Scores, second: Scores) -> dict[str, Paired]:
+    """By data set, where both have subjects in common."""
+    found = {dataset: paired(own, second.get(dataset, {})) for dataset, own in first.items()}
+    return {dataset: pair for dataset, pair in found.items() if pair is not None}
+
+
+def pool(differences: dict[str, Paired], *, equal_sets: bool = False) -> Pooled | None:
+    return pooled({name: pair.differences for name, pair in differences.items()}, equal_sets=equal_sets)

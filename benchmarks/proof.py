@@ -1,0 +1,162 @@
+"""The whole procedure on one data set after another: python -m benchmarks.proof DATA... --out FOLDER
+
+FOLDER gets a run per set, named after it (with "-shuffled" for the control), and three tables over all runs that have
+ended: results.csv (every training), scores.csv (test score by subject of the baseline, of each method's best setting
+by validation, and of AutoTransfer's choice as published and nested, seeds averaged) and leakage.csv (of the chosen
+setting and the baseline). `python -m benchmarks.results` makes a page of them.
+
+Killed or stopped by --minutes, the same command continues where it was; it then exits with status 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+
+from autotransfer.errors import UserError
+from autotransfer.report.collect import collect
+from autotransfer.report.comparison import contenders
+from autotransfer.report.outcomes import settled
+from autotransfer.runs.files import Lock, write_atomically
+from autotransfer.runs.here import Here
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.place import Work
+from autotransfer.runs.results import COLUMNS
+from autotransfer.runs.run import Run
+from autotransfer.search.procedure import conduct
+from autotransfer.training.population import Population
+from autotransfer.training.progress import Progress
+
+TABLES = ("results", "scores", "leakage")
+ASKED = ("grid", "epochs", "seeds", "standardise", "lr", "batch_size", "patience", "nested")  # of RunOptions
+STOPPED = 3
+
+
+class TimeIsUp(Exception):
+    """Raised after an epoch: what was not yet written is trained again, a few seconds' worth."""
+
+
+class Until(Here):
+    """Training in this process, for so long."""
+
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self.deadline = deadline  # of time.monotonic()
+
+    def train(self, run: Work, bar: Progress) -> None:
+        told = bar.epoch
+
+        def epoch(population: Population) -> None:
+            told(population)
+            self.check()
+
+        bar.epoch = epoch  # type: ignore[method-assign]
+        super().train(run, bar)
+
+    def check(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise TimeIsUp
+
+
+def run_of(source: str, options: argparse.Namespace) -> Run:
+    """The set's run: a new one, or the one that was begun with the same options."""
+    name = Path(source).stem if Path(source).exists() else source.replace(":", "-")
+    folder = options.out / (f"{name}-shuffled" if options.shuffled else name)
+    asked = {key: getattr(options, key) for key in ASKED} | {"shuffle_subjects": options.shuffled}
+    if not (folder / "ledger.sqlite").exists():
+        return Run.create(folder, RunOptions(source=source, device=options.device, **asked))
+    run = Run.open(folder)
+    stored = run.options.to_dict()
+    for key, value in asked.items():
+        if stored[key] != value:
+            run.ledger.close()
+            raise UserError(f"{folder} was begun with {key} {stored[key]!r}, not {value!r}; choose another --out")
+    return run
+
+
+def prove(source: str, options: argparse.Namespace, place: Until) -> None:
+    """Whatever of the set's run is not yet done, then its part of the tables."""
+    run = run_of(source, options)
+    with closing(run.ledger), Lock(run.folder):
+        if all((run.folder / f"proof-{table}.csv").exists() for table in TABLES):
+            return
+        print(f"{run.folder.name}: {run.recordings!r}", flush=True)
+        if not run.ledger.recall("complete", False):
+            run.place = place
+            conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True)
+        place.check()
+        for name, table in zip(TABLES, tables_of(run), strict=True):
+            write_atomically(run.folder / f"proof-{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+
+
+def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Results, scores and leakage of a finished run, each with the data set and whether it is the control."""
+    summary = settled(collect(run))
+    results = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
+    varied = [column for column in results if column in COLUMNS or results[column].nunique() > 1]
+    choice = summary.choice or {}
+    picks = {"nested": choice.get("nested_choices", {}), "nested_full": choice.get("nested_full_choices", {})}
+    scores = [
+        {"pipeline": row.key, "setting": row.setting or picks[row.key][subject], "subject": subject, "score": score}
+        for row in contenders(summary)
+        for subject, score in row.scores.items()
+    ]
+    leaks = [{"role": role, **found} for role, own in summary.leakage.items() for found in own]
+    parts = (
+        results[varied],
+        pd.DataFrame(scores),
+        pd.DataFrame(leaks, columns=["role", "fold", "accuracy", "chance", "bits"]),
+    )
+    for part in parts:
+        part.insert(0, "dataset", run.recordings.name)
+        part.insert(1, "control", run.options.shuffle_subjects)
+    return parts
+
+
+def gather(out: Path) -> None:
+    """The tables of all runs that have ended, put together."""
+    for name in TABLES:
+        parts = [pd.read_csv(path, keep_default_na=False) for path in sorted(out.glob(f"*/proof-{name}.csv"))]
+        if parts:
+            write_atomically(out / f"{name}.csv", pd.concat(parts).to_csv(index=False))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+", metavar="DATA")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--grid", default="quick")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, help="default: the grid's")
+    parser.add_argument("--standardise", help="for all settings; default: each setting's own")
+    parser.add_argument("--lr", type=float)
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--patience", type=int)
+    parser.add_argument("--nested", default="fast", help="fast or full")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--shuffled", action="store_true", help="the control: subjects shuffled within class")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many")
+    options = parser.parse_args(arguments)
+
+    place = Until(time.monotonic() + 60 * options.minutes)
+    try:
+        for source in options.data:
+            prove(source, options, place)
+            gather(options.out)
+    except TimeIsUp:
+        print(f"stopped after {options.minutes:g} minutes; the same command continues", flush=True)
+        return STOPPED
+    except UserError as error:
+        print(f"proof: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,218 @@
+"""Tables and figures of docs/results.md, from committed CSVs: python -m benchmarks.results [FOLDER] [--page FILE]
+
+FOLDER (docs/results) holds peers.csv (`python -m benchmarks.peers`) and results.csv, scores.csv and leakage.csv
+(`python -m benchmarks.proof`); what is missing is left out. Between `<!-- results: NAME -->` and `<!-- end -->` the
+page is rewritten; words outside stay. Figures are written beside the CSVs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from autotransfer.report.statistics import holm, spread
+from autotransfer.report.wording import METHOD_NAMES, interval, probability, score, signed
+
+from .drawing import forest, strips
+from .evidence import Evidence, pairs, pool, read
+
+PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NAMES = {
+    **METHOD_NAMES, "uncensored": "Best uncensored", "published": "AutoTransfer, published",
+    "nested": "AutoTransfer, nested", "nested_full": "AutoTransfer, nested full", "lda": "shrinkage LDA",
+    "riemann": "pyRiemann",
+    "riemann_recentred": "pyRiemann, re-centred (transductive)", "riemann_running": "pyRiemann, running",
+    "riemann_running_file_order": "pyRiemann, running, order of the file",
+    "riemann_templates": "pyRiemann, templates",
+    "riemann_templates_recentred": "pyRiemann, templates, re-centred (transductive)",
+    "riemann_templates_running": "pyRiemann, templates, running",
+    "riemann_templates_running_file_order": "pyRiemann, templates, running, order of the file",
+    "eegnet": "EEGNet in skorch", "dann": "SKADA's DANN (transductive)", "coral": "SKADA's DeepCORAL (transductive)",
+}  # fmt: skip
+NOTHING = "Not measured yet.\n"
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+# ---- the parts of the page -------------------------------------------------------------------------------------------
+
+
+def levels(evidence: Evidence, folder: Path) -> str:
+    """Mean, lower quartile and minimum over test subjects of everybody, by data set."""
+    rows = []
+    for pipeline, scores in {**evidence.ours, **evidence.peers}.items():
+        cells = []
+        for dataset in evidence.sets:
+            found = spread(list(scores[dataset].values())) if dataset in scores else None
+            low = f"{score(found.lower_quartile)} · {score(found.minimum)}" if found else ""
+            cells.append(f"**{score(found.mean)}** · {low}" if found else "–")
+        rows.append([NAMES.get(pipeline, pipeline), *cells])
+    return markdown(["mean · lower quartile · minimum", *evidence.sets], rows) if rows else NOTHING
+
+
+def gains(evidence: Evidence, folder: Path) -> str:
+    """Every setting's difference to the baseline, by data set, p corrected over the methods of the set."""
+    base = evidence.ours.get("none", {})
+    found = {name: pairs(scores, base) for name, scores in evidence.ours.items() if name != "none"}
+    rows, drawn = [], []
+    for dataset in evidence.sets:
+        own = {name: by_set[dataset] for name, by_set in found.items() if dataset in by_set}
+        corrected = holm({name: pair.p for name, pair in own.items() if name in METHOD_NAMES})
+        for name, pair in own.items():
+            count = f"{pair.wins} / {pair.ties} / {pair.losses}"
+            p = probability(corrected.get(name, pair.p))
+            rows.append([dataset, NAMES.get(name, name), signed(pair.mean), interval(pair), count, p])
+            drawn.append((f"{dataset}, {NAMES.get(name, name)}", pair))
+    if not rows:
+        return NOTHING
+    (folder / "gains.svg").write_text(forest(drawn, "difference to the baseline, balanced accuracy"), encoding="utf-8")
+    heads = ["data set", "", "difference", "95 % interval", "gain / tie / loss", "p"]
+    return f"![Gain of every setting on every data set]({folder.name}/gains.svg)\n\n" + markdown(heads, rows)
+
+
+def together(evidence: Evidence, folder: Path) -> str:
+    """Pooled over the data sets: each subject counting once, and each set counting the same."""
+    base = evidence.ours.get("none", {})
+    found = {name: pairs(scores, base) for name, scores in evidence.ours.items() if name != "none"}
+    once = {name: pool(by_set) for name, by_set in found.items()}
+    corrected = holm({name: own.p for name, own in once.items() if own and name in METHOD_NAMES})
+    rows = []
+    for name, own in once.items():
+        equal = pool(found[name], equal_sets=True)
+        if own is None or equal is None:
+            continue
+        raised = sum(pair.first.lower_quartile > pair.second.lower_quartile for pair in found[name].values())
+        p = probability(corrected.get(name, own.p))
+        rows.append([NAMES.get(name, name), str(own.n), signed(own.mean), interval(own), p, signed(equal.mean),
+                     interval(equal), f"{raised} of {equal.sets}"])  # fmt: skip
+    heads = ["", "subjects", "difference", "95 % interval", "p", "sets weighing the same", "95 % interval",
+             "lower quartile raised"]  # fmt: skip
+    return markdown(heads, rows) if rows else NOTHING
+
+
+def censoring(evidence: Evidence, folder: Path) -> str:
+    """The nested choice against the best that the search found without a censor: what is left for censoring itself."""
+    found = pairs(evidence.ours.get("nested", {}), evidence.ours.get("uncensored", {}))
+    whole = pool(found)
+    if whole is None:
+        return NOTHING
+    rows = [[name, str(pair.n), signed(pair.mean), interval(pair), probability(pair.p)] for name, pair in found.items()]
+    rows.append(["**all subjects**", str(whole.n), signed(whole.mean), interval(whole), probability(whole.p)])
+    return markdown(["data set", "subjects", "difference", "95 % interval", "p"], rows)
+
+
+def control(evidence: Evidence, folder: Path) -> str:
+    """The nested choice's gain with the true subjects and with shuffled ones, and what only the true ones give."""
+    true, shuffled, base = (
+        evidence.ours.get("nested", {}), evidence.control.get("nested", {}), evidence.ours.get("none", {})
+    )  # fmt: skip
+    both = {dataset: own for dataset, own in true.items() if dataset in shuffled}
+    if not both:
+        return NOTHING
+    columns = [
+        pairs(both, base),
+        pairs(shuffled, evidence.control.get("none", {})),  # its own baseline: the same trainings
+        pairs(both, shuffled),
+    ]
+    rows = [
+        [dataset, *(f"{signed(column[dataset].mean)} ({interval(column[dataset])})" for column in columns)]
+        for dataset in both
+    ]
+    whole = [pool(column) for column in columns]
+    rows.append(["**all subjects**", *(f"{signed(own.mean)} ({interval(own)})" if own else "–" for own in whole)])
+    return markdown(["data set", "true subjects", "shuffled subjects", "true minus shuffled"], rows)
+
+
+def leakage(evidence: Evidence, folder: Path) -> str:
+    """How well a probe reads the subject from the code: baseline and chosen setting."""
+    if not len(evidence.leakage):
+        return NOTHING
+    rows = []
+    means = evidence.leakage.groupby(["dataset", "control", "role"])[["accuracy", "chance", "bits"]].mean()
+    for dataset, is_control in dict.fromkeys(index[:2] for index in means.index):
+        own = means.loc[(dataset, is_control)]
+        told = {role: f"{own.loc[role, 'accuracy']:.3f}, {own.loc[role, 'bits']:.2f} bits" for role in own.index}
+        name = f"{dataset}, shuffled subjects" if is_control else dataset
+        chosen = told.get("chosen", "the baseline was chosen")
+        rows.append([name, told.get("baseline", "–"), chosen, f"{own['chance'].iloc[0]:.3f}"])
+    return markdown(["data set", "baseline", "chosen setting", "chance"], rows)
+
+
+def against_peers(evidence: Evidence, folder: Path) -> str:
+    """The nested choice minus each peer, by data set and over all subjects."""
+    own = evidence.ours.get("nested", {})
+    rows = []
+    for name, scores in evidence.peers.items():
+        found = pairs(own, scores)
+        whole = pool(found)
+        if whole is None:
+            continue
+        cells = [f"{signed(found[d].mean)} ({interval(found[d])})" if d in found else "–" for d in evidence.sets]
+        ahead = sum(pair.mean > 0 for pair in found.values())
+        rows.append([NAMES.get(name, name), *cells, f"{ahead} of {len(found)}"])
+    return markdown(["AutoTransfer, nested, minus", *evidence.sets, "ahead"], rows) if rows else NOTHING
+
+
+def people(evidence: Evidence, folder: Path) -> str:
+    """A figure of every subject's score under a few pipelines."""
+    shown = ["none", "nested", "lda", "riemann", "riemann_recentred", "riemann_running"]
+    every = {**evidence.ours, **evidence.peers}
+    panels = {
+        dataset: [(NAMES.get(name, name), list(every[name][dataset].values())) for name in shown
+                  if dataset in every.get(name, {})]
+        for dataset in evidence.sets
+    }  # fmt: skip
+    if not panels:
+        return NOTHING
+    (folder / "people.svg").write_text(strips(panels, "balanced accuracy on the test subject"), encoding="utf-8")
+    return f"![Score of every test subject]({folder.name}/people.svg)\n"
+
+
+def seeds(evidence: Evidence, folder: Path) -> str:
+    """How much the baseline's mean over subjects moves from seed to seed."""
+    table = evidence.results
+    if not len(table):
+        return NOTHING
+    own = table[(table["method"] == "none") & ~table["control"] & table["stage"].isin(("search", "folds"))]
+    means = own.groupby(["dataset", "seed"])["test_score"].mean().groupby("dataset")
+    rows = [
+        [str(dataset), str(len(values)), score(values.mean()), f"{values.std(ddof=1):.3f}" if len(values) > 1 else "–"]
+        for dataset, values in means
+    ]
+    return markdown(["data set", "seeds", "baseline", "standard deviation between seeds"], rows)
+
+
+PARTS: dict[str, Callable[[Evidence, Path], str]] = {
+    "levels": levels, "people": people, "gains": gains, "together": together, "censoring": censoring,
+    "control": control, "leakage": leakage, "peers": against_peers, "seeds": seeds,
+}  # fmt: skip
+
+
+def fill(page: str, evidence: Evidence, folder: Path) -> str:
+    """The page with every marked part made anew."""
+
+    def made(found: re.Match[str]) -> str:
+        if found[2] not in PARTS:
+            raise SystemExit(f"the page asks for {found[2]!r}; there are {', '.join(PARTS)}")
+        return found[1] + PARTS[found[2]](evidence, folder) + found[3]
+
+    return PART.sub(made, page)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    root = Path(__file__).parent.parent / "docs"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=root / "results")
+    parser.add_argument("--page", type=Path, default=root / "results.md")
+    options = parser.parse_args(arguments)
+    text = fill(options.page.read_text(encoding="utf-8"), read(options.folder), options.folder)
+    options.page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

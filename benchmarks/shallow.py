@@ -1,0 +1,211 @@
+"""Shallow peers: shrinkage LDA on hand-made features, and Riemannian tangent spaces with pyRiemann.
+
+None of them has anything to stop early or to choose, so they learn from the validation subject as well: everybody but
+the test subject. The labels of the test subject are never touched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import autotransfer as at
+
+Array = NDArray[np.floating[Any]]
+
+POINTS = 16  # of a downsampled window, and bands of a spectrum
+EMBEDDED = 16  # channels that delays add up to where a recording has fewer
+DELAY = 0.02  # seconds between two delayed copies
+FILTERS = 4  # xDAWN's, for each class
+MOST_TEMPLATES = 32  # rows of a covariance with templates: more classes make it too large to be sensible
+PRIOR = 8  # windows that the training subjects' mean counts for, before a new person has shown any
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a peer may see: all windows, the labels of everybody but the test subject."""
+
+    X: Array  # (N, channels, times), raw
+    y: NDArray[np.int64]  # (N,), -1 for the test subject
+    subject: NDArray[np.int64]  # (N,)
+    fold: at.Fold
+    sfreq: float | None
+    n_classes: int
+    seed: int
+
+    @cached_property
+    def known(self) -> NDArray[np.int64]:
+        """Rows of everybody but the test subject."""
+        return np.sort(np.concatenate([self.fold.train, self.fold.validation]))
+
+    @property
+    def test(self) -> NDArray[np.int64]:
+        return self.fold.test
+
+
+def task_of(recordings: at.Recordings, fold: at.Fold, seed: int) -> Task:
+    y = recordings.y.numpy().copy()
+    y[fold.test] = -1
+    X, subject = recordings.X.numpy(), recordings.subject.numpy()
+    return Task(X, y, subject, fold, recordings.sfreq, recordings.n_classes, seed)
+
+
+# ---- LDA -------------------------------------------------------------------------------------------------------------
+
+
+def features(X: Array) -> Array:
+    """(N, C, T) -> (N, C·34), for each channel: the means of 16 equal stretches of the window, the log power in 16
+    equal bands from 0 to half the sampling rate, the log standard deviation, and that of the first difference."""
+    means = np.stack([part.mean(2) for part in np.array_split(X, min(POINTS, X.shape[2]), axis=2)], 2)
+    centred = X - X.mean(2, keepdims=True)
+    power = np.abs(np.fft.rfft(centred * np.hanning(X.shape[2]), axis=2)[..., 1:]) ** 2
+    bands = np.stack([part.mean(2) for part in np.array_split(power, min(POINTS, power.shape[2]), axis=2)], 2)
+    spreads = np.stack([X.std(2), np.diff(X, axis=2).std(2)], 2)
+    scale = np.finfo(np.float32).tiny ** 0.5  # a flat channel has a small logarithm, not none
+    return np.concatenate([means, np.log(bands + scale), np.log(spreads + scale)], 2).reshape(len(X), -1)
+
+
+def lda(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    equal = np.full(task.n_classes, 1 / task.n_classes)  # the metric weighs classes equally, so should the prior
+    model = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=equal))
+    model.fit(features(task.X[task.known]), task.y[task.known])
+    yield "lda", model.predict(features(task.X[task.test]))
+
+
+# ---- Riemannian tangent spaces ---------------------------------------------------------------------------------------
+
+
+def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Covariances of the window, with delayed copies of the channels where there are fewer than 16 of them."""
+    unit = _units(task)
+    key = (task.X.shape, float(task.X[0].sum()), unit.tobytes())
+    if key not in _CENTRED:
+        _CENTRED.clear()  # one data set at a time
+        _CENTRED[key] = Centred.of(covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
+    yield from _tangent_spaces("riemann", _CENTRED[key], task)
+
+
+def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Covariances of xDAWN-filtered windows together with the filtered class means: what pyRiemann offers for signals
+    that are locked to an event. Skipped for many classes."""
+    from pyriemann.estimation import XdawnCovariances
+
+    if 2 * task.n_classes * min(FILTERS, task.X.shape[1]) > MOST_TEMPLATES:
+        return
+    X = _scaled(task.X, _units(task))
+    made = XdawnCovariances(FILTERS, estimator="oas", xdawn_estimator="oas")
+    made.fit(X[task.known], task.y[task.known])
+    yield from _tangent_spaces("riemann_templates", Centred.of(made.transform(X), task.subject), task)
+
+
+def _units(task: Task) -> Array:
+    """(channels,) median standard deviation over the known subjects' windows: volts and degrees must not meet in one
+    shrinkage. Rounded to powers of two, so that most folds agree and share their covariances."""
+    median = np.median(task.X[task.known].std(2), 0)
+    return np.asarray(2.0 ** np.round(np.log2(np.where(median > 0, median, 1.0))))
+
+
+def _scaled(X: Array, unit: Array) -> Array:
+    """In these units, with a faint noise, the same for everybody, that keeps flat channels from being singular."""
+    noise = np.random.default_rng(0).standard_normal(X.shape[1:])
+    return np.asarray(X / unit[None, :, None] + 1e-2 * noise, dtype=np.float64)
+
+
+def _delayed(X: Array, sfreq: float | None) -> Array:
+    copies = max(1, round(EMBEDDED / X.shape[1]))
+    lag = 1 if sfreq is None else max(1, round(DELAY * sfreq))
+    length = X.shape[2] - (copies - 1) * lag
+    return np.concatenate([X[:, :, i * lag : i * lag + length] for i in range(copies)], 1)
+
+
+def covariances(X: Array) -> Array:
+    """(N, C, T) -> (N, C, C), with the oracle approximating shrinkage of each window: pyRiemann's "oas", but all
+    windows at once."""
+    centred = X - X.mean(2, keepdims=True)
+    n, p = X.shape[2], X.shape[1]
+    S = centred @ centred.transpose(0, 2, 1) / n
+    mean_square, mean_diagonal = (S**2).mean((1, 2)), np.trace(S, axis1=1, axis2=2) / p
+    above = mean_square + mean_diagonal**2
+    below = (n + 1) * (mean_square - mean_diagonal**2 / p)
+    share = np.where(below > 0, np.minimum(above / np.where(below > 0, below, 1.0), 1.0), 1.0)[:, None, None]
+    return np.asarray((1 - share) * S + share * mean_diagonal[:, None, None] * np.eye(p))
+
+
+@dataclass(frozen=True)
+class Centred:
+    """What follows from the covariances of each subject alone, without labels and whoever is tested."""
+
+    C: Array  # (N, d, d)
+    means: Array  # (subjects, d, d), Riemannian, of all windows of the subject
+    vectors: Array  # (N, d(d+1)/2) tangent vectors at the subject's own mean
+
+    @classmethod
+    def of(cls, C: Array, subject: NDArray[np.int64]) -> Centred:
+        from pyriemann.geometry.mean import mean_riemann
+
+        rows = [np.flatnonzero(subject == s) for s in range(subject.max() + 1)]
+        means = np.stack([mean_riemann(C[own], tol=1e-6) for own in rows])
+        vectors = np.empty((len(C), C.shape[1] * (C.shape[1] + 1) // 2))
+        for own, mean in zip(rows, means, strict=True):
+            vectors[own] = tangent(C[own], mean)
+        return cls(C, means, vectors)
+
+
+_CENTRED: dict[Any, Centred] = {}
+
+
+def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Plain: tangent at the mean of the known subjects' means; each subject re-centred by the mean of all their
+    windows, which for a new person is transductive; and the causal forms, in which a new person's mean is updated
+    with every window, in shuffled and in the file's order."""
+    from pyriemann.geometry.mean import mean_riemann
+
+    known, test, C = task.known, task.test, data.C
+    prior = mean_riemann(data.means[np.unique(task.subject[known])], tol=1e-6)
+    yield name, _classifier(tangent(C[known], prior), task).predict(tangent(C[test], prior))
+
+    model = _classifier(data.vectors[known], task)
+    yield f"{name}_recentred", model.predict(data.vectors[test])
+
+    shuffled = np.random.default_rng(task.seed).permutation(len(test))
+    yield f"{name}_running", model.predict(running(C[test], prior, shuffled))
+    yield f"{name}_running_file_order", model.predict(running(C[test], prior, np.arange(len(test))))
+
+
+def tangent(C: Array, at_mean: Array) -> Array:
+    """(n, d, d) -> (n, d(d+1)/2): log of the whitened matrices; at_mean is (d, d), or (n, d, d) for one each."""
+    from pyriemann.geometry.tangentspace import tangent_space
+
+    if at_mean.ndim == 2:
+        return np.asarray(tangent_space(C, at_mean))
+    return np.concatenate([tangent_space(one[None], mean) for one, mean in zip(C, at_mean, strict=True)])
+
+
+def running(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
+    """Tangent vectors (n, d(d+1)/2) of windows met in this order, each at the mean of those so far, itself included.
+    The mean starts at the training subjects' and moves along the geodesic; `PRIOR` windows weigh as much as it."""
+    from pyriemann.geometry.geodesic import geodesic_riemann
+
+    mean, means = prior, np.empty_like(C)
+    for seen, row in enumerate(order, start=1):
+        mean = geodesic_riemann(mean, C[row], 1 / (PRIOR + seen))
+        means[row] = mean
+    return tangent(C, means)
+
+
+def _classifier(vectors: Array, task: Task) -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, class_weight="balanced", max_iter=300))
+    return model.fit(vectors, task.y[task.known])

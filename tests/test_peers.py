@@ -1,0 +1,104 @@
+"""The peers: what they may see, the same metric, and numbers against pyRiemann's own."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import deep, shallow
+from benchmarks.peers import PEERS, SHALLOW, evaluate, known_rows, run
+
+import autotransfer as at
+from tiny import tiny, tiny_file
+
+pytest.importorskip("pyriemann", reason="pip install 'autotransfer[bench]'")
+
+
+def test_no_task_holds_the_test_subjects_labels() -> None:
+    recordings = tiny()
+    fold = at.leave_one_subject_out(recordings)[1]
+    task = shallow.task_of(recordings, fold, 0)
+    assert (task.y[fold.test] == -1).all()
+    assert (task.y[task.known] == recordings.y.numpy()[task.known]).all()
+    assert not set(task.known) & set(fold.test)
+    assert len(task.known) + len(fold.test) == recordings.n_trials
+
+
+def test_covariances_are_pyriemanns() -> None:
+    from pyriemann.geometry.covariance import covariances
+
+    X = np.random.default_rng(0).standard_normal((7, 5, 40)) * np.arange(1, 6)[:, None]
+    np.testing.assert_allclose(shallow.covariances(X), covariances(X, estimator="oas"), rtol=1e-9)
+
+
+def test_the_running_mean_is_causal() -> None:
+    C = shallow.covariances(np.random.default_rng(1).standard_normal((9, 3, 30)))
+    order = np.random.default_rng(2).permutation(9)
+    prior = np.eye(3)
+    whole = shallow.running(C, prior, order)
+    changed = C.copy()
+    changed[order[5:]] *= 10  # the future of the first five
+    again = shallow.running(changed, prior, order)
+    np.testing.assert_allclose(again[order[:5]], whole[order[:5]])
+    assert not np.allclose(again[order[5:]], whole[order[5:]])
+
+
+def test_recentring_undoes_a_change_of_scale_between_people() -> None:
+    recordings = tiny(n_subjects=5, per_class=12)
+    X = recordings.X.numpy().copy()
+    X[recordings.subject.numpy() == 2] *= 30
+    moved = at.Recordings(X, recordings.y, recordings.subject, sfreq=16)
+    fold = at.leave_one_subject_out(moved)[2]
+    found = dict(shallow.riemann(shallow.task_of(moved, fold, 0)))
+    truth = moved.y.numpy()[fold.test]
+    assert set(found) == {
+        "riemann", "riemann_recentred", "riemann_running", "riemann_running_file_order"
+    }  # fmt: skip
+    assert (found["riemann_recentred"] == truth).mean() > (found["riemann"] == truth).mean()
+
+
+def test_features_of_a_window() -> None:
+    time = np.arange(128) / 128
+    X = np.stack([np.sin(2 * np.pi * 10 * time), np.full(128, 3.0)])[None]
+    own = shallow.features(X).reshape(2, -1)
+    assert own.shape == (2, 16 + 16 + 2)
+    assert own[0, 16:32].argmax() == 2  # 10 Hz is in the third band of 4 Hz
+    np.testing.assert_allclose(own[1, :16], 3.0)
+    assert np.isfinite(own).all()
+
+
+def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "peers.csv"
+    options = Namespace(out=out, peers=SHALLOW, seeds=3, epochs=1, folds=None, minutes=1.0)
+    source = str(tiny_file(tmp_path, n_subjects=4, per_class=8))
+    run([source], options)
+    rows = known_rows(out)
+    pipelines = {row["pipeline"] for row in rows}
+    assert {"lda", "riemann", "riemann_recentred", "riemann_running", "riemann_templates"} <= pipelines
+    assert len(rows) == 4 * len(pipelines)
+    assert {row["dataset"] for row in rows} == {"tiny"}
+    run([source], options)
+    assert known_rows(out) == rows
+    assert np.mean([float(row["score"]) for row in rows if row["pipeline"] == "lda"]) > 0.9
+
+
+def test_scores_do_not_come_from_the_test_labels() -> None:
+    recordings = tiny(per_class=8)
+    task = shallow.task_of(recordings, at.leave_one_subject_out(recordings)[0], 0)
+    for name in SHALLOW:
+        first = dict(PEERS[name].predict(task, 1))
+        other = dict(PEERS[name].predict(replace(task, y=np.where(task.y < 0, -7, task.y)), 1))
+        assert all((first[key] == other[key]).all() for key in first)
+
+
+@pytest.mark.parametrize(("peer", "package"), [("eegnet", "skorch"), ("dann", "skada"), ("coral", "skada")])
+def test_networks_train(peer: str, package: str) -> None:
+    pytest.importorskip(package, reason="pip install 'autotransfer[bench]'")
+    recordings = tiny(per_class=8)
+    rows = list(evaluate(recordings, peer, 0, epochs=2, skip=set(), folds=1))
+    assert [(row["pipeline"], row["subject"]) for row in rows] == [(peer, "0")]
+    assert 0 <= rows[0]["score"] <= 1
+    assert deep.network_of(shallow.task_of(recordings, at.leave_one_subject_out(recordings)[0], 0)).width == 16

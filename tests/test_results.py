@@ -1,0 +1,126 @@
+"""The page of results from invented CSVs whose answers are known."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from benchmarks.results import PARTS, main, read
+
+SUBJECTS = {"first": 8, "second": 6}
+GAIN = {"nested": 0.04, "published": 0.05, "mmd": 0.06, "mige": 0.0, "uncensored": 0.03}
+
+
+def invented(folder: Path) -> None:
+    """Baseline .5 with a little noise; gains as in GAIN plus something for each person; half of them in the control."""
+    rows, results, leaks = [], [], []
+    for dataset, n in SUBJECTS.items():
+        for i in range(n):
+            base = 0.5 + 0.016 * i
+            for control in (False, True):
+                given = {"dataset": dataset, "control": control, "subject": str(i)}
+                rows.append(given | {"pipeline": "none", "setting": "baseline", "score": base})
+                for name, gain in GAIN.items():
+                    own = base + gain * (0.5 if control else 1) + (0.002 * i if gain else 0.001 * (-1) ** i)
+                    rows.append(given | {"pipeline": name, "setting": name, "score": own})
+            for seed in range(3):
+                results.append({"dataset": dataset, "control": False, "stage": "folds", "method": "none",
+                                "test_subject": i, "seed": seed, "test_score": base + 0.01 * seed})  # fmt: skip
+        for role, accuracy in (("baseline", 0.9), ("chosen", 0.4)):
+            leak = {"dataset": dataset, "control": False, "role": role, "fold": 0}
+            leaks.append(leak | {"accuracy": accuracy, "chance": 0.1, "bits": 2.0})
+    # Two seeds, which have to be averaged: .3 and .5 of everybody make .4.
+    peers = [
+        {"dataset": d, "pipeline": "lda", "subject": i, "seed": seed, "score": 0.3 + 0.2 * seed, "seconds": 1}
+        for d, n in SUBJECTS.items() for i in range(n) for seed in (0, 1)
+    ]  # fmt: skip
+    for name, table in {"scores": rows, "results": results, "leakage": leaks, "peers": peers}.items():
+        pd.DataFrame(table).to_csv(folder / f"{name}.csv", index=False)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]:
+    """Part -> its table's rows, without the head."""
+    folder = tmp_path_factory.mktemp("page") / "results"
+    folder.mkdir()
+    invented(folder)
+    target = folder.parent / "results.md"
+    target.write_text("before\n" + "".join(f"<!-- results: {name} -->\nold\n<!-- end -->\n" for name in PARTS))
+    main([str(folder), "--page", str(target)])
+    text = target.read_text()
+    assert text.startswith("before\n")
+    assert "old" not in text
+    main([str(folder), "--page", str(target)])
+    assert target.read_text() == text, "made twice, the page is the same"
+    for name in ("gains", "people"):
+        ElementTree.parse(folder / f"{name}.svg")
+    parts = dict(zip(PARTS, text.split("<!-- end -->"), strict=False))
+    return {
+        name: [[cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines() if line.startswith("|")][
+            2:
+        ]
+        for name, part in parts.items()
+    }
+
+
+def test_levels(page: dict[str, list[list[str]]]) -> None:
+    rows = {row[0]: row[1:] for row in page["levels"]}
+    assert rows["Baseline"] == ["**0.556** · 0.528 · 0.500", "**0.540** · 0.520 · 0.500"]
+    assert rows["shrinkage LDA"] == ["**0.400** · 0.400 · 0.400"] * 2
+
+
+def test_gains_are_paired_and_corrected(page: dict[str, list[list[str]]]) -> None:
+    rows = {(row[0], row[1]): row[2:] for row in page["gains"]}
+    assert rows["first", "MMD"][0] == "+0.067"  # .06 and the mean of .002·i
+    assert rows["first", "MMD"][2] == "8 / 0 / 0"
+    assert rows["first", "MMD"][3] == "0.016"  # 2/2⁸, twice because two methods are compared
+    assert rows["first", "AutoTransfer, nested"][3] == "0.008"  # not one of the methods
+    assert rows["first", "MIGE"][0] == "0.000"
+
+
+def test_pooled(page: dict[str, list[list[str]]]) -> None:
+    rows = {row[0]: row[1:] for row in page["together"]}
+    subjects, difference, _, p, equal, _, raised = rows["AutoTransfer, nested"]
+    assert (subjects, difference, raised) == ("14", "+0.046", "2 of 2")  # (8·.047 + 6·.045)/14
+    assert equal == "+0.046"  # (.047 + .045)/2
+    assert p == "< 0.001".replace(" ", "\u00a0")
+
+
+def test_censoring_beside_the_best_uncensored(page: dict[str, list[list[str]]]) -> None:
+    assert [row[:3] for row in page["censoring"]] == [
+        ["first", "8", "+0.010"], ["second", "6", "+0.010"], ["**all subjects**", "14", "+0.010"]
+    ]  # fmt: skip
+
+
+def test_control_says_what_only_the_true_subjects_give(page: dict[str, list[list[str]]]) -> None:
+    true, shuffled, rest = (cell.split(" ")[0] for cell in page["control"][0][1:])
+    assert (true, shuffled, rest) == ("+0.047", "+0.027", "+0.020")
+
+
+def test_leakage_peers_and_seeds(page: dict[str, list[list[str]]]) -> None:
+    assert page["leakage"][0] == ["first", "0.900, 2.00 bits", "0.400, 2.00 bits", "0.100"]
+    assert page["peers"][0][0] == "shrinkage LDA"
+    assert page["peers"][0][1].startswith("+0.203")
+    assert page["peers"][0][-1] == "2 of 2"
+    assert page["seeds"][0] == ["first", "3", "0.566", "0.010"]
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    evidence = read(tmp_path)
+    assert all("Not measured yet" in part(evidence, tmp_path) for part in PARTS.values())
+
+
+def test_the_committed_page_is_the_one_that_the_csvs_make(tmp_path: Path) -> None:
+    docs = Path(__file__).parent.parent / "docs"
+    copy = tmp_path / "results"
+    copy.mkdir()
+    for path in (docs / "results").glob("*.csv"):
+        (copy / path.name).write_bytes(path.read_bytes())
+    page = tmp_path / "results.md"
+    page.write_text((docs / "results.md").read_text(encoding="utf-8"), encoding="utf-8")
+    main([str(copy), "--page", str(page)])
+    assert page.read_text(encoding="utf-8") == (docs / "results.md").read_text(encoding="utf-8")
+    for path in copy.glob("*.svg"):
+        assert path.read_text(encoding="utf-8") == (docs / "results" / path.name).read_text(encoding="utf-8")
