@@ -16,7 +16,8 @@ ESTIMATORS = ("ssge", "stein", "tikhonov", "nu_method")
 LENGTH_SCALES = ("median", "perplexity")
 PAIRS = ("all", "bernoulli", "clique")
 VARIANTS = ("labelled", "paper")
-STANDARDISATIONS = ("trial", "channel", "subject", "none")
+STANDARDISATIONS = ("trial", "channel", "subject", "none", "running")
+ALIGNMENTS = ("none", "running", "subject")
 BATCHES = ("auto", "balanced", "shuffled")
 
 KERNEL_METHODS = ("mige", "mmd", "pairwise_mmd")
@@ -60,6 +61,7 @@ _DEFAULTS: dict[str, Any] = {
 MOST = {
     "max_epochs": 10**6, "batch_size": 10**6, "temporal_kernel": 10**5, "temporal_filters": 10**4,
     "spatial_depth": 10**4, "latent_filters": 10**4, "critic_hidden": 10**5, "critic_steps": 10**4,
+    "warm_up": 10**6,
 }  # fmt: skip
 
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
@@ -92,6 +94,7 @@ class Setting:
     critic_lr: float | None = None
     critic_steps: int | None = None  # critic updates per main step
     critic_hidden: int | None = None  # width of the critic's hidden layer
+    warm_up: int = 0  # epochs over which strength rises linearly from 0
     shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
     # network; the numbers are EEGNet's
     encoder: str = "eegnet"  # or the name of a factory given with the jobs
@@ -103,6 +106,7 @@ class Setting:
     max_norm: bool = False
     # training
     standardise: str = "trial"
+    align: str = "none"  # Euclidean alignment of each person's standardised windows
     batches: str = "auto"  # auto: subject-balanced with a censor, shuffled without
     batch_size: int = 128
     lr: float = 1e-3
@@ -143,6 +147,7 @@ class Setting:
             object.__setattr__(self, "diversity", DEFAULT_DIVERSITY.get(str(self.variant)))
         if self.method is None:
             object.__setattr__(self, "shuffle_subjects", False)
+            object.__setattr__(self, "warm_up", 0)
         if self.batches == "auto":
             object.__setattr__(self, "batches", "shuffled" if self.method is None else "balanced")
 
@@ -158,7 +163,10 @@ class Setting:
         if self.variant is not None:
             check_choice("variant", self.variant, VARIANTS)
         check_choice("standardise", self.standardise, STANDARDISATIONS)
+        check_choice("align", self.align, ALIGNMENTS)
         check_choice("batches", self.batches, BATCHES)
+        if self.warm_up < 0:
+            raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
         positive = (
             "regularization", "critic_lr", "critic_steps", "critic_hidden", "temporal_filters", "spatial_depth",
             "latent_filters", "temporal_kernel", "lr", "max_epochs", "patience", "fraction",
@@ -201,6 +209,13 @@ class Setting:
         if self.shuffle_subjects:
             parts.append("shuffled")
         return " ".join(part for part in parts if part)
+
+    @property
+    def adaptation(self) -> str:
+        """What a new person's own unlabelled windows are used for: none (zero-shot), running (each window is prepared
+        with those before it) or transductive (with all of them, later ones too)."""
+        kinds = (self.standardise, self.align)
+        return "transductive" if "subject" in kinds else "running" if "running" in kinds else "none"
 
     @property
     def code_path(self) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from .flat import Flat
 from .gather import Windows
 from .groups import Groups
 from .metrics import balanced_accuracy, class_weights, weighted_cross_entropy
+from .newcomers import held_out_rows
 from .optimiser import AdamW
 
 
@@ -29,9 +30,14 @@ def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
     return (
         setting.encoder, kernel_of(setting, recordings.sfreq),
         setting.temporal_filters, setting.spatial_depth, setting.latent_filters, setting.max_norm,
-        setting.standardise, min(setting.batch_size, len(train)),
+        setting.standardise, setting.align, min(setting.batch_size, len(train)),
         len(np.unique(recordings.subject.numpy()[train])),
     )  # fmt: skip
+
+
+def warmed_up(epoch: int, warm_up: Tensor) -> Tensor:
+    """Share of the full strength (P,) in an epoch counted from 1: 0 in the first, 1 once `warm_up` (P,) have passed."""
+    return torch.where(warm_up > 0, ((epoch - 1) / warm_up.clamp(min=1)).clamp(max=1), 1.0)
 
 
 class Population:
@@ -51,6 +57,8 @@ class Population:
         self.jobs, self.size, self.windows = list(jobs), members, windows
         self.groups = Groups(recordings, jobs, min(first.batch_size, len(jobs[0].fold.train)), device)
         self.fitted = windows.fit([job.fold.train for job in self.groups.jobs])
+        folds = [job.fold for job in self.groups.jobs]
+        self.newcomers = windows.newcomers([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.held_out = HeldOut([job.fold for job in self.groups.jobs], device)
 
         def numbers(values: list[float]) -> Tensor:
@@ -59,6 +67,7 @@ class Population:
         self.lr = numbers([setting.lr for setting in settings])
         self.drop = numbers([setting.dropout for setting in settings])
         self.strength = numbers([setting.strength or 0.0 for setting in settings])
+        self.warm_up = numbers([setting.warm_up for setting in settings])
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.of_member]  # (P, C)
 
         seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
@@ -87,6 +96,7 @@ class Population:
         group, decay = self.groups.of_member, self.epoch**-0.5
         plan, steps = self.groups.plan(self.epoch)
         keys = fold_in(self.groups.keys, self.epoch)
+        strength = self.strength * warmed_up(self.epoch, self.warm_up)
         losses = self.lr.new_zeros(2, len(self.lr))
         for step, (rows, x) in enumerate(self.windows.batches(plan, self.fitted)):
             active = (step < steps)[group]
@@ -99,7 +109,7 @@ class Population:
             self.censors.train_critics(z, y, s, active, decay)
             task = weighted_cross_entropy(self.classifier(z), y, self.weights)
             penalty = self.censors.penalty(z, y, s)
-            loss = task + self.strength * penalty
+            loss = task + strength * penalty
             self.optimiser.step(self.flat.gradient(loss.sum()), self.lr * decay, active)
             self.censors.after_step(active)
             if self.max_norm:
@@ -117,7 +127,8 @@ class Population:
 
     def _logits(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> (P, B, C)."""
-        x = self.windows.gather(rows, self.fitted)
+        new = self.newcomers
+        x = self.windows.gather(rows, self.fitted) if new is None else new.gather(rows)
         return self.classifier(self.net(x, group=self.groups.of_member))  # type: ignore[no-any-return]
 
     def finished(self) -> dict[int, str | None]:
@@ -191,6 +202,7 @@ class Population:
         self.jobs = [self.jobs[member] for member in members]
         self.seconds = [self.seconds[member] for member in members]
         self.lr, self.drop, self.strength = self.lr[keep], self.drop[keep], self.strength[keep]
+        self.warm_up = self.warm_up[keep]
         self.weights, self.train_loss, self.penalty = (
             self.weights[keep],
             self.train_loss[keep],
@@ -198,6 +210,8 @@ class Population:
         )
         stay = self.groups.select(keep)
         self.held_out.select(stay)
+        if self.newcomers is not None:
+            self.newcomers.select(stay)
         if self.fitted is not None:
             self.fitted = self.fitted.select(stay)
         self.flat.select(keep)
