@@ -65,7 +65,10 @@ def run(
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
     standardise: Annotated[
-        str | None, typer.Option(help="trial (default), channel, subject (transductive) or none.")
+        str | None, typer.Option(help="trial (default), channel, running, subject (transductive) or none.")
+    ] = None,
+    align: Annotated[
+        str | None, typer.Option(help="Euclidean alignment: none (default), running or subject (transductive).")
     ] = None,
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -84,8 +87,8 @@ def run(
 
     options = RunOptions(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
-        batch_size=batch_size, lr=lr, standardise=standardise, encoder=encoder, device=device, seed=seed, seeds=seeds,
-        nested=nested, final=final, population=_population(population),
+        batch_size=batch_size, lr=lr, standardise=standardise, align=align, encoder=encoder, device=device, seed=seed,
+        seeds=seeds, nested=nested, final=final, population=_population(population),
     )  # fmt: skip
     encoders = _encoders(encoder)
     if dry_run:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
-from ..settings import STANDARDISATIONS, Setting
+from ..settings import ALIGNMENTS, STANDARDISATIONS, Setting
 
 DEFAULT_EPOCHS = {"paper": 500, "quick": 100}
 
@@ -26,6 +26,7 @@ class RunOptions:
     batch_size: int | None = None
     lr: float | None = None
     standardise: str | None = None
+    align: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
     seeds: int = 1  # how many seeds stage two trains
@@ -42,6 +43,8 @@ class RunOptions:
         check_choice("final", self.final, ("ensemble", "refit"))
         if self.standardise is not None:
             check_choice("standardise", self.standardise, STANDARDISATIONS)
+        if self.align is not None:
+            check_choice("align", self.align, ALIGNMENTS)
         for name in ("trials", "epochs", "patience", "batch_size", "seeds"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -57,7 +60,7 @@ class RunOptions:
     def apply(self, setting: Setting) -> Setting:
         """The setting with what the user asked for all of them."""
         changes: dict[str, Any] = {"max_epochs": self.max_epochs, "encoder": self.encoder}
-        for name in ("patience", "batch_size", "lr", "standardise"):
+        for name in ("patience", "batch_size", "lr", "standardise", "align"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
         return replace(setting, **changes)
