@@ -50,14 +50,16 @@ def say(line: str) -> None:
 def run(
     data: Source,
     out: Annotated[Path, typer.Option(help="Folder for everything the run produces.")],
-    grid: Annotated[str, typer.Option(help="Settings to try: quick (about a dozen) or paper (346).")] = "quick",
+    grid: Annotated[
+        str, typer.Option(help="Settings to try: quick (a dozen), extended (63) or paper (346).")
+    ] = "quick",
     search: Annotated[str, typer.Option(help="grid: try all of the grid. tpe: sample with Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Annotated[
         str | None, typer.Option(help="URL of Optuna's storage, to share a search; default: RUN/optuna.sqlite.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="At most this many epochs; default 100 (quick), 500 (paper).")
+        int | None, typer.Option(help="At most this many epochs; default 100 (quick), 200 (extended), 500 (paper).")
     ] = None,
     patience: Annotated[
         int | None, typer.Option(help="Stop a training after this many epochs without progress.")

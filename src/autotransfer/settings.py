@@ -64,6 +64,9 @@ MOST = {
     "warm_up": 10**6,
 }  # fmt: skip
 
+# What else a search may vary, said by `name_beside`.
+TRAITS = ("standardise", "align", "dropout", "temporal_kernel", "lr")
+
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
 DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
 DEFAULT_REGULARIZATION = {"ssge": 0.01, "stein": 0.001, "tikhonov": 0.01, "nu_method": 0.01}
@@ -101,7 +104,7 @@ class Setting:
     temporal_filters: int = 8
     spatial_depth: int = 2
     latent_filters: int = 16
-    temporal_kernel: int | None = None  # samples; None: half a second, within [3, 64]
+    temporal_kernel: int | str | None = None  # samples; None: half a second, within [3, 64]; "half": half of that
     dropout: float = 0.25
     max_norm: bool = False
     # training
@@ -171,9 +174,11 @@ class Setting:
             "regularization", "critic_lr", "critic_steps", "critic_hidden", "temporal_filters", "spatial_depth",
             "latent_filters", "temporal_kernel", "lr", "max_epochs", "patience", "fraction",
         )  # fmt: skip
+        if isinstance(self.temporal_kernel, str):
+            check_choice("temporal_kernel", self.temporal_kernel, ("half", "a number"))
         for name in positive:
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
+            if value is not None and value != "half" and not (math.isfinite(value) and value > 0):
                 raise UserError(f"{name} is {value!r}; it must be a positive number")
         if isinstance(self.length_scale, (int, float)) and not 0 < self.length_scale < math.inf:
             raise UserError(f"length_scale is {self.length_scale!r}; it must be a positive number")
@@ -189,7 +194,7 @@ class Setting:
             raise UserError(f"weight_decay is {self.weight_decay}; it must be a finite number of at least 0")
         for name, most in MOST.items():
             value = getattr(self, name)
-            if value is not None and value > most:
+            if value is not None and value != "half" and value > most:
                 raise UserError(f"{name} is {value}; it must be at most {most}")
 
     @property
@@ -209,6 +214,15 @@ class Setting:
         if self.shuffle_subjects:
             parts.append("shuffled")
         return " ".join(part for part in parts if part)
+
+    def name_beside(self, plain: Setting) -> str:
+        """The name, and what but censoring tells this setting from a plain one: 'baseline with align running'."""
+        traits = [f"{name} {getattr(self, name)}" for name in TRAITS if getattr(self, name) != getattr(plain, name)]
+        if self.batches != ("shuffled" if self.method is None else "balanced"):
+            traits.append(f"{self.batches} batches")
+        if self.warm_up:
+            traits.append(f"warm_up {self.warm_up}")
+        return self.name + (f" with {', '.join(traits)}" if traits else "")
 
     @property
     def adaptation(self) -> str:

@@ -117,7 +117,7 @@ class AutoTransferClassifier(WindowClassifier):
             )
             if self.run_folder is not None:
                 write(summary, folder / "report.html")
-            results = results_table(run.ledger.entries(), recordings.subjects)
+            results = results_table(run.ledger.entries(), recordings.subjects, run.options.name_of)
         self._keep(model, recordings, classes, named)
         self.choice_, self.results_, self.best_setting_, self.summary_ = choice, results, model.setting, summary
         return self

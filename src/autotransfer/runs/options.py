@@ -9,7 +9,7 @@ from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
 from ..settings import ALIGNMENTS, STANDARDISATIONS, Setting
 
-DEFAULT_EPOCHS = {"paper": 500, "quick": 100}
+DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +66,12 @@ class RunOptions:
         return replace(setting, **changes)
 
     def settings(self) -> list[Setting]:
-        """The grid as it will be trained, the baseline first."""
-        return [self.apply(setting) for setting in grid(self.grid)]
+        """The grid as it will be trained, the baseline first; what the user fixed is not varied."""
+        return list(dict.fromkeys(self.apply(setting) for setting in grid(self.grid)))
+
+    def name_of(self, setting: Setting) -> str:
+        """The setting's name in this run: it says what but censoring differs from the run's plain network."""
+        return setting.name_beside(self.apply(Setting()))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
