@@ -35,7 +35,7 @@ def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def warmed_up(epoch: int, warm_up: Tensor) -> Tensor:
+def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
     """Share of the full strength (P,) in an epoch counted from 1: 0 in the first, 1 once `warm_up` (P,) have passed."""
     return torch.where(warm_up > 0, ((epoch - 1) / warm_up.clamp(min=1)).clamp(max=1), 1.0)
 
