@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def child(folder: Path, way: str, steps: int | None, cold: bool) -> None:
     import torch
 
     import autotransfer as at
-    from autotransfer.training import train as engine
+
+    engine: Any = import_module("autotransfer.training.train")  # to put another `fits` there
     from autotransfer.training.population import Population
 
     torch.set_num_threads(1)

@@ -88,7 +88,7 @@ def stacked_step(
     windows = windows_for(recordings, jobs[0], {}, device=torch.device(device), dtype=torch.float32)
     population = Population(recordings, jobs, windows, torch.float32)
     units = sum(member_steps(job) for job in jobs)
-    assert units == sum(population.groups.steps[group] for group in population.groups.of_member.tolist())
+    assert units == sum(population.groups.steps_of[group] for group in population.groups.of_member.tolist())
     return Step(population.train_epoch, units)
 
 

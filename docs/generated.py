@@ -96,11 +96,15 @@ MEANING = {
     "temporal_filters": "F1 of EEGNet",
     "spatial_depth": "spatial filters for each temporal one",
     "latent_filters": "F2 of EEGNet: channels of the latent code",
-    "temporal_kernel": "samples of a temporal filter; none: half a second, within 3 and 64",
+    "temporal_kernel": "samples of a temporal filter; none: half a second, within 3 and 64; `half`: half of that",
     "dropout": "probability that a unit is dropped",
     "max_norm": "spatial filters have norm at most 1, as in EEGNet's published code",
     "standardise": "`trial`: each channel of each trial; `channel`: with statistics of the training subjects; "
-    "`subject`: with those of the person's own unlabelled trials (transductive); `none`",
+    "`subject`: with those of the person's own unlabelled trials (transductive); `running`: a new person's from their "
+    "trials so far; `none`",
+    "align": "[Euclidean alignment](../alignment.md) of each person's standardised trials: `running`: a new person's "
+    "from their trials so far; `subject`: from all of them (transductive)",
+    "warm_up": "epochs over which the strength rises linearly from 0",
     "batches": "`balanced`: enough rows of each subject in a batch to compare them; `shuffled`; `auto`: balanced with "
     "a censor, shuffled without",
     "batch_size": "rows of a minibatch",
@@ -125,7 +129,7 @@ def settings() -> str:
         values = sorted({_default(value) for value in own.values() if value is not None})
         if field.name == "method":
             readers, values = ["all"], ["none"]
-        elif field.name == "shuffle_subjects":
+        elif field.name in ("shuffle_subjects", "warm_up"):
             values = [_shown(field.default)]
         elif not censors_only:
             readers, values = ["all"], [_shown(field.default)]
@@ -207,7 +211,10 @@ CHOICE = {
     "test_scores": "`chosen` and `baseline`: test score by subject, as published",
     "nested_test_scores": "test score by subject, of the setting chosen without that subject",
     "nested_choices": "by subject: that setting",
-    "transductive": "whether the chosen setting standardises with the test subject's own trials",
+    "best_uncensored": "the uncensored candidate that validation ranks first, with its `name`; in `test_scores` too",
+    "transductive": "whether the chosen setting uses all of the test subject's own unlabelled trials at once",
+    "adaptation": "`none` (zero-shot), `running` or `transductive`: what it uses of a new person's unlabelled trials",
+    "nested_adaptations": "by subject: the same of the nested choices",
     "nested_full_test_scores": "with `--nested full`",
     "nested_full_choices": "with `--nested full`",
 }

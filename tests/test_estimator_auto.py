@@ -176,7 +176,7 @@ def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
 def test_every_option_reaches_the_run() -> None:
     given: dict[str, object] = {
         "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "final": "refit", "patience": 4,
-        "batch_size": 9, "lr": 0.1, "standardise": "channel", "device": "cpu",
+        "batch_size": 9, "lr": 0.1, "standardise": "channel", "align": "running", "device": "cpu",
     }  # fmt: skip
     expected = RunOptions(source=module.DATA, seed=5, **given)
     assert at.AutoTransferClassifier(random_state=5, **given)._options("eegnet") == expected

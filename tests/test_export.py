@@ -29,7 +29,7 @@ from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.layers import Linear
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import ModelCard, SavedModel
+from autotransfer.runs.saved_model import PRIOR, ModelCard, SavedModel
 from autotransfer.search.procedure import conduct
 from autotransfer.settings import STANDARDISATIONS
 from tiny import tiny_file
@@ -39,7 +39,9 @@ MODELS = {  # odd and even lengths and filters, one and many channels, a filter 
     "channel": {"channels": 5, "times": 64, "kernel": 9},
     "subject": {"channels": 12, "times": 31, "kernel": 64},
     "none": {"channels": 2, "times": 40, "kernel": 8},
+    "running": {"channels": 4, "times": 32, "kernel": 7},
 }
+GRAPHS = [kind for kind in STANDARDISATIONS if kind != "running"]  # what can be one graph
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 
 
@@ -64,7 +66,7 @@ def random_model(kind: str, channels: int = 3, times: int = 32, kernel: int = 16
     }
     for name in ("encoder.spatial", "encoder.depthwise", "encoder.pointwise", "classifier.weight"):
         tensors[name] = 3 * tensors[name]  # fresh weights hardly tell windows apart
-    if kind == "channel":
+    if kind in ("channel", "running"):
         tensors["standardise.shift"] = 5 + torch.rand(members, channels, generator=generator)
         tensors["standardise.gain"] = 0.1 + torch.rand(members, channels, generator=generator)
         tensors["standardise.gain"][:, -1] *= channels == 1  # a channel that was flat in training
@@ -102,7 +104,7 @@ def difference(saved: SavedModel, got: np.ndarray, windows: Tensor) -> float:
 # the module
 
 
-@pytest.mark.parametrize("kind", STANDARDISATIONS)
+@pytest.mark.parametrize("kind", GRAPHS)
 @pytest.mark.parametrize(("channels", "times", "kernel"), [(1, 8, 3), (2, 33, 16), (5, 64, 64), (17, 47, 5)])
 def test_deployed_module_equals_the_model(kind: str, channels: int, times: int, kernel: int) -> None:
     saved = random_model(kind, channels, times, kernel)
@@ -119,6 +121,27 @@ def test_offsets_far_larger_than_the_signal(kind: str) -> None:
         saved.shift += 1e4
     windows = raw_windows(saved, 200) + (0 if kind == "channel" else 1e4)
     assert difference(saved, deployed(saved)(windows).numpy(), windows) < 1e-6
+
+
+@pytest.mark.parametrize("align", ["running", "subject"])
+@pytest.mark.parametrize("kind", ["trial", "running"])
+def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align: str, tmp_path: Path) -> None:
+    plain = random_model(kind)
+    tensors = load_tensors(plain)
+    A = torch.randn(3, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    saved = SavedModel(
+        replace(plain.card, setting=plain.card.setting | {"align": align}), tensors | {"align.covariance": A @ A.mT}
+    )
+    for format in ("onnx", "torch"):
+        with pytest.raises(UserError, match=rf"adapts to every new person \(standardise='{kind}', align='{align}'\)"):
+            export_model(saved, format, tmp_path / f"model{FORMATS[format].suffix}")
+    assert not list(tmp_path.iterdir())
+    done = export_model(saved, "safetensors", tmp_path / "model.safetensors")
+    assert done.difference == 0
+    again, windows = load_model(tmp_path / "model.safetensors"), raw_windows(saved, 100)
+    windows[:, 1] += 2 * windows[:, 0]  # noise that is white already would be left as it is
+    assert np.array_equal(again.predict_proba(windows), saved.predict_proba(windows))
+    assert np.abs(again.predict_proba(windows) - plain.predict_proba(windows)).max() > 0.01
 
 
 @pytest.mark.parametrize("kind", ["trial", "subject"])
@@ -149,8 +172,10 @@ def test_subject_models_read_one_call_as_one_person() -> None:
 # the formats
 
 
-@pytest.mark.parametrize("kind", STANDARDISATIONS)
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("format", "kind"),
+    [(format, kind) for format in FORMATS for kind in (STANDARDISATIONS if format == "safetensors" else GRAPHS)],
+)
 def test_files_equal_the_model(format: str, kind: str) -> None:
     content, saved = written(format, kind), random_model(kind, **MODELS[kind])
     predict, windows = FORMATS[format].open(content, None), raw_windows(saved)
@@ -212,7 +237,7 @@ def own_model(kind: str, factory: type[nn.Module]) -> SavedModel:
     return SavedModel(card, {k: t for k, t in tensors.items() if t.is_floating_point()}, {"own": factory})
 
 
-@pytest.mark.parametrize("kind", STANDARDISATIONS)
+@pytest.mark.parametrize("kind", GRAPHS)
 def test_own_encoders_run_in_turn(kind: str) -> None:
     saved = own_model(kind, Own)
     module, windows = deployed(saved), raw_windows(saved, 250)
@@ -431,7 +456,8 @@ def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
 
 def load_tensors(saved: SavedModel) -> dict[str, Tensor]:
     parts = {"encoder.": saved.net, "classifier.": saved.classifier}
-    return {prefix + name: t for prefix, module in parts.items() for name, t in module.state_dict().items()}
+    tensors = {prefix + name: t for prefix, module in parts.items() for name, t in module.state_dict().items()}
+    return tensors | {name: t for name, t in zip(PRIOR, saved.prior, strict=True) if t is not None}
 
 
 @pytest.mark.parametrize("format", FORMATS)

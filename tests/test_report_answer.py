@@ -86,6 +86,43 @@ def test_standardising_by_subject_is_called_transductive() -> None:
     assert "Transductive" in light(replace(run, choice={**run.choice, "chosen": chosen}))
 
 
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [({"align": "subject"}, "Transductive"), ({"align": "running"}, "Adapts to each new person"),
+     ({"standardise": "running"}, "Adapts to each new person")],
+)  # fmt: skip
+def test_scores_of_adapted_models_are_labelled(change: dict[str, str], label: str) -> None:
+    run = finished()
+    assert run.choice is not None
+    assert label not in example("gain")
+    chosen = {**run.choice["chosen"], **change}
+    text = Outline(light(replace(run, choice={**run.choice, "chosen": chosen}))).text
+    assert f"{label}: this is true of AutoTransfer's choice, while the baseline is zero-shot" in text
+    both = {**run.choice, "chosen": chosen, "baseline": {**run.choice["baseline"], **change}}
+    text = Outline(light(replace(run, choice=both))).text
+    assert label in text
+    assert "the baseline is zero-shot" not in text
+    some = {**run.choice, "nested_adaptations": {"S1": "running", "S2": "none"}}
+    text = Outline(light(replace(run, choice=some))).text
+    assert "Adapts to each new person: this is true of the nested choices of 1 subject" in text
+
+
+def test_a_gain_with_several_causes_is_not_called_censorings() -> None:
+    run = finished()
+    assert run.choice is not None
+    name = run.choice["chosen"]["name"]
+    assert "Censoring helped" in Outline(light(run)).text
+    chosen = {**run.choice["chosen"], "name": f"{name} with align running", "align": "running"}
+    best = {**run.choice["baseline"], "name": "baseline with align running", "align": "running"}
+    tests = {**run.choice["test_scores"], "best_uncensored": run.choice["test_scores"]["baseline"]}
+    choice = {**run.choice, "chosen": chosen, "best_uncensored": best, "test_scores": tests}
+    text = Outline(light(replace(run, choice=choice))).text
+    assert "Censoring helped" not in text
+    assert "The chosen setting helped on unseen subjects" in text
+    assert "Best uncensored" in text
+    assert "“Uncensored, align running” first among the uncensored settings" in text
+
+
 def test_an_unfinished_run_claims_nothing() -> None:
     text = example("unfinished")
     outline = Outline(text)

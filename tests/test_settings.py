@@ -50,6 +50,7 @@ def test_fields_that_a_method_does_not_read_do_not_tell_settings_apart() -> None
         ({"method": "mmd", "strength": -1}, "strength is -1"),
         ({"method": "mmd", "strength": float("nan")}, "strength is nan"),
         ({"standardise": "zscore"}, "unknown standardise 'zscore'"),
+        ({"align": "riemann"}, "unknown align 'riemann'; choose from 'none', 'running', 'subject'"),
         ({"batches": "sorted"}, "unknown batches 'sorted'"),
         ({"batch_size": 1}, "batch_size is 1"),
         ({"max_epochs": 0}, "max_epochs is 0"),
@@ -94,11 +95,68 @@ def test_quick_grid_covers_every_method() -> None:
         at.grid("huge")
 
 
+def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
+    settings = at.grid("extended")
+    assert settings[0] == Setting()
+    assert len(settings) == len(set(settings)) == len({s.key for s in settings}) == 63
+    assert len({s.name_beside(Setting()) for s in settings}) == 63, "names are keys in choice.json"
+    plain = [s for s in settings if s.method is None]
+    assert {(s.standardise, s.align) for s in plain} == {
+        (kind, align) for kind in ("trial", "channel", "running") for align in ("none", "running")
+    }
+    assert {s.dropout for s in plain} == {0.25, 0.5}
+    assert {s.temporal_kernel for s in plain} == {None, "half"}
+    assert {s.batches for s in plain} == {"balanced", "shuffled"}
+    assert {s.lr for s in plain} == {1e-3, 3e-3}
+    assert all(s.adaptation != "transductive" for s in settings)
+    strengths = {"adversary": {0.1, 0.3}, "mige": {0.03, 0.1}, "mmd": {0.3, 1}, "pairwise_mmd": {0.3, 1},
+                 "began": {0.3, 1}}  # fmt: skip
+    for method, useful in strengths.items():
+        own = [s for s in settings if s.method == method]
+        bases = {(s.standardise, s.align) for s in own}
+        assert bases == {("trial", "none"), ("running", "none"), ("running", "running")}
+        for base in bases:
+            here = [s for s in own if (s.standardise, s.align) == base]
+            assert {s.mode for s in here} == {"marginal", "conditional", "complementary"}
+            assert {s.strength for s in here} == useful
+        assert all(s.batches == "balanced" for s in own)
+
+
+def test_names_say_what_but_censoring_differs() -> None:
+    plain = Setting(lr=0.01, standardise="channel")
+    assert plain.name_beside(plain) == "baseline"
+    assert Setting(method="mmd", lr=0.01, standardise="channel").name_beside(plain) == "mmd marginal 1 median"
+    other = Setting(lr=0.01, align="running", batches="balanced")
+    assert other.name_beside(plain) == "baseline with standardise trial, align running, balanced batches"
+    late = Setting(method="mmd", lr=0.01, standardise="channel", warm_up=5, batches="shuffled")
+    assert late.name_beside(plain) == "mmd marginal 1 median with shuffled batches, warm_up 5"
+
+
+def test_half_a_kernel() -> None:
+    from autotransfer.model.encoders import kernel_of
+
+    assert [kernel_of(Setting(temporal_kernel=k), 100) for k in (None, "half", 9)] == [50, 25, 9]
+    assert kernel_of(Setting(temporal_kernel="half"), 6) == 3
+    with pytest.raises(UserError, match="unknown temporal_kernel 'third'; choose from 'half'"):
+        Setting(temporal_kernel="third")
+
+
+@pytest.mark.parametrize(
+    ("standardise", "align", "adaptation"),
+    [("trial", "none", "none"), ("channel", "none", "none"), ("running", "none", "running"),
+     ("trial", "running", "running"), ("subject", "none", "transductive"), ("none", "subject", "transductive"),
+     ("running", "subject", "transductive"), ("subject", "running", "transductive")],
+)  # fmt: skip
+def test_adaptation(standardise: str, align: str, adaptation: str) -> None:
+    assert Setting(standardise=standardise, align=align).adaptation == adaptation
+
+
 def test_every_field_reaches_the_key() -> None:
     """A number that changes an outcome but not the key would let a ledger confuse two trainings."""
     base = Setting(method="pairwise_mmd", pairs="clique", size=2)
     changes = {"temporal_filters": 4, "spatial_depth": 1, "latent_filters": 8, "temporal_kernel": 9, "dropout": 0.1,
                "max_norm": True, "standardise": "subject", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
+               "align": "running", "warm_up": 2,
                "weight_decay": 0.5, "max_epochs": 7, "patience": 3, "shuffle_subjects": True}  # fmt: skip
     known = {field.name for field in fields(Setting)}
     assert set(changes) <= known

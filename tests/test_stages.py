@@ -38,6 +38,15 @@ def test_the_shortlist_keeps_three_of_each_method_and_the_baseline() -> None:
     assert shortlist(found, methods) == ["base", "mmd1", "mmd2", "mmd3", "adv0"]
 
 
+def test_of_many_uncensored_settings_the_best_three_and_the_plain_one_are_kept() -> None:
+    methods = {"plain": None, **{f"u{i}": None for i in range(5)}, "mmd0": "mmd"}
+    found = scores(plain=[0.1], u0=[0.2], u1=[0.9], u2=[0.5], u3=[0.7], u4=[0.3], mmd0=[0.0])
+    assert shortlist(found, methods) == ["plain", "u1", "u2", "u3", "mmd0"]
+    best = scores(plain=[0.8], u0=[0.2], u1=[0.9], u2=[0.5], u3=[0.7], u4=[0.3], mmd0=[0.0])
+    assert shortlist(best, methods) == ["plain", "u1", "u3", "mmd0"], "the plain one may be among the best three"
+    assert shortlist([score for score in found if score.setting != "plain"], methods)[0] == "plain"
+
+
 @given(
     st.lists(st.floats(0, 1), min_size=12, max_size=12),
     st.integers(0, 3),

@@ -31,7 +31,7 @@ def by_numpy(X: torch.Tensor, kind: str) -> np.ndarray:
     for n in range(N):
         if kind == "trial":
             group = x[n : n + 1]
-        elif kind == "subject":
+        elif kind in ("subject", "running"):
             group = x[SUBJECT.numpy() == SUBJECT[n].item()]
         elif kind == "channel":
             group = x[ROWS.numpy()]

@@ -50,31 +50,30 @@ def say(line: str) -> None:
 def run(
     data: Source,
     out: Annotated[Path, typer.Option(help="Folder for everything the run produces.")],
-    grid: Annotated[str, typer.Option(help="Settings to try: quick (about a dozen) or paper (346).")] = "quick",
+    grid: Annotated[
+        str, typer.Option(help="Settings to try: quick (a dozen), extended (63) or paper (346).")
+    ] = "quick",
     search: Annotated[str, typer.Option(help="grid: try all of the grid. tpe: sample with Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Annotated[
         str | None, typer.Option(help="URL of Optuna's storage, to share a search; default: RUN/optuna.sqlite.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="At most this many epochs; default 100 (quick), 500 (paper).")
+        int | None, typer.Option(help="At most this many epochs; default 100 (quick), 200 (extended), 500 (paper).")
     ] = None,
-    patience: Annotated[
-        int | None, typer.Option(help="Stop a training after this many epochs without progress.")
-    ] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after this many epochs without progress.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
     standardise: Annotated[
-        str | None, typer.Option(help="trial (default), channel, subject (transductive) or none.")
+        str | None, typer.Option(help="trial (default), channel, running, subject (transductive) or none.")
     ] = None,
+    align: Annotated[str | None, typer.Option(help="Euclidean: none (default), running or subject.")] = None,
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds the candidates are trained with.")] = 1,
     nested: Annotated[str, typer.Option(help="fast, or full: every pair of subjects left out.")] = "fast",
-    final: Annotated[
-        str, typer.Option(help="ensemble of the folds, or refit: also one model on everybody.")
-    ] = "ensemble",
+    final: Annotated[str, typer.Option(help="ensemble of the folds; refit: also one on everybody.")] = "ensemble",
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
     cluster: OnCluster = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
@@ -84,8 +83,8 @@ def run(
 
     options = RunOptions(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
-        batch_size=batch_size, lr=lr, standardise=standardise, encoder=encoder, device=device, seed=seed, seeds=seeds,
-        nested=nested, final=final, population=_population(population),
+        batch_size=batch_size, lr=lr, standardise=standardise, align=align, encoder=encoder, device=device, seed=seed,
+        seeds=seeds, nested=nested, final=final, population=_population(population),
     )  # fmt: skip
     encoders = _encoders(encoder)
     if dry_run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .errors import check_choice
 from .settings import MODES, Setting
 
@@ -48,7 +50,40 @@ def _quick() -> list[Setting]:
     ]
 
 
-GRIDS = {"paper": _paper, "quick": _quick}
+# The extended search: where each method is useful, and where from it starts: the plain network and the two ways to
+# prepare people's windows that promise most.
+USEFUL = {
+    "adversary": (0.1, 0.3), "mige": (0.03, 0.1), "mmd": (0.3, 1.0), "pairwise_mmd": (0.3, 1.0), "began": (0.3, 1.0),
+}  # fmt: skip
+BASES = (Setting(), Setting(standardise="running"), Setting(standardise="running", align="running"))
+
+
+def _extended() -> list[Setting]:
+    """Censoring joined with what else matters: 63 settings, 18 of them uncensored, and no full product.
+
+    Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each method
+    × mode on each base, at one of its two strengths in turn, so that every method meets every base at both.
+    """
+    settings = [
+        Setting(standardise=kind, align=align)
+        for kind in ("trial", "channel", "running")
+        for align in ("none", "running")
+    ]
+    settings += [
+        replace(base, **change)
+        for base in BASES
+        for change in ({"dropout": 0.5}, {"temporal_kernel": "half"}, {"batches": "balanced"}, {"lr": 3e-3})
+    ]
+    settings += [
+        replace(base, method=method, mode=mode, strength=strengths[(i + j) % 2], batches="auto")
+        for i, base in enumerate(BASES)
+        for method, strengths in USEFUL.items()
+        for j, mode in enumerate(MODES)
+    ]
+    return settings
+
+
+GRIDS = {"paper": _paper, "quick": _quick, "extended": _extended}
 
 
 def grid(name: str) -> list[Setting]:

@@ -16,7 +16,8 @@ ESTIMATORS = ("ssge", "stein", "tikhonov", "nu_method")
 LENGTH_SCALES = ("median", "perplexity")
 PAIRS = ("all", "bernoulli", "clique")
 VARIANTS = ("labelled", "paper")
-STANDARDISATIONS = ("trial", "channel", "subject", "none")
+STANDARDISATIONS = ("trial", "channel", "subject", "none", "running")
+ALIGNMENTS = ("none", "running", "subject")
 BATCHES = ("auto", "balanced", "shuffled")
 
 KERNEL_METHODS = ("mige", "mmd", "pairwise_mmd")
@@ -60,7 +61,11 @@ _DEFAULTS: dict[str, Any] = {
 MOST = {
     "max_epochs": 10**6, "batch_size": 10**6, "temporal_kernel": 10**5, "temporal_filters": 10**4,
     "spatial_depth": 10**4, "latent_filters": 10**4, "critic_hidden": 10**5, "critic_steps": 10**4,
+    "warm_up": 10**6,
 }  # fmt: skip
+
+# What else a search may vary, said by `name_beside`.
+TRAITS = ("standardise", "align", "dropout", "temporal_kernel", "lr")
 
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
 DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
@@ -92,17 +97,19 @@ class Setting:
     critic_lr: float | None = None
     critic_steps: int | None = None  # critic updates per main step
     critic_hidden: int | None = None  # width of the critic's hidden layer
+    warm_up: int = 0  # epochs over which strength rises linearly from 0
     shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
     # network; the numbers are EEGNet's
     encoder: str = "eegnet"  # or the name of a factory given with the jobs
     temporal_filters: int = 8
     spatial_depth: int = 2
     latent_filters: int = 16
-    temporal_kernel: int | None = None  # samples; None: half a second, within [3, 64]
+    temporal_kernel: int | str | None = None  # samples; None: half a second, within [3, 64]; "half": half of that
     dropout: float = 0.25
     max_norm: bool = False
     # training
     standardise: str = "trial"
+    align: str = "none"  # Euclidean alignment of each person's standardised windows
     batches: str = "auto"  # auto: subject-balanced with a censor, shuffled without
     batch_size: int = 128
     lr: float = 1e-3
@@ -143,6 +150,7 @@ class Setting:
             object.__setattr__(self, "diversity", DEFAULT_DIVERSITY.get(str(self.variant)))
         if self.method is None:
             object.__setattr__(self, "shuffle_subjects", False)
+            object.__setattr__(self, "warm_up", 0)
         if self.batches == "auto":
             object.__setattr__(self, "batches", "shuffled" if self.method is None else "balanced")
 
@@ -158,14 +166,19 @@ class Setting:
         if self.variant is not None:
             check_choice("variant", self.variant, VARIANTS)
         check_choice("standardise", self.standardise, STANDARDISATIONS)
+        check_choice("align", self.align, ALIGNMENTS)
         check_choice("batches", self.batches, BATCHES)
+        if self.warm_up < 0:
+            raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
         positive = (
             "regularization", "critic_lr", "critic_steps", "critic_hidden", "temporal_filters", "spatial_depth",
             "latent_filters", "temporal_kernel", "lr", "max_epochs", "patience", "fraction",
         )  # fmt: skip
+        if isinstance(self.temporal_kernel, str):
+            check_choice("temporal_kernel", self.temporal_kernel, ("half", "a number"))
         for name in positive:
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
+            if value is not None and value != "half" and not (math.isfinite(value) and value > 0):
                 raise UserError(f"{name} is {value!r}; it must be a positive number")
         if isinstance(self.length_scale, (int, float)) and not 0 < self.length_scale < math.inf:
             raise UserError(f"length_scale is {self.length_scale!r}; it must be a positive number")
@@ -181,7 +194,7 @@ class Setting:
             raise UserError(f"weight_decay is {self.weight_decay}; it must be a finite number of at least 0")
         for name, most in MOST.items():
             value = getattr(self, name)
-            if value is not None and value > most:
+            if value is not None and value != "half" and value > most:
                 raise UserError(f"{name} is {value}; it must be at most {most}")
 
     @property
@@ -201,6 +214,22 @@ class Setting:
         if self.shuffle_subjects:
             parts.append("shuffled")
         return " ".join(part for part in parts if part)
+
+    def name_beside(self, plain: Setting) -> str:
+        """The name, and what but censoring tells this setting from a plain one: 'baseline with align running'."""
+        traits = [f"{name} {getattr(self, name)}" for name in TRAITS if getattr(self, name) != getattr(plain, name)]
+        if self.batches != ("shuffled" if self.method is None else "balanced"):
+            traits.append(f"{self.batches} batches")
+        if self.warm_up:
+            traits.append(f"warm_up {self.warm_up}")
+        return self.name + (f" with {', '.join(traits)}" if traits else "")
+
+    @property
+    def adaptation(self) -> str:
+        """What a new person's own unlabelled windows are used for: none (zero-shot), running (each window is prepared
+        with those before it) or transductive (with all of them, later ones too)."""
+        kinds = (self.standardise, self.align)
+        return "transductive" if "subject" in kinds else "running" if "running" in kinds else "none"
 
     @property
     def code_path(self) -> tuple[object, ...]:

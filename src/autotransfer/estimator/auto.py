@@ -38,7 +38,7 @@ class AutoTransferClassifier(WindowClassifier):
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    grid, search, trials, epochs, patience, batch_size, lr, standardise, seeds, nested: as of `autotransfer run`
+    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, seeds, nested: as of `autotransfer run`
     final: "ensemble" predicts with the models of all folds of the chosen setting, "refit" with one on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
         finished job again; a run on other data or with other options is refused. None: a temporary folder
@@ -67,6 +67,7 @@ class AutoTransferClassifier(WindowClassifier):
         batch_size: int | None = None,
         lr: float | None = None,
         standardise: str | None = None,
+        align: str | None = None,
         encoder: str | Factory = "eegnet",
         run_folder: str | os.PathLike[str] | None = None,
         sfreq: float | None = None,
@@ -85,6 +86,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.batch_size = batch_size
         self.lr = lr
         self.standardise = standardise
+        self.align = align
         self.encoder = encoder
         self.run_folder = run_folder
         self.sfreq = sfreq
@@ -115,7 +117,7 @@ class AutoTransferClassifier(WindowClassifier):
             )
             if self.run_folder is not None:
                 write(summary, folder / "report.html")
-            results = results_table(run.ledger.entries(), recordings.subjects)
+            results = results_table(run.ledger.entries(), recordings.subjects, run.options.name_of)
         self._keep(model, recordings, classes, named)
         self.choice_, self.results_, self.best_setting_, self.summary_ = choice, results, model.setting, summary
         return self
@@ -133,8 +135,8 @@ class AutoTransferClassifier(WindowClassifier):
         return RunOptions(
             source=DATA, grid=self.grid, search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
-            encoder=encoder, seed=seed_of(self.random_state), seeds=self.seeds, nested=self.nested, final=self.final,
-            device=self.device,
+            align=self.align, encoder=encoder, seed=seed_of(self.random_state), seeds=self.seeds, nested=self.nested,
+            final=self.final, device=self.device,
         )  # fmt: skip
 
     def report(self, path: str | os.PathLike[str]) -> Path:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..recordings import Recordings, check_windows
 from ..recordings.container import check_sfreq
-from ..runs.saved_model import SavedModel
+from ..recordings.labels import encode
+from ..runs.saved_model import NewPerson, SavedModel
 from .inputs import raw_windows
 
 Array = NDArray[Any]
@@ -21,12 +23,16 @@ Array = NDArray[Any]
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Predicts raw windows (N, channels, times) with `model_`; ids are needed by fit alone.
 
-    With standardise="subject" all windows of one call are taken to be one person's.
+    Where the setting adapts to people (standardise or align "running" or "subject"), the windows of one call are taken
+    to be one person's, in the order of recording, unless `subjects` (N,) says whose each is; epochs whose metadata have
+    a column "subject" say it themselves. Every call starts anew with people nobody has seen: `new_person()` is for
+    windows that come one by one.
     """
 
     # Under metadata routing: fit cannot do without ids, so they are asked for as `subjects` unless the user says
     # otherwise, and `groups` then belong to the splitter alone, which is whom they are mostly passed for.
     __metadata_request__fit = {"subjects": True, "groups": False}  # noqa: RUF012  # scikit-learn reads it off the class
+    __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
     model_: SavedModel
     classes_: Array
@@ -56,28 +62,43 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         self.model_.check(windows, channels if known else None, check_sfreq(raw.sfreq))
         return windows
 
-    def predict_proba(self, X: object) -> NDArray[np.float64]:
+    def _people(self, X: object, subjects: object, n_trials: int) -> Tensor | None:
+        """Whose each window is (N,), where that matters and anybody says so."""
+        if subjects is None and self.model_.setting.adaptation != "none":
+            subjects = raw_windows(X).subject
+        return None if subjects is None else encode(subjects, n_trials, "subjects")[0]
+
+    def predict_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
         """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble, the members' mean."""
         windows = self._windows(X)
-        return self.model_.predict_proba(windows)
+        return self.model_.predict_proba(windows, self._people(X, subjects, len(windows)))
 
-    def predict_log_proba(self, X: object) -> NDArray[np.float64]:
+    def predict_log_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
         """Their logarithms (N, classes)."""
         with np.errstate(divide="ignore"):  # log 0 is -inf
-            return np.log(self.predict_proba(X))
+            return np.log(self.predict_proba(X, subjects))
 
-    def predict(self, X: object) -> Array:
+    def predict(self, X: object, subjects: object = None) -> Array:
         """The likeliest class of each window (N,), in the values that y had."""
-        likeliest = self.predict_proba(X).argmax(1)
+        likeliest = self.predict_proba(X, subjects).argmax(1)
         predicted: Array = self.classes_[likeliest]
         return predicted
 
-    def transform(self, X: object) -> NDArray[np.float32]:
+    def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
+        """Accuracy of `predict`."""
+        return float(accuracy_score(y, self.predict(X, subjects), sample_weight=sample_weight))
+
+    def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Latent codes z (N, members · D). Every member has coordinates of its own, so codes of an ensemble stand side
         by side; their mean would mean nothing."""
         windows = self._windows(X)
-        z = self.model_.latents(windows)
+        z = self.model_.latents(windows, self._people(X, subjects, len(windows)))
         return z.transpose(0, 1).flatten(1).numpy()
+
+    def new_person(self) -> NewPerson:
+        """Somebody new whose windows come one by one: `person.predict_proba(window)` remembers those before it."""
+        check_is_fitted(self)
+        return self.model_.new_person()
 
     @property
     def _n_features_out(self) -> int:

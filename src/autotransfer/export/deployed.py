@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import UserError
 from ..model.any_module import AnyModule
 from ..model.eegnet import EEGNet
 from ..model.layers import BatchNorm
@@ -29,8 +30,19 @@ def deployed(saved: SavedModel) -> nn.Module:
     Standardisation happens inside. With standardise="subject" the windows of one call are taken as one person's,
     as `SavedModel.predict_proba` does when it is not told whose they are.
     """
+    refuse_adaptive(saved)
     module = FoldedEEGNets(saved, saved.net) if isinstance(saved.net, EEGNet) else InTurn(saved, saved.net)
     return module.eval()
+
+
+def refuse_adaptive(saved: SavedModel) -> None:
+    """A graph has no memory of a person's earlier windows, and runtimes have no R^{-1/2}."""
+    setting = saved.setting
+    if setting.adaptation == "running" or setting.align != "none":
+        raise UserError(
+            f"the model adapts to every new person (standardise={setting.standardise!r}, align={setting.align!r}), "
+            "which a graph cannot do; use the format safetensors with at.load_model, or train without it"
+        )
 
 
 class FoldedEEGNets(nn.Module):

@@ -26,7 +26,7 @@ from ..errors import UserError
 from ..model.eegnet import EEGNet
 from ..model.encoders import Encoders
 from ..runs.run import versions
-from ..runs.saved_model import ModelCard, SavedModel
+from ..runs.saved_model import PRIOR, ModelCard, SavedModel
 from .deployed import deployed
 
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
@@ -159,8 +159,7 @@ def to_safetensors(saved: SavedModel) -> bytes:
     tensors = {f"encoder.{name}": tensor for name, tensor in saved.net.state_dict().items()}
     tensors = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}  # others are constants
     tensors |= {f"classifier.{name}": tensor for name, tensor in saved.classifier.state_dict().items()}
-    if saved.shift is not None and saved.gain is not None:
-        tensors |= {"standardise.shift": saved.shift, "standardise.gain": saved.gain}
+    tensors |= {name: tensor for name, tensor in zip(PRIOR, saved.prior, strict=True) if tensor is not None}
     content: bytes = save({name: t.contiguous() for name, t in tensors.items()}, as_text(saved.card))
     return content
 

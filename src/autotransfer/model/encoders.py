@@ -17,7 +17,10 @@ def kernel_of(setting: Setting, sfreq: float | None) -> int:
     """Length of EEGNet's temporal filters; 0 for other encoders, which need no window moments."""
     if setting.encoder != "eegnet":
         return 0
-    return setting.temporal_kernel or temporal_kernel_for(sfreq)
+    usual = temporal_kernel_for(sfreq)
+    if isinstance(setting.temporal_kernel, str):  # "half"
+        return max(3, usual // 2)
+    return setting.temporal_kernel or usual
 
 
 def find_factory(name: str, encoders: Encoders | None) -> Factory:

@@ -23,7 +23,8 @@ def affine(
     Returns shift (G, channels), gain (G, channels) and index (N,) int64, the group of each window. By kind:
     trial    G = N
     channel  G = 1, from the training `rows` alone: indices, or a mask (N,)
-    subject  G = subjects, from all trials of each, labels unseen; the only kind that reads `subject` (N,)
+    subject  G = subjects, from all trials of each, labels unseen; reads `subject` (N,)
+    running  the same, which is how training subjects are standardised; new people: recordings.running
     none     G = 1, nothing changes
     """
     check_choice("standardise", kind, STANDARDISATIONS)
@@ -31,9 +32,9 @@ def affine(
     everything = torch.arange(n_trials, device=X.device)
     if kind == "trial":
         return *_statistics(X, everything, everything, n_trials), everything
-    if kind == "subject":
+    if kind in ("subject", "running"):
         if subject is None or subject.shape != (n_trials,):
-            raise UserError("standardise='subject' needs the subject of every trial; give subject, or use 'trial'")
+            raise UserError(f"standardise={kind!r} needs the subject of every trial; give subject, or use 'trial'")
         index = subject.to(device=X.device, dtype=torch.int64)
         return *_statistics(X, everything, index, int(index.max()) + 1), index
     one_group = torch.zeros_like(everything)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from .comparison import Contender, find, honest
 from .escaping import Html, joined, tag
 from .statistics import FEWEST_TO_TEST, Paired, paired
 from .summary import Summary
 from .tables import setting_names
-from .wording import MODE_MEANING, count, given, interval, probability, score, signed, verdict
+from .wording import MODE_MEANING, count, given, interval, probability, score, setting_words, signed, verdict
 
 
 def answer(summary: Summary, rows: list[Contender]) -> Html:
@@ -72,7 +74,8 @@ def _tiles(pair: Paired) -> Html:
 def _caveats(summary: Summary, rows: list[Contender], pair: Paired | None) -> Html | None:
     items = [
         *failed_jobs(summary),
-        *_transductive(summary),
+        *_adaptation(summary),
+        *_other_causes(summary),
         *_estimate_notes(summary, rows),
         *_test_notes(pair),
     ]
@@ -91,13 +94,50 @@ def failed_jobs(summary: Summary) -> list[Html]:
     return [joined(link, tag("span", "; when settings are compared, a failed job counts as a score of 0."))]
 
 
-def _transductive(summary: Summary) -> list[Html]:
+ADAPTED = {
+    "transductive": ("Transductive", "statistics of all of the test subject's own unlabelled trials prepare each of "
+        "them. The scores hold for new people only if their data are at hand before the first prediction; do not "
+        "compare them with zero-shot scores."),
+    "running": ("Adapts to each new person", "every trial of a test subject is prepared with the subject's own "
+        "unlabelled trials up to it, in order, and a prior from the training subjects. The scores hold for people "
+        "whose trials come in order; they are no zero-shot scores."),
+}  # fmt: skip
+
+
+def _adaptation(summary: Summary) -> list[Html]:
+    """Which scores rest on unlabelled trials of the test subjects."""
     choice = summary.choice or {}
-    if "subject" not in [(choice.get(side) or {}).get("standardise") for side in ("chosen", "baseline")]:
+    sides = [_adapts(choice.get(side) or {}) for side in ("chosen", "baseline")]
+    nested = [str(kind) for kind in (choice.get("nested_adaptations") or {}).values()]
+    notes = []
+    for kind, (label, words) in ADAPTED.items():
+        whom = ""
+        if sides == [kind, "none"]:
+            whom = "this is true of AutoTransfer's choice, while the baseline is zero-shot: "
+        elif kind not in sides:
+            whom = f"this is true of the nested choices of {count(nested.count(kind), 'subject')}: "
+        if kind in (*sides, *nested):
+            notes.append(joined(tag("strong", f"{label}: "), tag("span", whom + words)))
+    return notes
+
+
+def _adapts(setting: Mapping[str, Any]) -> str:
+    kinds = (setting.get("standardise"), setting.get("align"))
+    return "transductive" if "subject" in kinds else "running" if "running" in kinds else "none"
+
+
+def _other_causes(summary: Summary) -> list[str]:
+    """What is censoring's part, where the search varied more than that."""
+    choice = summary.choice or {}
+    best, tests = choice.get("best_uncensored") or {}, choice.get("test_scores") or {}
+    if not best or best.get("name") == (choice.get("baseline") or {}).get("name") or not tests.get("best_uncensored"):
         return []
-    return [joined(tag("strong", "Transductive: "), tag("span", "trials are standardised per subject, with statistics "
-            "of the test subject's own unlabelled trials. The scores hold for new people only if some of their data "
-            "are at hand before the first prediction."))]  # fmt: skip
+    values = [float(value) for value in tests["best_uncensored"].values()]
+    return [
+        f"The baseline is the plain network. Validation ranks “{setting_words(best)}” first among the uncensored "
+        f"settings; it scores {score(sum(values) / len(values))}. What the chosen setting gains over that, and no "
+        "more, is censoring's."
+    ]
 
 
 def _estimate_notes(summary: Summary, rows: list[Contender]) -> list[str]:

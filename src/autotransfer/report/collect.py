@@ -38,7 +38,7 @@ def collect(run: Run) -> Summary:
     choice = read_choice(run.folder) if complete else None
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in done if entry.stage in ("search", "folds")]
-    roles = _roles(choice, shown)
+    roles = _roles(choice, shown, options)
     extras = _weights_story(run, roles) if choice is not None else {"leakage": {}, "latent": {}}
     counts = np.bincount(rec.subject.numpy(), minlength=rec.n_subjects)
     return Summary(
@@ -64,9 +64,9 @@ def collect(run: Run) -> Summary:
             "trials": counts.tolist(),
         },
         splits=_splits(run),
-        results=results_table(shown, [str(s) for s in rec.subjects]),
+        results=results_table(shown, [str(s) for s in rec.subjects], options.name_of),
         choice=choice,
-        histories=_histories(shown, choice),
+        histories=_histories(shown, choice, options),
         confusion={role: _confusion(own) for role, own in roles.items() if own},
         leakage=extras["leakage"],
         latent={role: pd.DataFrame(columns) for role, columns in extras["latent"].items()},
@@ -81,13 +81,13 @@ def _told(options: RunOptions) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None and name not in unused}
 
 
-def _roles(choice: dict[str, Any] | None, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+def _roles(choice: dict[str, Any] | None, entries: Sequence[Entry], options: RunOptions) -> dict[str, list[Entry]]:
     """Fold entries of the chosen setting and of the baseline."""
     if choice is None:
         return {}
     wanted = {role: choice[role]["name"] for role in ("baseline", "chosen")}
     return {
-        role: [e for e in entries if Setting.from_json(e.setting).name == name and e.record]
+        role: [e for e in entries if options.name_of(Setting.from_json(e.setting)) == name and e.record]
         for role, name in wanted.items()
     }
 
@@ -110,12 +110,14 @@ def _splits(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _histories(entries: Sequence[Entry], choice: dict[str, Any] | None) -> dict[str, list[dict[str, Any]]]:
+def _histories(
+    entries: Sequence[Entry], choice: dict[str, Any] | None, options: RunOptions
+) -> dict[str, list[dict[str, Any]]]:
     """Learning curves of the baseline and the chosen setting, or while there is no choice of the baseline."""
     names = {"baseline"} | ({choice["chosen"]["name"]} if choice else set())
     found: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
-        name = Setting.from_json(entry.setting).name
+        name = options.name_of(Setting.from_json(entry.setting))
         if name in names and entry.record is not None:
             found.setdefault(name, []).append({"fold": entry.test, "seed": entry.seed} | entry.record["history"])
     return found

@@ -17,7 +17,7 @@ from .wording import METHOD_NAMES
 class Contender:
     """One row of the results figure."""
 
-    key: str  # "none", a method, "published", "nested" or "nested_full": decides the colour
+    key: str  # "none", "uncensored", a method, "published", "nested" or "nested_full": decides the colour
     label: str
     setting: str | None  # None: it differs between subjects
     scores: dict[str, float]  # test score by subject, mean over seeds
@@ -61,9 +61,14 @@ def contenders(summary: Summary) -> list[Contender]:
     choice = summary.choice or {}
     tests = choice.get("test_scores") or {}
     if rows and rows[0].key == "none" and tests.get("baseline"):
-        rows[0] = replace(rows[0], scores=numbers(tests["baseline"]))
+        plain = str((choice.get("baseline") or {}).get("name", rows[0].setting))
+        rows[0] = replace(rows[0], setting=plain, scores=numbers(tests["baseline"]))
     elif tests.get("baseline"):
         rows.insert(0, Contender("none", METHOD_NAMES["none"], "baseline", numbers(tests["baseline"])))
+    uncensored = choice.get("best_uncensored") or {}
+    if uncensored and uncensored.get("name") != (choice.get("baseline") or {}).get("name"):
+        found = numbers(tests.get("best_uncensored"))
+        rows.insert(1, Contender("uncensored", "Best uncensored", str(uncensored["name"]), found))
     published = numbers(tests.get("chosen"))
     rows.append(Contender("published", "AutoTransfer, published", chosen_name(summary), published))
     rows.append(Contender("nested", "AutoTransfer, nested", None, numbers(choice.get("nested_test_scores"))))

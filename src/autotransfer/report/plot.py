@@ -22,6 +22,7 @@ SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 LOSS = PALETTE[1]
 COLOURS = {
     "none": GREY,
+    "uncensored": GREY,
     "adversary": PALETTE[1],
     "mige": PALETTE[2],
     "mmd": PALETTE[3],
@@ -33,6 +34,7 @@ COLOURS = {
 }
 MARKS = {
     "none": "circle",
+    "uncensored": "circle-open",
     "adversary": "triangle-up",
     "mige": "square",
     "mmd": "diamond",

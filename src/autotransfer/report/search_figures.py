@@ -35,7 +35,8 @@ def tried(summary: Summary) -> Figure | None:
         return None
     listed = shortlist(summary)
     modes = [mode for mode in dict.fromkeys([*MODES, *censored["mode"]]) if mode in set(censored["mode"])]
-    uncensored = table[table["method"] == "none"]["validation_score"]
+    plain = table["setting"] == "baseline"  # where others are uncensored too, the plain network alone
+    uncensored = table[plain if plain.any() else table["method"] == "none"]["validation_score"]
     baseline = float(uncensored.mean()) if len(uncensored) else None
     along = _strength_axis(censored["strength"].tolist())
     parts: list[Json] = []

@@ -16,6 +16,10 @@ def answer(choice: dict[str, Any]) -> list[str]:
         return f"mean {mean:.3f}, lower quartile {np.percentile(values, 25):.3f}, minimum {values[0]:.3f}"
 
     lines = [f"chosen: {choice['chosen']['name']}"]
+    adapts = {"running": "adapts to each new person from their unlabelled windows so far",
+              "transductive": "transductive: uses all unlabelled windows of a new person"}  # fmt: skip
+    if choice.get("adaptation") in adapts:
+        lines.append(f"  {adapts[choice['adaptation']]}; these are no zero-shot scores")
     if choice["baseline_won"]:
         lines.append("censoring did not help on these recordings: the uncensored baseline was chosen")
     lines += [
@@ -23,6 +27,9 @@ def answer(choice: dict[str, Any]) -> list[str]:
         f"  test, nested choice  {numbers(choice['nested_test_scores'])}",
         f"  baseline             {numbers(choice['test_scores']['baseline'])}",
     ]
+    best = choice.get("best_uncensored")
+    if best and best["name"] != choice["baseline"]["name"]:
+        lines.append(f"  best uncensored      {numbers(choice['test_scores']['best_uncensored'])} ({best['name']})")
     if "nested_full_test_scores" in choice:
         lines.append(f"  test, nested full    {numbers(choice['nested_full_test_scores'])}")
     return lines

@@ -47,9 +47,10 @@ def given(fields: Mapping[str, Any], key: str) -> Any:
 
 def setting_words(fields: Mapping[str, Any]) -> str:
     """A setting as a person would say it: 'MMD, conditional, λ = 0.3'."""
+    _, _, traits = str(given(fields, "name") or given(fields, "setting") or "").partition(" with ")
     method = given(fields, "method")
     if method is None:
-        return "Uncensored baseline"
+        return f"Uncensored, {traits}" if traits else "Uncensored baseline"
     words = [METHOD_NAMES.get(str(method), str(method))]
     if (mode := given(fields, "mode")) is not None:
         words.append(str(mode))
@@ -61,7 +62,7 @@ def setting_words(fields: Mapping[str, Any]) -> str:
             words.append(f"γ\u00a0=\u00a0{number(gamma)}")
     if (scale := given(fields, "length_scale")) not in (None, "median"):
         words.append(f"{scale} scale" if isinstance(scale, str) else f"σ\u00a0=\u00a0{number(scale)}")
-    return ", ".join(words)
+    return ", ".join([*words, traits] if traits else words)
 
 
 def number(value: Any) -> str:
@@ -139,6 +140,7 @@ def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
     if choice is None:
         return Verdict("unknown", "Nothing has been chosen", "The run recorded no choice.")
     chosen = setting_words(choice.get("chosen") or {})
+    what = _subject_of_the_claim(choice)
     if choice.get("baseline_won"):
         return Verdict(
             "baseline",
@@ -152,24 +154,36 @@ def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
     if pair.n < FEWEST_TO_TEST:
         return Verdict(
             "unclear",
-            f"{count(pair.n, 'subject')}: too few to tell whether censoring helps",
+            f"{count(pair.n, 'subject')}: too few to tell whether {_lower(what)} helps",
             f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}.",
         )
     if low > 0:
         return Verdict(
             "gain",
-            f"Censoring helped on unseen subjects: {signed(pair.mean)} balanced accuracy",
+            f"{what} helped on unseen subjects: {signed(pair.mean)} balanced accuracy",
             f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}.",
         )
     if high < 0:
         return Verdict(
             "loss",
-            f"Censoring lowered the score on unseen subjects: {signed(pair.mean)} balanced accuracy",
+            f"{what} lowered the score on unseen subjects: {signed(pair.mean)} balanced accuracy",
             f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}, which validation favoured.",
         )
     return Verdict(
         "unclear",
-        "No clear gain from censoring on these recordings",
+        f"No clear gain from {_lower(what)} on these recordings",
         f"AutoTransfer scored {scores} for the uncensored baseline, and the interval for the difference includes "
         f"zero. It chose {chosen}, which validation favoured.",
     )
+
+
+def _subject_of_the_claim(choice: Mapping[str, Any]) -> str:
+    """Censoring, where nothing else tells the chosen setting from the baseline: a gain has one cause then."""
+    chosen = choice.get("chosen") or {}
+    if " with " in str(chosen.get("name", "")):
+        return "The chosen setting"
+    return "Censoring"
+
+
+def _lower(words: str) -> str:
+    return words[0].lower() + words[1:]

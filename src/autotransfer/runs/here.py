@@ -9,13 +9,12 @@ from pathlib import Path
 import torch
 
 from ..training.evaluation import HISTORY
-from ..training.gather import Windows
 from ..training.memory import first_line, no_room, out_of_memory
 from ..training.packing import resolve_device
 from ..training.population import Population
 from ..training.progress import Progress
+from ..training.train import Prepared, windows_for
 from ..training.train import run as train_population
-from ..training.train import windows_for
 from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, OpenPopulation
 from .place import DTYPE, Work
@@ -30,7 +29,7 @@ class Here:
     workers = 1
 
     def __init__(self) -> None:
-        self._prepared: dict[tuple[str, int], Windows] = {}
+        self._prepared: Prepared = {}
 
     def device(self, asked: str) -> torch.device:
         return resolve_device(asked)

@@ -8,10 +8,10 @@ from typing import Any
 from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
 from ..jobs import check_seed
-from ..settings import STANDARDISATIONS, Setting
+from ..settings import ALIGNMENTS, STANDARDISATIONS, Setting
 
 MOST = {"trials": 10**6, "seeds": 10**4}  # beyond these a slip of the keyboard is likelier than a wish
-DEFAULT_EPOCHS = {"paper": 500, "quick": 100}
+DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,7 @@ class RunOptions:
     batch_size: int | None = None
     lr: float | None = None
     standardise: str | None = None
+    align: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
     seeds: int = 1  # how many seeds stage two trains
@@ -45,6 +46,8 @@ class RunOptions:
         check_choice("final", self.final, ("ensemble", "refit"))
         if self.standardise is not None:
             check_choice("standardise", self.standardise, STANDARDISATIONS)
+        if self.align is not None:
+            check_choice("align", self.align, ALIGNMENTS)
         for name in ("trials", "epochs", "patience", "batch_size", "seeds"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -66,14 +69,18 @@ class RunOptions:
         changes: dict[str, Any] = {"max_epochs": self.max_epochs, "encoder": self.encoder}
         if self.shuffle_subjects:
             changes["shuffle_subjects"] = True
-        for name in ("patience", "batch_size", "lr", "standardise"):
+        for name in ("patience", "batch_size", "lr", "standardise", "align"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
         return replace(setting, **changes)
 
     def settings(self) -> list[Setting]:
-        """The grid as it will be trained, the baseline first."""
-        return [self.apply(setting) for setting in grid(self.grid)]
+        """The grid as it will be trained, the baseline first; what the user fixed is not varied."""
+        return list(dict.fromkeys(self.apply(setting) for setting in grid(self.grid)))
+
+    def name_of(self, setting: Setting) -> str:
+        """The setting's name in this run: it says what but censoring differs from the run's plain network."""
+        return setting.name_beside(self.apply(Setting()))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

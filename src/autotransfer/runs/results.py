@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -17,9 +17,11 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def results_table(entries: Sequence[Entry], subjects: Sequence[Hashable]) -> pd.DataFrame:
-    """Rows of the finished jobs. `fold` is the position of the test subject; the swapped_ columns are the same
-    trajectory with validation and test subject exchanged."""
+def results_table(
+    entries: Sequence[Entry], subjects: Sequence[Hashable], name_of: Callable[[Setting], str]
+) -> pd.DataFrame:
+    """Rows of the finished jobs, settings named by the run. `fold` is the position of the test subject; the swapped_
+    columns are the same trajectory with validation and test subject exchanged."""
     rows: list[dict[str, Any]] = []
     for entry in entries:
         if entry.status not in FINISHED or entry.record is None:
@@ -30,7 +32,7 @@ def results_table(entries: Sequence[Entry], subjects: Sequence[Hashable]) -> pd.
             setting.as_row()
             | {
                 "stage": entry.stage,
-                "setting": setting.name,
+                "setting": name_of(setting),
                 "fold": entry.test,
                 "validation_subject": subjects[entry.validation],
                 "test_subject": subjects[entry.test],

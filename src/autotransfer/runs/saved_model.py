@@ -18,11 +18,14 @@ from torch import Tensor
 from ..errors import UserError, check_types
 from ..model.encoders import Encoders, make_encoder
 from ..model.layers import Linear
-from ..recordings.standardise import affine, apply
+from ..recordings import check_windows
+from ..recordings.people import Prior
+from ..recordings.running import Person
 from ..settings import Setting
 from .files import write_atomically
 
 CHUNK = 256
+PRIOR = ("standardise.shift", "standardise.gain", "align.covariance")  # names of the tensors of `Prior`, in its order
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,13 @@ class ModelCard:
 
 
 class SavedModel:
-    """An ensemble: the mean of its members' probabilities. Takes raw windows, standardises them itself."""
+    """An ensemble: the mean of its members' probabilities. Takes raw windows, standardises and aligns them itself."""
 
     def __init__(self, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> None:
         self.card, self.setting = card, Setting(**card.setting)
-        self.shift, self.gain = tensors.get("standardise.shift"), tensors.get("standardise.gain")  # (members, C)
+        self.prior = Prior(*(tensors.get(name) for name in PRIOR))  # (members, ...)
+        self.shift, self.gain = self.prior.shift, self.prior.gain
+        self._check_prior()
         self.net = make_encoder(
             self.setting, encoders, n_channels=len(card.channels), n_times=card.n_times,
             n_classes=len(card.classes), sfreq=card.sfreq, kernel=card.kernel, members=card.members,
@@ -89,33 +94,79 @@ class SavedModel:
                 f"windows of the data have {X.shape[2]} samples, the model expects {card.n_times}; cut them anew"
             )
 
+    def _check_prior(self) -> None:
+        """A model that needs a prior and has none cannot predict."""
+        scaled = self.setting.standardise in ("channel", "running")
+        for name, tensor, needed in zip(
+            PRIOR, self.prior, (scaled, scaled, self.setting.align == "running"), strict=True
+        ):
+            if needed and tensor is None:
+                raise ValueError(f"the tensor {name} is missing")
+
     @torch.no_grad()
     def predict_proba(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
-        """Raw windows (N, channels, times) -> (N, classes). `subject` (N,) matters to standardise="subject" alone."""
-        probability: Tensor = self.classifier(self.latents(X, subject)).double().softmax(-1).mean(0)
+        """Raw windows (N, channels, times) -> (N, classes).
+
+        subject (N,): whose each window is, which matters to settings that adapt to people: everybody by themselves, in
+        the order of the rows. Without it all windows are one person's.
+        """
+        return self.probabilities(self.latents(X, subject))
+
+    @torch.no_grad()
+    def probabilities(self, z: Tensor) -> NDArray[np.float64]:
+        """Codes (members, N, D) -> (N, classes)."""
+        probability: Tensor = self.classifier(z).double().softmax(-1).mean(0)
         return probability.numpy()
 
     @torch.no_grad()
     def latents(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
         """The same windows -> codes z (members, N, D)."""
+        if subject is None or self.setting.adaptation == "none":
+            return self.codes(X, self._person())
+        z = torch.empty(self.card.members, len(X), self.net.latent_dim)
+        for person in subject.unique():  # type: ignore[no-untyped-call]
+            rows = (subject == person).nonzero()[:, 0]
+            z[:, rows] = self.codes(X[rows], self._person())
+        return z
+
+    @torch.no_grad()
+    def codes(self, X: Tensor, person: Person) -> Tensor:
+        """The next raw windows (N, channels, times) of a person -> (members, N, D)."""
         X = X.to(torch.float32)
-        kind = self.setting.standardise
-        if kind == "subject" and subject is None:
-            subject = torch.zeros(len(X), dtype=torch.long)  # one person, whose own windows set the scale
-        if kind != "channel":
-            shift, gain, index = affine(X, subject, kind)
+        at_once = person.feed(X) if self.setting.adaptation == "transductive" else None
         parts = []
         for start in range(0, len(X), CHUNK):
-            x = X[start : start + CHUNK]
-            if kind == "channel":
-                assert self.shift is not None
-                assert self.gain is not None
-                x = apply(x[None], self.shift[:, None], self.gain[:, None])  # every member has its own statistics
-            else:
-                rows = index[start : start + CHUNK]
-                x = apply(x, shift[rows], gain[rows])
-            parts.append(self.net(x))
+            rows = slice(start, start + CHUNK)
+            x = person.feed(X[rows]) if at_once is None else at_once[:, rows]
+            parts.append(self.net(x[0] if len(x) == 1 else x))
         return torch.cat(parts, 1)
+
+    def _person(self) -> Person:
+        return Person(self.setting.standardise, self.setting.align, self.prior)
+
+    def new_person(self) -> NewPerson:
+        """Somebody whose windows come one by one, or a few at a time."""
+        if self.setting.adaptation == "transductive":
+            raise UserError(
+                "the model takes all of a person's windows at once (standardise or align 'subject'); give them to "
+                "predict_proba together, or train with 'running'"
+            )
+        return NewPerson(self, self._person())
+
+
+class NewPerson:
+    """A model in use by one person: every window is predicted from it and those fed before it."""
+
+    def __init__(self, model: SavedModel, person: Person) -> None:
+        self._model, self._person = model, person
+        self.windows = 0  # fed so far
+
+    def predict_proba(self, X: object) -> NDArray[np.float64]:
+        """The person's next raw windows (n, channels, times), or a single one (channels, times) -> (n, classes)."""
+        windows, _ = check_windows(X[None] if getattr(X, "ndim", 3) == 2 else X)  # type: ignore[index]
+        self._model.check(windows, None, None)
+        self.windows += len(windows)
+        return self._model.probabilities(self._model.codes(windows, self._person))
 
 
 def save_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> None:

@@ -40,7 +40,7 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
     else:
         tried = len(settings)
         per_method = Counter(setting.method for setting in settings)
-        candidates = sum(1 if method is None else min(k, SHORTLIST_PER_METHOD) for method, k in per_method.items())
+        candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for method, k in per_method.items())
     candidates = min(candidates, tried)
     trainings = tried + candidates * (n * options.seeds - 1)
     if options.nested == "full":

@@ -22,8 +22,9 @@ def build_models(run: Run, setting: Setting, choice: dict[str, Any], tell: Tell)
     entries = [e for e in run.ledger.entries() if e.setting == setting.to_json() and e.status == "done"]
     own = [e for e in entries if e.stage != "nested"]
     if not own:
+        name = run.options.name_of(setting)
         raise UserError(
-            f"every training of {setting.name!r} failed, the best there is; autotransfer status {run.folder} says why. "
+            f"every training of {name!r} failed, the best there is; autotransfer status {run.folder} says why. "
             "Start a new run with a smaller --lr"
         )
     states, folds = [], []

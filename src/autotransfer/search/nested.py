@@ -49,7 +49,7 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> dict[str, Any]:
         assert entry.record is not None
         record = entry.record if entry.test == test else entry.record["swapped"]
         subject = str(run.recordings.subjects[test])
-        names[subject], values[subject] = chosen.name, record["test_score"]
+        names[subject], values[subject] = run.options.name_of(chosen), record["test_score"]
     return {"nested_full_choices": names, "nested_full_test_scores": values}
 
 

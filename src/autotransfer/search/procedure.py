@@ -80,15 +80,17 @@ def decide(run: Run, candidates: Sequence[Setting]) -> dict[str, Any]:
     keys = [setting.key for setting in candidates]
     chosen = choose(scores, keys)
     nested = {test: choose(without_subject(scores, test), keys) for _, test in folds}
+    best_uncensored = choose(scores, [setting.key for setting in candidates if setting.method is None])
 
     # Only now are test scores looked at, and nothing below this line chooses.
     tests = scores_on_test(entries)
     by_key = {setting.key: setting for setting in candidates}
     baseline = next(setting.key for setting in candidates if setting.method is None)
-    name = {key: setting.name for key, setting in by_key.items()}
+    name = {key: options.name_of(setting) for key, setting in by_key.items()}
     return {
-        "chosen": _told(by_key[chosen]),
-        "baseline": _told(by_key[baseline]),
+        "chosen": _told(by_key[chosen], name[chosen]),
+        "baseline": _told(by_key[baseline], name[baseline]),
+        "best_uncensored": _told(by_key[best_uncensored], name[best_uncensored]),
         "baseline_won": chosen == baseline,
         "shortlist": [name[key] for key in keys],
         "validation_q25": {name[key]: lower_quartile(scores, key) for key in keys},
@@ -96,10 +98,13 @@ def decide(run: Run, candidates: Sequence[Setting]) -> dict[str, Any]:
         "test_scores": {
             "chosen": {str(subjects[t]): tests[chosen, t] for _, t in folds},
             "baseline": {str(subjects[t]): tests[baseline, t] for _, t in folds},
+            "best_uncensored": {str(subjects[t]): tests[best_uncensored, t] for _, t in folds},
         },
         "nested_test_scores": {str(subjects[t]): tests[nested[t], t] for _, t in folds},
         "nested_choices": {str(subjects[t]): name[nested[t]] for _, t in folds},
-        "transductive": by_key[chosen].standardise == "subject",
+        "transductive": by_key[chosen].adaptation == "transductive",
+        "adaptation": by_key[chosen].adaptation,
+        "nested_adaptations": {str(subjects[t]): by_key[nested[t]].adaptation for _, t in folds},
     }
 
 
@@ -113,8 +118,8 @@ def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
     return {key: float(np.mean(scores)) for key, scores in values.items()}
 
 
-def _told(setting: Setting) -> dict[str, Any]:
-    return setting.as_row() | {"name": setting.name}
+def _told(setting: Setting, name: str) -> dict[str, Any]:
+    return setting.as_row() | {"name": name}
 
 
 def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> dict[str, Any]:
@@ -127,7 +132,7 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> dict[str, Any
 
         choice |= full_nesting(run, tell, shown=shown)
     write_results(run)
-    chosen = next(setting for setting in candidates if setting.name == choice["chosen"]["name"])
+    chosen = next(setting for setting in candidates if run.options.name_of(setting) == choice["chosen"]["name"])
     build_models(run, chosen, choice, tell)
     write_atomically(run.folder / "choice.json", json.dumps(choice, indent=1))
     run.ledger.remember(complete=True)
@@ -135,5 +140,5 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> dict[str, Any
 
 
 def write_results(run: Run) -> None:
-    table = results_table(run.ledger.entries(), run.recordings.subjects)
+    table = results_table(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
     write_atomically(run.folder / "results.csv", table.to_csv(index=False))

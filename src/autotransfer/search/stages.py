@@ -44,10 +44,11 @@ def mean_score(scores: Sequence[Score], setting: str) -> float:
 
 
 def shortlist(scores: Sequence[Score], methods: Mapping[str, str | None]) -> list[str]:
-    """The best 3 settings of each method, and every baseline (method None), in the order of `methods`."""
-    kept = {setting for setting, method in methods.items() if method is None}
+    """The best 3 settings of each method and of the uncensored ones (method None), and the first of the uncensored
+    ones, the plain baseline, in the order of `methods`."""
+    kept = set([setting for setting, method in methods.items() if method is None][:1])
     order = {setting: place for place, setting in enumerate(methods)}
-    for method in {method for method in methods.values() if method is not None}:
+    for method in set(methods.values()):
         own = [setting for setting in methods if methods[setting] == method]
         own.sort(key=lambda setting: (-mean_score(scores, setting), order[setting]))
         kept.update(setting for setting in own[:SHORTLIST_PER_METHOD] if mean_score(scores, setting) > float("-inf"))

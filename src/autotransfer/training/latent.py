@@ -12,7 +12,7 @@ from torch import Tensor
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
-from .gather import Windows
+from .newcomers import Newcomers
 from .population import Population
 from .train import windows_for
 
@@ -31,6 +31,7 @@ def encode(
 ) -> tuple[Tensor, Tensor]:
     """Codes z (P, len(rows), D) and logits (P, len(rows), C) of outcomes of one program, in eval mode.
 
+    Rows that an outcome was not trained on are those of new people, where the setting makes a difference.
     final: the weights of the last epoch instead of the best snapshot's.
     """
     states = [outcome.final_state if final else outcome.state for outcome in outcomes]
@@ -51,8 +52,7 @@ def encode_states(
 ) -> tuple[Tensor, Tensor]:
     """The same from stored states."""
     place = torch.device(device)
-    prepared: dict[tuple[str, int], Windows] = {}
-    windows = windows_for(recordings, jobs[0], prepared, device=place, dtype=dtype)
+    windows = windows_for(recordings, jobs[0], {}, device=place, dtype=dtype)
     stack = Population(recordings, jobs, windows, dtype, encoders)
     for member, state in enumerate(states):
         for prefix, module in stack.flat.modules.items():
@@ -61,11 +61,25 @@ def encode_states(
                     tensor.data[member] = state[f"{prefix}.{name}"].to(tensor)
     stack.net.eval()
     group = stack.groups.of_member
+    newcomers = _strangers(recordings, stack, rows)
     codes, logits = [], []
     for start in range(0, len(rows), CHUNK):
         chunk = torch.as_tensor(rows[start : start + CHUNK], device=place)
-        x = stack.windows.gather(chunk.expand(len(stack.groups.jobs), -1), stack.fitted)
+        shared = chunk.expand(len(stack.groups.jobs), -1)
+        x = windows.gather(shared, stack.fitted)
+        if newcomers is not None:
+            new = newcomers.places.gather(1, shared) >= 0
+            x = torch.where(new[..., None, None], newcomers.gather(shared), x)
         z = stack.net(x, group=group)
         codes.append(z)
         logits.append(stack.classifier(z))
     return torch.cat(codes, 1), torch.cat(logits, 1)
+
+
+def _strangers(recordings: Recordings, stack: Population, rows: NDArray[np.int64]) -> Newcomers | None:
+    """Everybody whom a group was not trained on, if any of these rows are theirs."""
+    training = [job.fold.train for job in stack.groups.jobs]
+    others = [np.setdiff1d(np.arange(recordings.n_trials), train) for train in training]
+    if not any(np.isin(rows, own).any() for own in others):
+        return None
+    return stack.windows.newcomers(training, others)

@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 
 from ..errors import UserError, shown
 from ..jobs import Job
 from ..model.any_module import saved_bytes
-from ..model.encoders import Encoders, find_factory
+from ..model.encoders import Encoders, find_factory, kernel_of
 from ..recordings import Recordings
-from .population import program_of
 
 CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
 SHARE = 0.5  # of the free memory that a population may fill
@@ -69,6 +69,17 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     toeplitz = 4 * setting.temporal_filters * min(times, 192) ** 2
     weights = 12 * (setting.temporal_filters * 64 + wide * (recordings.n_channels + 80) + wide * times)
     return dtype.itemsize * (signals + toeplitz + censor + weights) + 8 * 6 * setting.max_epochs
+
+
+def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
+    """Jobs that agree in this can be stacked: the same shapes everywhere. All else is a number per member."""
+    setting, train = job.setting, job.fold.train
+    return (
+        setting.encoder, kernel_of(setting, recordings.sfreq),
+        setting.temporal_filters, setting.spatial_depth, setting.latent_filters, setting.max_norm,
+        setting.standardise, setting.align, min(setting.batch_size, len(train)),
+        len(np.unique(recordings.subject.numpy()[train])),
+    )  # fmt: skip
 
 
 def pack(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..fusing import fusing
 from ..jobs import Job, Outcome
 from ..model.eegnet import EEGNet
-from ..model.encoders import Encoders, kernel_of, make_encoder
+from ..model.encoders import Encoders, make_encoder
 from ..model.layers import Linear
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
@@ -22,6 +21,7 @@ from .flat import Flat
 from .gather import Windows
 from .groups import Groups
 from .metrics import balanced_accuracy, class_weights, weighted_cross_entropy
+from .newcomers import held_out_rows
 from .optimiser import AdamW
 from .program import Program, quick_products
 
@@ -29,15 +29,9 @@ from .program import Program, quick_products
 SAVED_PER_ELEMENT, COMPILING = 60e-12, 30.0  # seconds
 
 
-def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
-    """Jobs that agree in this can be stacked: the same shapes everywhere. All else is a number per member."""
-    setting, train = job.setting, job.fold.train
-    return (
-        setting.encoder, kernel_of(setting, recordings.sfreq),
-        setting.temporal_filters, setting.spatial_depth, setting.latent_filters, setting.max_norm,
-        setting.standardise, min(setting.batch_size, len(train)),
-        len(np.unique(recordings.subject.numpy()[train])),
-    )  # fmt: skip
+def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
+    """Share of the full strength (P,) in an epoch counted from 1: 0 in the first, 1 once `warm_up` (P,) have passed."""
+    return torch.where(warm_up > 0, ((epoch - 1) / warm_up.clamp(min=1)).clamp(max=1), 1.0)
 
 
 class Population:
@@ -57,6 +51,8 @@ class Population:
         self.jobs, self.size, self.windows = list(jobs), members, windows
         self.groups = Groups(recordings, jobs, min(first.batch_size, len(jobs[0].fold.train)), device)
         self.fitted = windows.fit([job.fold.train for job in self.groups.jobs])
+        folds = [job.fold for job in self.groups.jobs]
+        self.newcomers = windows.newcomers([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.held_out = HeldOut([job.fold for job in self.groups.jobs], device)
 
         def numbers(values: list[float]) -> Tensor:
@@ -65,6 +61,7 @@ class Population:
         self.lr = numbers([setting.lr for setting in settings])
         self.drop = numbers([setting.dropout for setting in settings])
         self.strength = numbers([setting.strength or 0.0 for setting in settings])
+        self.warm_up = numbers([setting.warm_up for setting in settings])
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.of_member]  # (P, C)
 
         seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
@@ -155,7 +152,7 @@ class Population:
         self.censors.train_critics(z, y, s, active, self.decay)
         task = weighted_cross_entropy(self.classifier(z), y, self.weights)
         penalty = self.censors.penalty(z, y, s)
-        loss = task + self.strength * penalty
+        loss = task + self.strength * warmed_up(self.clock, self.warm_up) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with quick_products(x.device):
             encoder = torch.autograd.grad(codes, list(self.net.parameters()), grad, materialize_grads=True)
@@ -181,7 +178,8 @@ class Population:
 
     def _logits(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> (P, B, C)."""
-        x = self.windows.gather(rows, self.fitted)
+        new = self.newcomers
+        x = self.windows.gather(rows, self.fitted) if new is None else new.gather(rows)
         with quick_products(x.device):
             z = self.net(x, group=self.groups.shared)
         return self.classifier(z)  # type: ignore[no-any-return]
@@ -271,9 +269,12 @@ class Population:
         self.jobs = [self.jobs[member] for member in members]
         self.seconds = [self.seconds[member] for member in members]
         self.lr, self.drop, self.strength = self.lr[keep], self.drop[keep], self.strength[keep]
+        self.warm_up = self.warm_up[keep]
         self.weights, self.losses, self.training = self.weights[keep], self.losses[:, keep], self.training[keep]
         stay = self.groups.select(keep)
         self.held_out.select(stay)
+        if self.newcomers is not None:
+            self.newcomers.select(stay)
         if self.fitted is not None:
             self.fitted = self.fitted.select(stay)
         self.flat.select(keep)

@@ -13,10 +13,13 @@ from ..model.encoders import Encoders, kernel_of
 from ..recordings import Recordings
 from .gather import Windows
 from .memory import first_line, no_room, out_of_memory
+from .newcomers import check_whole_subjects
 from .packing import fits, pack, resolve_device
 from .population import Population
 from .progress import Progress, Stopwatch
 from .stream import Stream
+
+Prepared = dict[tuple[str, str, int], Windows]  # by standardisation, alignment and temporal kernel
 
 
 def run(
@@ -73,7 +76,7 @@ def train(
         unique.setdefault(job.trajectory, job)
     todo = list(unique.values())
     done: dict[tuple[object, ...], Outcome] = {}
-    prepared: dict[tuple[str, int], Windows] = {}
+    prepared: Prepared = {}
     packs = pack(recordings, todo, population, device=place, dtype=dtype, encoders=encoders)
     stacks = [[todo[position] for position in positions] for positions in packs]
     total = sum(job.setting.max_epochs for job in todo)
@@ -103,7 +106,7 @@ def train(
 def windows_for(
     recordings: Recordings,
     job: Job,
-    prepared: dict[tuple[str, int], Windows],
+    prepared: Prepared,
     *,
     device: torch.device,
     dtype: torch.dtype,
@@ -112,10 +115,12 @@ def windows_for(
 
     In the device's memory where they fit, else read from where they are a minibatch at a time.
     """
-    key = (job.setting.standardise, kernel_of(job.setting, recordings.sfreq))
+    kind, align, kernel = key = (
+        job.setting.standardise, job.setting.align, kernel_of(job.setting, recordings.sfreq),
+    )  # fmt: skip
     if key not in prepared:
-        kind = Windows if fits(recordings, device, dtype) else Stream
-        prepared[key] = kind(recordings, *key, device=device, dtype=dtype)
+        make = Windows if fits(recordings, device, dtype) else Stream
+        prepared[key] = make(recordings, kind, kernel, device=device, dtype=dtype, align=align)
     return prepared[key]
 
 
@@ -143,6 +148,7 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
                 )
         if len(job.fold.train) < 2:
             raise UserError(f"a fold has a single training row ({job.fold}); batch normalisation needs at least 2")
+    check_whole_subjects(recordings, jobs)
 
 
 def _as_asked(job: Job, outcome: Outcome) -> Outcome:

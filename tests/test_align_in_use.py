@@ -1,0 +1,128 @@
+"""Models that adapt to people: the same numbers in training, in predict, one window at a time, and in estimators."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.recordings import Raw
+from autotransfer.runs.assembly import assemble
+from autotransfer.runs.predictions import predictions
+from autotransfer.runs.saved_model import SavedModel, load_model, save_model
+from test_align import MIXED, people
+
+ADAPTED = [*MIXED, ("subject", "subject"), ("channel", "subject")]
+REC = people()
+X, Y, IDS = REC.X.numpy(), REC.y.numpy(), np.array([f"p{i}" for i in REC.subject])
+
+
+def trained(kind: str, align: str, folds: slice = slice(0, 2)) -> tuple[list[at.Outcome], SavedModel]:
+    setting = at.Setting(standardise=kind, align=align, max_epochs=3, batch_size=16, lr=1e-2)
+    own = at.leave_one_subject_out(REC)[folds]
+    outcomes = at.train(REC, [at.Job(setting, fold) for fold in own], "cpu")
+    parts = assemble(REC, setting, [o.state for o in outcomes], own, kind="ensemble", scores={})
+    return outcomes, SavedModel(*parts)
+
+
+@pytest.mark.parametrize(("kind", "align"), ADAPTED)
+def test_a_saved_model_predicts_what_training_evaluated(kind: str, align: str) -> None:
+    (outcome,), model = trained(kind, align, slice(1, 2))
+    held = np.union1d(outcome.job.fold.validation, outcome.job.fold.test)
+    got = model.predict_proba(REC.X[held], REC.subject[held])
+    _, logits = at.encode(REC, [outcome], held)
+    np.testing.assert_allclose(got, logits[0].double().softmax(-1).numpy(), atol=2e-5)
+    for rows, confusion in ((outcome.job.fold.test, outcome.test_confusion),
+                            (outcome.job.fold.validation, outcome.validation_confusion)):  # fmt: skip
+        alone = model.predict_proba(REC.X[rows])  # without ids: one person
+        np.testing.assert_allclose(alone, got[np.isin(held, rows)], atol=1e-6)
+        assert confusion.trace() == (alone.argmax(1) == Y[rows]).sum()
+
+
+@pytest.mark.parametrize(("kind", "align"), [("running", "running"), ("channel", "running"), ("trial", "none")])
+def test_one_window_at_a_time(kind: str, align: str) -> None:
+    _, model = trained(kind, align)
+    windows = REC.X[REC.subject == 3]
+    person, other = model.new_person(), model.new_person()
+    other.predict_proba(100 * windows[:5])  # somebody else
+    one_by_one = np.concatenate([person.predict_proba(window.numpy()) for window in windows])
+    assert person.windows == len(windows)
+    np.testing.assert_allclose(one_by_one, model.predict_proba(windows), atol=1e-5)
+    with pytest.raises(UserError, match="the model takes 3 channels, the data have 2"):
+        person.predict_proba(windows[:, :2])
+    assert person.windows == len(windows)
+
+
+@pytest.mark.parametrize(("kind", "align"), [("subject", "none"), ("running", "subject")])
+def test_all_at_once_is_not_one_by_one(kind: str, align: str) -> None:
+    _, model = trained(kind, align)
+    with pytest.raises(UserError, match="takes all of a person's windows at once"):
+        model.new_person()
+
+
+def test_the_prior_travels_with_the_model(tmp_path: Path) -> None:
+    _, model = trained("running", "running")
+    setting = model.setting
+    own = at.leave_one_subject_out(REC)[:2]
+    outcomes = at.train(REC, [at.Job(setting, fold) for fold in own], "cpu")
+    card, tensors = assemble(REC, setting, [o.state for o in outcomes], own, kind="ensemble", scores={})
+    assert tensors["standardise.shift"].shape == tensors["standardise.gain"].shape == (2, 3)
+    assert tensors["align.covariance"].shape == (2, 3, 3)
+    save_model(tmp_path, card, tensors)
+    again = load_model(tmp_path)
+    np.testing.assert_array_equal(again.predict_proba(REC.X[:9]), model.predict_proba(REC.X[:9]))
+    del tensors["align.covariance"]
+    save_model(tmp_path, card, tensors)
+    with pytest.raises(UserError, match=r"the tensor align\.covariance is missing"):
+        load_model(tmp_path)
+
+
+def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
+    _, model = trained("running", "running")
+    table = predictions(model, Raw(X=X, subject=IDS))
+    columns = [name for name in table if name.startswith("p_")]
+    for name in np.unique(IDS):
+        rows = name == IDS
+        np.testing.assert_allclose(table.loc[rows, columns], model.predict_proba(REC.X[rows]), atol=1e-5)
+    together = predictions(model, Raw(X=X))[columns]
+    assert np.abs(together - table[columns]).max().max() > 0.01, "one person's windows are not everybody's"
+
+
+@pytest.mark.parametrize(("kind", "align"), [("running", "none"), ("trial", "running"), ("running", "subject")])
+def test_the_classifier_takes_one_person_a_call_or_is_told_who(kind: str, align: str) -> None:
+    clf = at.CensoredClassifier(method=None, standardise=kind, align=align, max_epochs=3, batch_size=16, device="cpu")
+    clf = pickle.loads(pickle.dumps(clone(clf).fit(X, Y, subjects=IDS)))
+    assert (clf.setting_.standardise, clf.setting_.align) == (kind, align)
+    told = clf.predict_proba(X, subjects=IDS)
+    for name in np.unique(IDS):
+        np.testing.assert_allclose(told[name == IDS], clf.predict_proba(X[name == IDS]), atol=1e-5)
+    assert np.abs(told - clf.predict_proba(X)).max() > 1e-3
+    assert np.array_equal(clf.predict(X, subjects=IDS), clf.classes_[told.argmax(1)])
+    assert clf.score(X, Y, subjects=IDS) == np.mean(clf.predict(X, subjects=IDS) == Y)
+    assert clf.transform(X, subjects=IDS).shape == (len(X), clf._n_features_out)
+    with pytest.raises(UserError, match="subjects has 3 entries but X has 100 trials"):
+        clf.predict(X, subjects=IDS[:3])
+    if align == "running":
+        np.testing.assert_allclose(clf.new_person().predict_proba(X[:1]), clf.predict_proba(X[:1]), atol=1e-6)
+
+
+def test_the_validation_score_is_that_of_people_by_themselves() -> None:
+    clf = at.CensoredClassifier(
+        method=None, align="running", max_epochs=3, batch_size=16, device="cpu", validation_subjects=["p1", "p3"]
+    ).fit(X, Y, subjects=IDS)
+    held = np.isin(IDS, ["p1", "p3"])
+    predicted = clf.predict(X[held], subjects=IDS[held])
+    recall = [np.mean(predicted[Y[held] == c] == c) for c in (0, 1)]
+    assert clf.validation_score_ == pytest.approx(np.mean(recall))
+
+
+def test_zero_shot_models_do_not_care_who_it_is() -> None:
+    _, model = trained("trial", "none")
+    np.testing.assert_array_equal(model.predict_proba(REC.X, REC.subject), model.predict_proba(REC.X))
+    assert torch.equal(model.latents(REC.X, REC.subject), model.latents(REC.X))
