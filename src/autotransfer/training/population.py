@@ -25,8 +25,8 @@ from .newcomers import held_out_rows
 from .optimiser import AdamW
 from .program import Program, quick_products
 
-# What fusing saves of a step by reading and writing less, and what compiling costs, on a recent GPU.
-SAVED_PER_ELEMENT, COMPILING = 60e-12, 30.0  # seconds
+# What fusing saves of a member's step, and what compiling costs for the optimiser and for each method, on a recent GPU.
+SAVED, COMPILING = 4e-6, 5.0  # seconds
 
 
 def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
@@ -73,10 +73,9 @@ class Population:
         self.classifier.to(device=device, dtype=dtype)
         self.max_norm = first.max_norm
         self.flat = Flat(encoder=self.net, classifier=self.classifier)
-        # What the steps of all members work through: filters × batch × times.
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
-        signal = first.temporal_filters * first.spatial_depth * self.groups.batch_size * recordings.n_times
-        self.fused = device.type == "cuda" and steps * signal * SAVED_PER_ELEMENT > COMPILING
+        methods = {setting.method for setting in settings if setting.method is not None}
+        self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
         self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]))
         self.censors = Censors(
             settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.net.latent_dim,
