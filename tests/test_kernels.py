@@ -84,7 +84,7 @@ def test_small_blocks_and_coinciding_points_have_finite_scales(rows: int, length
 def test_a_number_is_sigma():
     z = torch.randn(1, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     d2 = kernels.own_distances(z)
-    beta = kernels.pair_scales(kernels.inverse_scales(d2, torch.ones_like(d2, dtype=torch.bool), 1.7))
+    beta = kernels.pair_scales(kernels.inverse_scales(d2, torch.ones_like(d2, dtype=torch.bool), 1.7), 1.7)
     torch.testing.assert_close(kernels.radial("rbf", 0, d2, beta), torch.exp(-d2 / (2 * 1.7**2)))
     torch.testing.assert_close(kernels.radial("imq", 0, d2, beta), (1 + d2 / 1.7**2) ** -0.5)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn
 from benchmarks import deep, shallow
 from benchmarks.peers import PEERS, SHALLOW, evaluate, known_rows, run
 
@@ -94,6 +96,15 @@ def test_scores_do_not_come_from_the_test_labels() -> None:
         assert all((first[key] == other[key]).all() for key in first)
 
 
+@pytest.fixture
+def configuration() -> Iterator[None]:
+    """scikit-learn's, which skada changes for the whole process when it is imported."""
+    before = sklearn.get_config()
+    yield
+    sklearn.set_config(**before)
+
+
+@pytest.mark.usefixtures("configuration")
 @pytest.mark.parametrize(("peer", "package"), [("eegnet", "skorch"), ("dann", "skada"), ("coral", "skada")])
 def test_networks_train(peer: str, package: str) -> None:
     pytest.importorskip(package, reason="pip install 'autotransfer[bench]'")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .filters import nu_rates, nu_steps
-from .kernels import centred, own_distances, pair_scales, radial
+from .kernels import centred, own_distances, radial
 
 CURL_FREE = {"curl_free_rbf": "rbf", "curl_free_imq": "imq"}
 
@@ -24,7 +24,7 @@ def curl_free_scores(z: Tensor, mask: Tensor, beta: Tensor, kernel: str, regular
     x_t = x_{t−1} + u_t (x_{t−1} − x_{t−2}) + ω_t (ζ − L x_{t−1}), score = −x_T, L = K/n.
     """
     x = centred(z)
-    d2, beta = own_distances(x), pair_scales(beta)
+    d2, beta = own_distances(x), beta[..., None]
     n = mask.sum(-1, keepdim=True).clamp(min=1)
     unit = 2 * beta  # −2f′(0) for both kernels: K(x, x) = I and L ≤ 1, as the iteration needs
     first, second, third = (mask * radial(kernel, order, d2, beta) / unit for order in (1, 2, 3))

@@ -43,7 +43,7 @@ def centred(z: Tensor) -> Tensor:
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
     """|x_i − y_j|² by one matrix product: (P, A, D), (P, B, D) -> (P, A, B)."""
     xx, yy = x.square().sum(-1), y.square().sum(-1)
-    return (xx[..., :, None] + yy[..., None, :] - 2 * (x @ y.mT)).clamp(min=0)
+    return torch.baddbmm(xx[..., :, None] + yy[..., None, :], x, y.mT, alpha=-2).clamp(min=0)
 
 
 def own_distances(z: Tensor) -> Tensor:
@@ -69,8 +69,10 @@ def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float, perplexi
     return d2.new_full(same.shape[:2], 0.5 / float(length_scale) ** 2)
 
 
-def pair_scales(beta: Tensor) -> Tensor:
-    """β_ij = (β_i + β_j)/2: (P, B) -> (P, B, B)."""
+def pair_scales(beta: Tensor, length_scale: str | float) -> Tensor:
+    """β_ij = (β_i + β_j)/2: (P, B) -> (P, B, B), or (P, B, 1) where all rows of a block have the same."""
+    if length_scale != "perplexity":
+        return beta[..., None]
     return (beta[..., :, None] + beta[..., None, :]) / 2
 
 

@@ -18,8 +18,8 @@ from .terms import Term, TermSpec
 
 
 def other_rows_kernel(d2: Tensor, beta: Tensor) -> Tensor:
-    """RBF kernel with nothing on the diagonal: (P, B, B), (P, B) -> (P, B, B)."""
-    return radial("rbf", 0, d2, pair_scales(beta)).masked_fill(diagonal(d2), 0.0)
+    """RBF kernel with nothing on the diagonal: (P, B, B), β (P, B, B) or (P, B, 1) -> (P, B, B)."""
+    return radial("rbf", 0, d2, beta).masked_fill(diagonal(d2), 0.0)
 
 
 class MMD(Method):
@@ -39,12 +39,13 @@ class MMD(Method):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2 = own_distances(term.z)
-        return groups_against_contexts(d2, inverse_scales(d2, groups.context, self.length_scale), groups)
+        beta = pair_scales(inverse_scales(d2, groups.context, self.length_scale), self.length_scale)
+        return groups_against_contexts(d2, beta, groups)
 
 
 @fused
 def groups_against_contexts(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
-    """The estimate of MMD from distances (P, B, B) and inverse scales (P, B): -> (P,)."""
+    """The estimate of MMD from distances (P, B, B) and inverse scales of pairs: -> (P,)."""
     kernel = other_rows_kernel(d2, beta)
     # What row i shares with the others of its context and of its group, on average: (P, B)
     to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
@@ -81,7 +82,7 @@ class PairwiseMMD(Method):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2 = own_distances(term.z)
-        beta = inverse_scales(d2, groups.context, self.length_scale)
+        beta = pair_scales(inverse_scales(d2, groups.context, self.length_scale), self.length_scale)
         return groups_against_groups(d2, beta, groups, self.selection(term, groups, key))
 
     def selection(self, term: Term, groups: Groups, key: Tensor) -> Tensor:

@@ -151,7 +151,7 @@ def _estimate(
     beta = kernels.inverse_scales(d2, mask, length_scale, perplexity)
     masks = len(mask) // len(sample)  # of the same points, one after the other
     d2, sample = d2.repeat(masks, 1, 1), sample.repeat(masks, 1, 1)
-    normal, zeta, rows = _normalised(sample, d2, beta, kernel, mask)
+    normal, zeta, rows = _normalised(sample, d2, kernels.pair_scales(beta, length_scale), kernel, mask)
     fit = Fit(normal, zeta, rows, gamma, length_scale != "perplexity")
     if points is None:
         return -(rows.rsqrt()[..., None] * filtered(fit)).reshape(*_leading(z, same), *z.shape[-2:])
@@ -179,14 +179,14 @@ def _normalised(z: Tensor, d2: Tensor, beta: Tensor, kernel: str, mask: Tensor) 
     """K̃ (P, N, N), D^{-1/2} b (P, N, D) and the block sizes n (P, N)."""
     rows = mask.sum(-1).clamp(min=1).to(z.dtype)
     root = rows.rsqrt()[..., None]
-    gram, b = _kernel_sums(z, z, d2, kernels.pair_scales(beta), kernel, mask)
+    gram, b = _kernel_sums(z, z, d2, beta, kernel, mask)
     return root * gram * root.mT, root * b, rows
 
 
 def _kernel_sums(x: Tensor, z: Tensor, d2: Tensor, beta: Tensor, kernel: str, mask: Tensor) -> tuple[Tensor, Tensor]:
     """K (P, Q, N) and b_i = Σ_j W_ij (x_i − z_j) (P, Q, D), W = −2 ∂k/∂d² (2βK for rbf), both masked."""
     gram = kernels.radial(kernel, 0, d2, beta) * mask
-    pull = -2 * kernels.radial(kernel, 1, d2, beta) * mask
+    pull = 2 * beta * gram if kernel == "rbf" else -2 * kernels.radial(kernel, 1, d2, beta) * mask
     return gram, pull.sum(-1, keepdim=True) * x - pull @ z
 
 

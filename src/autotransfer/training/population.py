@@ -253,11 +253,12 @@ class Population:
     def leave(self, members: Collection[int]) -> None:
         """The training of these members is over. A program holds on to its tensors, so they stay in the stack, idle,
         until an eighth of it is; without one they leave at once."""
+        if not members:
+            return
         self.over.update(members)
-        idle = len(self.over)
-        if self.step.captured and idle < len(self.jobs) and 8 * idle < len(self.jobs):
+        if self.step.captured and 8 * len(self.over) < len(self.jobs):
             self.training[torch.tensor(sorted(self.over), device=self.lr.device)] = False
-        elif idle:
+        else:
             self.select([member for member in range(len(self.jobs)) if member not in self.over])
 
     def select(self, members: Sequence[int]) -> None:
