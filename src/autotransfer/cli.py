@@ -53,7 +53,7 @@ def run(
     grid: Annotated[
         str, typer.Option(help="Settings to try: quick (a dozen), extended (63) or paper (346).")
     ] = "quick",
-    search: Annotated[str, typer.Option(help="grid: try all of the grid. tpe: sample with Optuna.")] = "grid",
+    search: Annotated[str, typer.Option(help="grid; halving: the worse give up early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Annotated[
         str | None, typer.Option(help="URL of Optuna's storage, to share a search; default: RUN/optuna.sqlite.")

@@ -18,9 +18,10 @@ import torch
 from .errors import UserError
 from .model.encoders import Encoders
 from .recordings import Recordings
-from .runs.here import split, worse_half
+from .runs.here import split
 from .runs.ledger import FINISHED, Entry, OpenPopulation
 from .runs.place import DTYPE, Work
+from .runs.pruning import Pruning
 from .runs.records import record_of, tensors_of
 from .runs.run import job_of, versions
 from .training.memory import first_line, out_of_memory
@@ -54,7 +55,7 @@ class Finished(NamedTuple):
 def train_task(
     recordings: Recordings,
     entries: Sequence[Entry],
-    prune_at: int | None,
+    pruning: Pruning,
     device: str,
     encoders: Encoders | None,
 ) -> list[Finished]:
@@ -67,11 +68,12 @@ def train_task(
     pruned: set[str] = set()
 
     def give_up(population: Population) -> list[int]:
-        if population.epoch != prune_at:
+        if not pruning.due(population.epoch):
             return []
         keys = [members[id(job)] for job in population.jobs]
-        pruned.update(worse_half(population, keys))
-        return [position for position, key in enumerate(keys) if key in pruned]
+        lost = pruning.losers(population, keys)
+        pruned.update(lost)
+        return [position for position, key in enumerate(keys) if key in lost]
 
     finished = []
     for outcome in train_population(population, give_up=give_up):
@@ -178,8 +180,9 @@ class Cluster:
                 run.ledger.end_population(found.number)
                 continue
             run.ledger.begin([entry.key for entry in todo])
+            pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
             future = self.client.submit(
-                train_task, self._recordings(run), todo, found.prune_at, run.options.device, run.encoders, pure=False
+                train_task, self._recordings(run), todo, pruning, run.options.device, run.encoders, pure=False
             )
             waiting[future] = found
             arriving.add(future)

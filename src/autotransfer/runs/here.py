@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from ..training.evaluation import HISTORY
 from ..training.memory import first_line, no_room, out_of_memory
 from ..training.packing import resolve_device
 from ..training.population import Population
@@ -18,6 +16,7 @@ from ..training.train import run as train_population
 from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, OpenPopulation
 from .place import DTYPE, Work
+from .pruning import Pruning
 from .records import record_of, tensors_of
 
 CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
@@ -68,21 +67,25 @@ class Here:
                     save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                     last = time.monotonic()
 
+            pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
+            pruned = pruned_before(run, found)
+
             def give_up(population: Population) -> list[int]:
-                if population.epoch != found.prune_at:
+                if not pruning.due(population.epoch):
                     return []
-                # Decided once and noted first, so that a kill cannot prune twice.
+                # Decided once and noted first, so that a kill cannot decide otherwise.
                 keys = [members[id(job)] for job in population.jobs]
-                pruned: list[str] | None = run.ledger.recall(f"pruned {found.number}")
-                if pruned is None:
-                    pruned = worse_half(population, keys)
-                    run.ledger.remember(**{f"pruned {found.number}": pruned})
-                return [place for place, key in enumerate(keys) if key in pruned]
+                name = f"pruned {found.number} {population.epoch}"
+                lost: list[str] | None = run.ledger.recall(name)
+                if lost is None:
+                    lost = pruning.losers(population, keys)
+                    run.ledger.remember(**{name: lost})
+                pruned.update(lost)
+                return [place for place, key in enumerate(keys) if key in lost and place not in population.over]
 
             for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
                 key = members[id(outcome.job)]
-                pruned = key in run.ledger.recall(f"pruned {found.number}", [])
-                run.ledger.finish(key, record_of(outcome) | {"pruned": pruned}, tensors_of(outcome))
+                run.ledger.finish(key, record_of(outcome) | {"pruned": key in pruned}, tensors_of(outcome))
                 bar.finished(outcome)
         run.ledger.end_population(found.number)
         path.unlink(missing_ok=True)
@@ -109,17 +112,10 @@ class Here:
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
 
 
-def worse_half(population: Population, keys: Sequence[str]) -> list[str]:
-    """The censored members, by key, that do worst on their validation subjects now: half of them."""
-    scores = population.snapshots.history[:, population.epoch - 1].tolist()
-    column = [HISTORY.index(f"score_{population.side(member)}") for member in range(len(keys))]
-    censored = [
-        member
-        for member, job in enumerate(population.jobs)
-        if job.setting.method is not None and member not in population.over
-    ]
-    censored.sort(key=lambda member: (scores[member][column[member]], keys[member]))
-    return [keys[member] for member in censored[: len(censored) // 2]]
+def pruned_before(run: Work, found: OpenPopulation) -> set[str]:
+    """Members that were given up before this process began."""
+    start = f"pruned {found.number} "
+    return {key for name, keys in run.ledger.facts().items() if name.startswith(start) for key in keys}
 
 
 def split(run: Work, found: OpenPopulation, reason: str) -> None:

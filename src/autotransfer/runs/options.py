@@ -20,7 +20,7 @@ class RunOptions:
 
     source: str
     grid: str = "quick"
-    search: str = "grid"  # grid: every setting; tpe: sampled by Optuna
+    search: str = "grid"  # grid: every setting; halving: the worse ones give up early; tpe: sampled by Optuna
     trials: int = 40  # of a tpe search
     storage: str | None = None  # URL of Optuna's storage; None: SQLite in the run's folder
     epochs: int | None = None
@@ -41,7 +41,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         check_types(self)
         check_choice("grid", self.grid, GRIDS)
-        check_choice("search", self.search, ("grid", "tpe"))
+        check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         if self.standardise is not None:

@@ -103,7 +103,7 @@ def read(path: Path) -> Saved:
         # A job whose row is lost is noted again by the procedure, and gets another population.
         row[0] = [key for key in row[0] if key in saved.jobs]
     for name in list(saved.facts):
-        stale = name.startswith("pruned ") and name.removeprefix("pruned ") not in map(str, saved.populations)
+        stale = name.startswith("pruned ") and name.split()[1:2] not in [[str(number)] for number in saved.populations]
         if name in RENEWED or stale:
             del saved.facts[name]
     return saved

@@ -17,6 +17,8 @@ from ..settings import Setting
 from .models import build_models
 from .stages import Score, by_subject, choose, lower_quartile, shortlist, without_subject
 
+FIRST_CUT = 8  # successive halving begins after this part of the epochs
+
 
 def validation_scores(entries: Sequence[Entry], *, twins: bool = True) -> list[Score]:
     """What may be used to choose: each trajectory as validated by its validation subject and, with twins, as
@@ -46,7 +48,11 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         settings = options.settings()
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} settings on one split")
-        run.work(shown=shown)
+        halving = options.search == "halving"
+        run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
+        if halving:  # who gave up is no candidate
+            left = {e.setting for e in run.ledger.entries("search") if e.record and not e.record.get("pruned")}
+            settings = [setting for setting in settings if setting.to_json() in left]
     first = _entries_of(run, settings, [folds[0]], [options.seed])
     scores = validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}

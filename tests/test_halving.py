@@ -1,0 +1,63 @@
+"""Successive halving in stage one: who gives up, when, and that a run goes through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.runs import pruning
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.pruning import Pruning
+from autotransfer.runs.run import Run
+from autotransfer.search.procedure import conduct
+from autotransfer.training.evaluation import HISTORY
+from tiny import tiny_file
+
+
+def test_cuts_come_when_the_epochs_have_doubled() -> None:
+    halving, once = Pruning(3, by_method=True), Pruning(3, by_method=False)
+    assert [epoch for epoch in range(1, 30) if halving.due(epoch)] == [3, 6, 12, 24]
+    assert [epoch for epoch in range(1, 30) if once.due(epoch)] == [3]
+    assert not any(Pruning(None, by_method=True).due(epoch) for epoch in range(30))
+
+
+def population(scores: list[float], methods: list[str | None], over: set[int]) -> SimpleNamespace:
+    """Members with these validation scores in the present epoch, on side 1; side 0 says the opposite."""
+    history = torch.zeros(len(scores), 1, len(HISTORY))
+    history[:, 0, HISTORY.index("score_1")] = torch.tensor(scores)
+    history[:, 0, HISTORY.index("score_0")] = -torch.tensor(scores)
+    jobs = [SimpleNamespace(setting=SimpleNamespace(method=method)) for method in methods]
+    return SimpleNamespace(
+        jobs=jobs, over=over, epoch=1, side=lambda member: 1, snapshots=SimpleNamespace(history=history)
+    )
+
+
+def test_the_worse_half_of_every_method_gives_up_but_three_stay() -> None:
+    methods: list[str | None] = [None] + ["mmd"] * 8 + ["began"] * 4
+    scores = [0.0, 0.8, 0.1, 0.7, 0.2, 0.6, 0.3, 0.5, 0.4, 0.1, 0.4, 0.2, 0.3]
+    keys = [f"{member:02d}" for member in range(13)]
+    stack = population(scores, methods, over=set())
+    assert sorted(Pruning(1, by_method=True).losers(stack, keys)) == ["02", "04", "06", "08", "09"]
+    assert sorted(Pruning(1, by_method=False).losers(stack, keys)) == ["02", "04", "06", "09", "11", "12"]
+    stack = population(scores, methods, over={2, 4, 6, 8, 9})
+    assert sorted(Pruning(1, by_method=True).losers(stack, keys)) == ["07"]
+
+
+def test_a_run_with_halving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who gave up trained for less, are no candidates, and the choice is among the others."""
+    monkeypatch.setattr(pruning, "STAY", 1)
+    options = RunOptions(source=str(tiny_file(tmp_path)), search="halving", epochs=8, batch_size=16, device="cpu")
+    run = Run.create(tmp_path / "run", options)
+    choice = conduct(run, lambda *_: None, shown=False)
+    searched = run.ledger.entries("search")
+    pruned = [entry for entry in searched if entry.record["pruned"]]
+    assert {entry.record["epochs"] for entry in pruned} <= {1, 2, 4}
+    # of 2, 2, 2, 2 and 3 settings of the methods half give up, one at least stays
+    assert len(pruned) == 1 + 1 + 1 + 1 + 2
+    names = {at.Setting.from_json(entry.setting).name for entry in pruned}
+    assert not names & set(choice["shortlist"])
+    assert len(choice["shortlist"]) == 12 - len(pruned)
