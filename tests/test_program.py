@@ -1,0 +1,126 @@
+"""What lets a step be a program: nothing is lost on a CPU, and members that are over can stay in the stack."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer import fusing
+from autotransfer.training.population import Population
+from autotransfer.training.program import Program, quick_products
+from autotransfer.training.train import run, windows_for
+from tiny import tiny
+
+
+def population(settings: list[at.Setting]) -> Population:
+    recordings = tiny()
+    fold = at.leave_one_subject_out(recordings)[0]
+    jobs = [at.Job(setting, fold) for setting in settings]
+    windows = windows_for(recordings, jobs[0], {}, device=torch.device("cpu"), dtype=torch.float32)
+    return Population(recordings, jobs, windows, torch.float32)
+
+
+def test_a_program_that_is_not_captured_is_its_work() -> None:
+    done: list[int] = []
+    program = Program(lambda: done.append(1), captured=False)
+    for _ in range(4):
+        program()
+    program.forget()
+    program()
+    assert len(done) == 5
+
+
+def test_members_that_are_over_may_stay_idle() -> None:
+    """On a GPU a stack is not rebuilt for every member that ends: the idle ones change nothing for the others."""
+    settings = [at.Setting(max_epochs=2 if i == 3 else 5, lr=1e-3 * (1 + i), batch_size=16) for i in range(10)]
+    expected = {outcome.job.setting.lr: outcome for outcome in run(population(settings))}
+    stack = population(settings)
+    held: list[int] = []
+    work = stack.step.work
+
+    class Held(Program):
+        def __call__(self) -> None:
+            held.append(len(stack.jobs))
+            work()
+
+    stack.step = Held(work, captured=True)
+    found = {}
+    for outcome in run(stack):
+        found[outcome.job.setting.lr] = outcome
+        assert outcome.epochs == outcome.job.setting.max_epochs
+    assert set(held) == {10}, "the stack was rebuilt although most of it goes on"
+    assert found.keys() == expected.keys()
+    for lr, outcome in expected.items():
+        assert outcome.history == found[lr].history
+        for name, tensor in outcome.state.items():
+            assert torch.equal(tensor, found[lr].state[name])
+
+
+def test_many_that_are_over_leave() -> None:
+    settings = [at.Setting(max_epochs=1 if i < 4 else 3, lr=1e-3 * (1 + i), batch_size=16) for i in range(8)]
+    stack = population(settings)
+    stack.step.captured = True
+    stack.step.graph = type("Graph", (), {"replay": lambda self: stack.step.work()})()  # type: ignore[assignment]
+    stack.train_epoch()
+    stack.evaluate()
+    stack.leave([0])
+    assert len(stack.jobs) == 8 - 1  # an eighth
+    assert not stack.over
+
+
+def test_precision_is_put_back() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32
+
+    def stop() -> None:
+        with quick_products(torch.device("cuda")):
+            assert torch.backends.cuda.matmul.allow_tf32
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        stop()
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+    with quick_products(torch.device("cpu")):
+        assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_a_function_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def broken(function: object) -> object:
+        calls.append("compiled")
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("no compiler here")
+
+        return fail
+
+    @fusing.fused
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    x = torch.arange(3.0)
+    assert torch.equal(double(x), 2 * x)
+    assert not calls, "compiled although nobody asked"
+    monkeypatch.setattr(torch, "compile", broken)
+    with fusing.fusing(True):
+        with pytest.warns(UserWarning, match="double is not compiled: no compiler here"):
+            assert torch.equal(double(x), 2 * x)
+        assert torch.equal(double(x), 2 * x)
+    assert calls == ["compiled"]
+
+
+def test_a_fused_step_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through torch.compile without code generation, which needs no compiler: the same numbers."""
+    compile_ = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function: compile_(function, backend="aot_eager"))
+    settings = [at.Setting(batch_size=16), at.Setting(method="mmd", mode="conditional", batch_size=16, strength=0.3)]
+    losses = []
+    for fused in (False, True):
+        stack = population(settings)
+        stack.fused = fused
+        stack.train_epoch()
+        stack.evaluate()
+        losses.append(stack.snapshots.history[:, 0].numpy())
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4, atol=1e-6)
