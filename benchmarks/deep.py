@@ -59,7 +59,7 @@ def eegnet(task: Task, epochs: int) -> Iterator[tuple[str, Any]]:
     from skorch.dataset import Dataset
     from skorch.helper import predefined_split
 
-    class KeepBest(Callback):  # type: ignore[misc]
+    class KeepBest(Callback):  # type: ignore[misc]  # skorch has no types
         """The weights of the epoch with the lowest validation loss, in memory."""
 
         def on_train_begin(self, net: Any, **_: Any) -> None:

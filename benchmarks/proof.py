@@ -26,12 +26,9 @@ from autotransfer.report.outcomes import settled
 from autotransfer.runs.files import Lock, write_atomically
 from autotransfer.runs.here import Here
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.place import Work
 from autotransfer.runs.results import COLUMNS
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
-from autotransfer.training.population import Population
-from autotransfer.training.progress import Progress
 
 TABLES = ("results", "scores", "leakage")
 ASKED = ("grid", "epochs", "seeds", "standardise", "lr", "batch_size", "patience", "nested")  # of RunOptions
@@ -49,17 +46,7 @@ class Until(Here):
         super().__init__()
         self.deadline = deadline  # of time.monotonic()
 
-    def train(self, run: Work, bar: Progress) -> None:
-        told = bar.epoch
-
-        def epoch(population: Population) -> None:
-            told(population)
-            self.check()
-
-        bar.epoch = epoch  # type: ignore[method-assign]
-        super().train(run, bar)
-
-    def check(self) -> None:
+    def after_epoch(self) -> None:
         if time.monotonic() > self.deadline:
             raise TimeIsUp
 
@@ -90,7 +77,7 @@ def prove(source: str, options: argparse.Namespace, place: Until) -> None:
         if not run.ledger.recall("complete", False):
             run.place = place
             conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True)
-        place.check()
+        place.after_epoch()
         for name, table in zip(TABLES, tables_of(run), strict=True):
             write_atomically(run.folder / f"proof-{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -114,7 +116,13 @@ def test_a_function_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.Mo
 def test_a_fused_step_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through torch.compile without code generation, which needs no compiler: the same numbers."""
     compile_ = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function: compile_(function, backend="aot_eager"))
+    compiled: list[str] = []
+
+    def without_code(function: Callable[..., object]) -> object:
+        compiled.append(function.__name__)
+        return compile_(function, backend="aot_eager")
+
+    monkeypatch.setattr(torch, "compile", without_code)
     settings = [at.Setting(batch_size=16), at.Setting(method="mmd", mode="conditional", batch_size=16, strength=0.3)]
     losses = []
     for fused in (False, True):
@@ -123,4 +131,5 @@ def test_a_fused_step_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
         stack.train_epoch()
         stack.evaluate()
         losses.append(stack.snapshots.history[:, 0].numpy())
+        assert bool(compiled) == fused
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4, atol=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,10 @@ from .folds import Fold
 from .settings import Setting
 
 
-def check_seed(seed: object) -> int:
+def check_seed(seed: Any) -> int:
     """A seed as generators and the ledger can take it."""
     try:
-        value = -1 if isinstance(seed, bool) else operator.index(seed)  # type: ignore[arg-type]
+        value = -1 if isinstance(seed, bool) else operator.index(seed)
     except TypeError:
         value = -1
     if not 0 <= value < 2**63:

@@ -72,7 +72,7 @@ def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Seq
     from the device would make the host wait.
     """
     t = nu_steps(regularization)[:, 0]
-    stops = t.unique().int().tolist() if stops is None else stops  # type: ignore[no-untyped-call]
+    stops = sorted(set(t.int().tolist())) if stops is None else stops
     x, before = torch.zeros_like(vectors), torch.zeros_like(vectors)
     found = x.clone()
     for step in range(1, max(stops) + 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +12,7 @@ from ..settings import Setting
 from .terms import Term, TermSpec
 
 
-class Method(nn.Module):
+class Method(nn.Module, ABC):
     """One per term. All state is parameters and buffers, with the member on axis 0 if there are members.
 
     `key` (P,) int32 is a function of each member's seed and step and the only source of randomness.
@@ -21,9 +22,9 @@ class Method(nn.Module):
         super().__init__()
         self.min_rows = spec.min_rows
 
+    @abstractmethod
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         """(P,): differentiable in term.z, the critic frozen."""
-        raise NotImplementedError
 
     def critic_loss(self, term: Term, key: Tensor) -> Tensor | None:
         """(P,): what the critic minimises, term.z held fixed; None: there is no critic."""

@@ -142,7 +142,8 @@ class CensoredClassifier(WindowClassifier):
         model = assemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores)
         self._keep(SavedModel(*model, encoders), recordings, classes, named)
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
-        self.validation_subjects_ = list(fold.validation_subject)  # type: ignore[call-overload]
+        held_out = np.unique(recordings.subject.numpy()[fold.validation])
+        self.validation_subjects_ = [recordings.subjects[number] for number in held_out]
         self.best_epoch_, self.history_ = outcome.best_epoch, outcome.history
         self.validation_score_ = outcome.validation_score
         return self

@@ -43,7 +43,7 @@ def training_recordings(
     Trials with a negative sample_domain are left out, with a warning.
     """
     raw = raw_windows(X)
-    n_trials = raw.X.shape[0]  # type: ignore[attr-defined]
+    n_trials = raw.X.shape[0]
     ids = _ids(subjects, groups, sample_domain, raw.subject, n_trials)
     if y is None:
         raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
@@ -51,7 +51,7 @@ def training_recordings(
     check_length(len(labels), n_trials, "y")
     if sample_domain is not None:
         source = _sources(ids)
-        raw, labels, ids = replace(raw, X=raw.X[source]), labels[source], [ids[n] for n in source]  # type: ignore[index]
+        raw, labels, ids = replace(raw, X=raw.X[source]), labels[source], [ids[n] for n in source]
     check_classification_targets(labels)
     rate = _agreed_rate(sfreq, raw.sfreq)
     recordings = Recordings(raw.X, labels, ids, sfreq=rate, channels=raw.channels)
@@ -91,8 +91,8 @@ def _sources(domains: list[Any]) -> NDArray[np.int64]:
     return source
 
 
-def _agreed_rate(asked: float | None, found: object) -> object:
-    if asked is not None and found is not None and abs(float(asked) - float(found)) > 1e-6 * float(asked):  # type: ignore[arg-type]
+def _agreed_rate(asked: float | None, found: Any) -> Any:
+    if asked is not None and found is not None and abs(float(asked) - float(found)) > 1e-6 * float(asked):
         raise UserError(f"sfreq is {asked!r}, but the epochs are sampled at {found} Hz; leave sfreq out")
     return found if asked is None else asked
 

@@ -20,7 +20,7 @@ from .inputs import raw_windows
 Array = NDArray[Any]
 
 
-class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Predicts raw windows (N, channels, times) with `model_`; ids are needed by fit alone.
 
     Where the setting adapts to people (standardise or align "running" or "subject"), the windows of one call are taken

@@ -93,6 +93,18 @@ def norm_pool_forward(
 
 
 @triton.jit
+def _unit_gradient(grad, draws, at, n, least, gain, TIMES: tl.constexpr, POOL: tl.constexpr):
+    """What the samples `at` of a row get of their pooled units' gradient; 0 for those that dropout or pooling drops."""
+    steps: tl.constexpr = TIMES // POOL
+    step = at % TIMES // POOL
+    inside = (at < n) & (step < steps)
+    unit = at // TIMES * steps + step
+    draw = tl.load(draws + unit, mask=inside, other=0)
+    g = tl.load(grad + unit, mask=inside, other=0.0)
+    return tl.where(inside & (draw.to(tl.int32) >= least), g * gain, 0.0)
+
+
+@triton.jit
 def norm_pool_backward(
     grad, v, gamma, beta, halves, group, threshold, boost, means, variances, grad_v, grad_gamma, grad_beta, features,
     batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
@@ -107,20 +119,15 @@ def norm_pool_backward(
     inverse = 1.0 / tl.sqrt(tl.load(variances + row) + eps)
     scale = tl.load(gamma + row) * inverse
     shift = tl.load(beta + row)
-    source = tl.load(group + member)
+    draws = halves + (tl.load(group + member) * features + feature) * units
     least, gain = tl.load(threshold + member), tl.load(boost + member) / POOL
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     along = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, n, BLOCK):
         at = start + lane
-        step = at % TIMES // POOL
-        inside = (at < n) & (step < steps)
-        unit = at // TIMES * steps + step
         value = tl.load(v + row * n + at, mask=at < n, other=0.0)
         _, slope = _elu_of(value, mean, scale, shift)
-        draw = tl.load(halves + (source * features + feature) * units + unit, mask=inside, other=0)
-        g = tl.load(grad + row * units + unit, mask=inside, other=0.0)
-        g = tl.where(inside & (draw.to(tl.int32) >= least), g * gain * slope, 0.0)
+        g = slope * _unit_gradient(grad + row * units, draws, at, n, least, gain, TIMES, POOL)
         total += g
         along += g * (value - mean)
     sum_g, sum_along = tl.sum(total), tl.sum(along)
@@ -129,14 +136,9 @@ def norm_pool_backward(
     level, pull = scale * sum_g / n, scale * inverse * inverse * sum_along / n
     for start in range(0, n, BLOCK):
         at = start + lane
-        step = at % TIMES // POOL
-        inside = (at < n) & (step < steps)
-        unit = at // TIMES * steps + step
         value = tl.load(v + row * n + at, mask=at < n, other=0.0)
         _, slope = _elu_of(value, mean, scale, shift)
-        draw = tl.load(halves + (source * features + feature) * units + unit, mask=inside, other=0)
-        g = tl.load(grad + row * units + unit, mask=inside, other=0.0)
-        g = tl.where(inside & (draw.to(tl.int32) >= least), g * gain * slope, 0.0)
+        g = slope * _unit_gradient(grad + row * units, draws, at, n, least, gain, TIMES, POOL)
         tl.store(grad_v + row * n + at, scale * g - level - pull * (value - mean), mask=at < n)
 
 

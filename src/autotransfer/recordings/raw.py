@@ -13,7 +13,7 @@ from ..errors import UserError
 class Raw:
     """Arrays and names as a file holds them. Training needs y and subject, predicting does not."""
 
-    X: object  # (N, channels, times)
+    X: Any  # (N, channels, times): an array or tensor, in a file of any layout
     y: object = None  # (N,)
     subject: object = None  # (N,)
     session: object = None  # (N,)

@@ -33,6 +33,9 @@ class Here:
     def device(self, asked: str) -> torch.device:
         return resolve_device(asked)
 
+    def after_epoch(self) -> None:
+        """For a place that may not go on for ever: whatever it raises ends the work, and what was written stays."""
+
     def train(self, run: Work, bar: Progress) -> None:
         device = resolve_device(run.options.device)
         while populations := run.ledger.open_populations():
@@ -62,6 +65,7 @@ class Here:
             def after_epoch(population: Population) -> None:
                 nonlocal last
                 bar.epoch(population)
+                self.after_epoch()
                 # A clock that was set back makes a checkpoint due, rather than none until it has caught up.
                 if population.jobs and not 0 <= time.monotonic() - last <= CHECKPOINT_EVERY:
                     save_checkpoint(path, population, [members[id(job)] for job in population.jobs])

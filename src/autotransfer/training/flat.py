@@ -59,15 +59,6 @@ class Flat:
             start = stop
         return columns
 
-    def of(self, module: str) -> tuple[list[Columns], list[Columns]]:
-        """Columns of one module's parameters and buffers, named as in the module."""
-        start = f"{module}."
-        parameters, buffers = (
-            [c._replace(name=c.name.removeprefix(start)) for c in columns if c.name.startswith(start)]
-            for columns in (self.parameters, self.buffers)
-        )
-        return parameters, buffers
-
     def _point(self) -> None:
         """Make every parameter and buffer a view of its columns."""
         parameters, buffers = views(self.values, self.parameters), views(self.stats, self.buffers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..model.moments import Lags, Moments, lag_sums, window_moments
 from ..recordings import Recordings
 from ..recordings.people import People, Prior, measure
 from ..recordings.running import Person
-from .newcomers import Newcomers, each_person
+from .newcomers import Newcomers, channel_major, each_person
 
 CHUNK = 2**22  # elements worked on at once while preparing
 
@@ -36,8 +36,6 @@ class FoldStatistics(NamedTuple):
 
 class Windows:
     """All windows of a data set on the device, and what data alone determines about them."""
-
-    resident = True  # rows that are known on the device alone can be gathered
 
     def __init__(
         self, recordings: Recordings, kind: str, kernel: int, *, device: torch.device, dtype: torch.dtype,
@@ -111,15 +109,10 @@ class Windows:
     def _prior(self, training: NDArray[np.int64]) -> Prior:
         return self._people(training).prior(torch.as_tensor(training, device=self.subject.device))
 
-    def batches(self, plan: Tensor, fitted: FoldStatistics | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """plan: (steps, G, B) -> for every step its rows (G, B) and their windows, as `gather` gives them."""
-        for rows in plan:
-            yield rows, self.gather(rows, fitted)
-
     def gather(self, rows: Tensor, fitted: FoldStatistics | None) -> Tensor:
         """rows: (G, B) -> standardised windows (G, B, channels, times), channel-major in memory."""
         shift, gain = (None, None) if fitted is None else (fitted.shift, fitted.gain)
-        x = _channel_major(self.X, rows, shift, gain).transpose(1, 2)
+        x = _gathered(self.X, rows, shift, gain).transpose(1, 2)
         return x if fitted is None or fitted.mix is None else mixed(fitted.mix, self.subject[rows], x)
 
     def moments(self, x: Tensor, rows: Tensor, fitted: FoldStatistics | None) -> Moments | None:
@@ -137,7 +130,7 @@ class Windows:
 
 
 @fused
-def _channel_major(X: Tensor, rows: Tensor, shift: Tensor | None, gain: Tensor | None) -> Tensor:
+def _gathered(X: Tensor, rows: Tensor, shift: Tensor | None, gain: Tensor | None) -> Tensor:
     """X (N, C, T) at rows (G, B), standardised by shift and gain (G, C) if given: (G, C, B, T)."""
     _, channels, times = X.shape
     places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
@@ -149,4 +142,4 @@ def mixed(mix: Tensor, subject: Tensor, x: Tensor) -> Tensor:
     """Windows x (G, B, C, T) of these subjects (G, B), aligned by their group's matrices (G, subjects, C, C); the
     result is channel-major."""
     group = torch.arange(len(mix), device=mix.device)[:, None]
-    return (mix[group, subject] @ x).transpose(1, 2).contiguous().transpose(1, 2)
+    return channel_major(mix[group, subject] @ x)

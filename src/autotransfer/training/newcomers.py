@@ -33,7 +33,7 @@ class Newcomers:
     def gather(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory; those of -1 are anybody's."""
         own = self.places.gather(1, rows).clamp(min=0)
-        return _channel_major(self.windows[own])
+        return channel_major(self.windows[own])
 
     def select(self, stay: Tensor) -> None:
         """Keep these groups."""
@@ -51,10 +51,11 @@ class MappedNewcomers(Newcomers):
         own = self.places.gather(1, rows).clamp(min=0)
         shift, gain, mix = self.maps
         x = self.read(rows).to(device=shift.device, dtype=shift.dtype)
-        return _channel_major(Map(shift[own], gain[own], None if mix is None else mix[own]).apply(x))
+        return channel_major(Map(shift[own], gain[own], None if mix is None else mix[own]).apply(x))
 
 
-def _channel_major(x: Tensor) -> Tensor:
+def channel_major(x: Tensor) -> Tensor:
+    """Windows (G, B, channels, times) laid out in memory as the encoder likes them."""
     return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 

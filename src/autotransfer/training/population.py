@@ -24,6 +24,7 @@ from .metrics import balanced_accuracy, class_weights, weighted_cross_entropy
 from .newcomers import held_out_rows
 from .optimiser import AdamW
 from .program import Program, quick_products
+from .stream import Stream
 
 # What fusing saves of a member's step, and what compiling costs for the optimiser and for each method, on a recent GPU.
 SAVED, COMPILING = 4e-6, 5.0  # seconds
@@ -88,11 +89,10 @@ class Population:
         self.clock = torch.zeros((), dtype=torch.long, device=device)  # the epoch
         self.tick = torch.zeros((), dtype=torch.long, device=device)  # the step inside it
         self.decay = torch.ones((), dtype=dtype, device=device)  # of the learning rate
-        self.training = torch.ones(members, dtype=torch.bool, device=device)  # not yet over
         self.over: set[int] = set()  # members that are over and still in the stack
         self._plan: tuple[int, Tensor] | None = None
         self.snapshots = Snapshots(self.flat, recordings.n_classes, max(setting.max_epochs for setting in settings))
-        captured = device.type == "cuda" and windows.resident and isinstance(self.net, EEGNet)
+        captured = device.type == "cuda" and not isinstance(windows, Stream) and isinstance(self.net, EEGNet)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
         self._lay_out()
 
@@ -113,13 +113,13 @@ class Population:
         self.decay.fill_(self.epoch**-0.5)
         self.tick.zero_()
         self.losses.zero_()
-        if self.windows.resident:
+        if isinstance(self.windows, Stream):
+            for rows, x in self.windows.batches(plan.to(self.lr.device), self.fitted):
+                self._step(rows, x)
+        else:
             self.plan.copy_(plan, non_blocking=True)
             for _ in range(len(plan)):
                 self.step()
-        else:
-            for rows, x in self.windows.batches(plan.to(self.lr.device), self.fitted):
-                self._step(rows, x)
         if self.step.captured:  # the device is busy: use the time
             self._plan_of(self.epoch + 1)
 
@@ -137,7 +137,7 @@ class Population:
     def _step(self, rows: Tensor, x: Tensor) -> None:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
-        active = (self.tick < self.groups.steps)[group] & self.training
+        active = (self.tick < self.groups.steps)[group]
         y = self.windows.y[rows][group]
         s = self.groups.rank.gather(1, rows)[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
@@ -251,14 +251,12 @@ class Population:
         )
 
     def leave(self, members: Collection[int]) -> None:
-        """The training of these members is over. A program holds on to its tensors, so they stay in the stack, idle,
-        until an eighth of it is; without one they leave at once."""
+        """The training of these members is over. A program holds on to its tensors, so they stay in the stack,
+        without anybody looking at them, until an eighth of it is over; without one they leave at once."""
         if not members:
             return
         self.over.update(members)
-        if self.step.captured and 8 * len(self.over) < len(self.jobs):
-            self.training[torch.tensor(sorted(self.over), device=self.lr.device)] = False
-        else:
+        if not self.step.captured or 8 * len(self.over) >= len(self.jobs):
             self.select([member for member in range(len(self.jobs)) if member not in self.over])
 
     def select(self, members: Sequence[int]) -> None:
@@ -270,7 +268,7 @@ class Population:
         self.seconds = [self.seconds[member] for member in members]
         self.lr, self.drop, self.strength = self.lr[keep], self.drop[keep], self.strength[keep]
         self.warm_up = self.warm_up[keep]
-        self.weights, self.losses, self.training = self.weights[keep], self.losses[:, keep], self.training[keep]
+        self.weights, self.losses = self.weights[keep], self.losses[:, keep]
         stay = self.groups.select(keep)
         self.held_out.select(stay)
         if self.newcomers is not None:

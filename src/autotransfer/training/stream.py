@@ -28,8 +28,6 @@ from .newcomers import MappedNewcomers, each_person
 class Stream(Windows):
     """Drop-in for Windows; X stays in its file."""
 
-    resident = False
-
     def __init__(
         self, recordings: Recordings, kind: str, kernel: int, *, device: torch.device, dtype: torch.dtype,
         align: str = "none",
@@ -77,7 +75,9 @@ class Stream(Windows):
         return FoldStatistics(shift, gain, nothing, mix)
 
     def batches(self, plan: Tensor, fitted: FoldStatistics | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """The next minibatch is read while its predecessor trains.
+        """plan: (steps, G, B) -> for every step its rows (G, B) and their windows, as `gather` gives them.
+
+        The next minibatch is read while its predecessor trains.
 
         Two buffers take turns: memory that one thread takes and another frees piles up in the allocator.
         """
