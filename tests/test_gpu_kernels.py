@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from autotransfer import gpu
-from autotransfer.censoring import kernels
 from autotransfer.gpu import Dropping
 from autotransfer.model import layers
 from autotransfer.model.norm_pool import kept
@@ -73,13 +72,3 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool) -> None:
     back = gpu.norm_pool_backward(grad.to(DEVICE), tensors[0], *moments, *tensors[1:], there, times, pool, eps)
     for found, wanted in zip(back, gradients, strict=True):
         torch.testing.assert_close(found.cpu(), wanted, rtol=1e-3, atol=1e-4)
-
-
-def test_perplexity_scales() -> None:
-    points = torch.randn(2, 37, 5)
-    nearness = -(points[:, :, None] - points[:, None]).square().sum(-1)
-    nearness[:, :, 30:] = -1e30
-    wanted = torch.full((2, 37), 1.7)
-    expected = kernels._log_scale(nearness.double(), wanted.double())
-    found = gpu.perplexity_scales(nearness.to(DEVICE), wanted.to(DEVICE), bracket=kernels._BRACKET, steps=28)
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-4, atol=1e-4)

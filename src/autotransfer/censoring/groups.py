@@ -7,7 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .. import gpu
 from ..fusing import fused
+from ..gpu import pairs
 from .terms import Term
 
 
@@ -27,9 +29,15 @@ class Groups(NamedTuple):
     context_groups: Tensor  # (P, B) counting groups in row i's context
 
 
-@fused
 def find_groups(term: Term, min_rows: int) -> Groups:
     """The counting rule, as masks and sizes in the dtype of z."""
+    if gpu.available(term.z):
+        return Groups(*pairs.find_groups(term.context, term.nuisance, min_rows))
+    return _find_groups(term, min_rows)
+
+
+@fused
+def _find_groups(term: Term, min_rows: int) -> Groups:
     dtype = term.z.dtype
     present = term.context >= 0
     context = (term.context[..., :, None] == term.context[..., None, :]) & present[..., None]

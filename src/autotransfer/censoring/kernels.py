@@ -17,6 +17,7 @@ from torch import Tensor
 from .. import gpu
 from ..errors import UserError, check_choice
 from ..fusing import fused
+from ..gpu import pairs
 from ..settings import LENGTH_SCALES
 
 RADIAL = ("rbf", "imq")
@@ -49,6 +50,8 @@ def squared_distances(x: Tensor, y: Tensor) -> Tensor:
 def own_distances(z: Tensor) -> Tensor:
     """|z_i − z_j|² with an exact zero on the diagonal: (P, B, D) -> (P, B, B)."""
     z = centred(z)
+    if gpu.available(z):
+        return pairs.own_distances(z)
     return squared_distances(z, z).masked_fill(diagonal(z), 0.0)
 
 
@@ -65,6 +68,9 @@ def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float, perplexi
         # More than half of the pairs coincide: any finite scale will do.
         return 0.5 / torch.where(sigma > 0, sigma, torch.ones_like(sigma)).square()
     if length_scale == "perplexity":
+        if gpu.available(d2):
+            limits = {"least": _SMALLEST_PERPLEXITY, "bracket": _BRACKET}
+            return pairs.perplexity_scales(d2, same, perplexity, **limits, steps=_STEPS)
         return perplexity_scales(d2.repeat(len(same) // len(d2), 1, 1), same, perplexity)
     return d2.new_full(same.shape[:2], 0.5 / float(length_scale) ** 2)
 
@@ -87,13 +93,22 @@ def radial(kernel: str, order: int, d2: Tensor, beta: Tensor) -> Tensor:
     return slope * (2 * beta) ** order * (1 + 2 * beta * d2) ** (-0.5 - order)
 
 
-@fused
 def median_distances(d2: Tensor, same: Tensor) -> Tensor:
     """For every row the median distance over pairs i < j of its block: (P, B, B), (R·P, B, B) -> (R·P, B).
 
-    R masks may share their distances, which are then sorted once.
+    R masks may share their distances. 0 for a row without a partner.
+    """
+    if gpu.available(d2) and d2.shape[-1] <= pairs.IN_REGISTERS:
+        return pairs.median_distances(d2, same)
+    return _median_distances(d2, same)
+
+
+@fused
+def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
+    """By sorting, which R masks of the same distances share.
+
     All pairs are sorted by block, within a block by distance; the median of a block then lies at a
-    place known from its size. 0 for a row without a partner.
+    place known from its size.
     """
     rows = d2.shape[-1]
     if rows < 2:
@@ -106,12 +121,12 @@ def median_distances(d2: Tensor, same: Tensor) -> Tensor:
     name, by_block = name.gather(-1, order).sort(dim=-1, stable=True)
     value = value.gather(-1, by_block)
     size = same.sum(-1)
-    pairs = size * (size - 1) // 2
+    count = size * (size - 1) // 2
     start = torch.searchsorted(name, block.to(name.dtype))
     last = value.shape[-1] - 1
-    low = value.gather(-1, (start + (pairs - 1).clamp(min=0) // 2).clamp(max=last)).sqrt()
-    high = value.gather(-1, (start + pairs // 2).clamp(max=last)).sqrt()
-    return torch.where(pairs > 0, (low + high) / 2, torch.zeros_like(low))
+    low = value.gather(-1, (start + (count - 1).clamp(min=0) // 2).clamp(max=last)).sqrt()
+    high = value.gather(-1, (start + count // 2).clamp(max=last)).sqrt()
+    return torch.where(count > 0, (low + high) / 2, torch.zeros_like(low))
 
 
 def perplexity_scales(d2: Tensor, same: Tensor, target: float = PERPLEXITY) -> Tensor:
@@ -134,8 +149,6 @@ def perplexity_scales(d2: Tensor, same: Tensor, target: float = PERPLEXITY) -> T
 
 def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:
     """log β (P, B) at which the weights exp(β · nearness) (P, B, B) have the entropy `wanted` (P, B)."""
-    if gpu.available(nearness):
-        return gpu.perplexity_scales(nearness, wanted, bracket=_BRACKET, steps=_STEPS)
     low, high = torch.full_like(wanted, -_BRACKET), torch.full_like(wanted, _BRACKET)
     for _ in range(_STEPS):
         middle = (low + high) / 2

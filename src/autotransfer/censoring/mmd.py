@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .. import gpu
 from ..errors import UserError
 from ..fusing import fused
+from ..gpu import pairs
 from ..randomness import fold_in, uniform
 from ..settings import Setting
 from .groups import Groups, equal_shares, find_groups
@@ -39,8 +41,10 @@ class MMD(Method):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2 = own_distances(term.z)
-        beta = pair_scales(inverse_scales(d2, groups.context, self.length_scale), self.length_scale)
-        return groups_against_contexts(d2, beta, groups)
+        beta = inverse_scales(d2, groups.context, self.length_scale)
+        if gpu.available(d2):
+            return pairs.groups_against_contexts(d2, beta, *groups, paired=self.length_scale == "perplexity")
+        return groups_against_contexts(d2, pair_scales(beta, self.length_scale), groups)
 
 
 @fused
@@ -82,8 +86,14 @@ class PairwiseMMD(Method):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2 = own_distances(term.z)
-        beta = pair_scales(inverse_scales(d2, groups.context, self.length_scale), self.length_scale)
-        return groups_against_groups(d2, beta, groups, self.selection(term, groups, key))
+        beta = inverse_scales(d2, groups.context, self.length_scale)
+        selection = self.selection(term, groups, key)
+        if gpu.available(d2):
+            masks = (groups.context, groups.group, selection)
+            return pairs.groups_against_groups(
+                d2, beta, *masks, groups.group_rows, paired=self.length_scale == "perplexity"
+            )
+        return groups_against_groups(d2, pair_scales(beta, self.length_scale), groups, selection)
 
     def selection(self, term: Term, groups: Groups, key: Tensor) -> Tensor:
         """(P, B, B) bool: whether the subjects of rows i and j, in this order, form a selected pair."""

@@ -32,8 +32,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .. import gpu
 from ..errors import UserError, check_choice
 from ..fusing import fused
+from ..gpu import pairs
 from . import kernels
 from .curlfree import CURL_FREE, curl_free_scores
 from .filters import cutoff, cutoff_solve, nu_polynomial, nu_solve, positive_part, ridge_solve, spectral_solve
@@ -150,8 +152,13 @@ def _estimate(
     d2 = kernels.own_distances(sample)
     beta = kernels.inverse_scales(d2, mask, length_scale, perplexity)
     masks = len(mask) // len(sample)  # of the same points, one after the other
-    d2, sample = d2.repeat(masks, 1, 1), sample.repeat(masks, 1, 1)
-    normal, zeta, rows = _normalised(sample, d2, kernels.pair_scales(beta, length_scale), kernel, mask)
+    sample = sample.repeat(masks, 1, 1)
+    if gpu.available(d2):
+        normal, pull, sums, rows = pairs.score_matrices(d2, beta, mask, kernel, paired=length_scale == "perplexity")
+        zeta = torch.baddbmm(sums[..., None] * sample, pull, sample, alpha=-1)
+    else:
+        d2 = d2.repeat(masks, 1, 1)
+        normal, zeta, rows = _normalised(sample, d2, kernels.pair_scales(beta, length_scale), kernel, mask)
     fit = Fit(normal, zeta, rows, gamma, length_scale != "perplexity")
     if points is None:
         return -(rows.rsqrt()[..., None] * filtered(fit)).reshape(*_leading(z, same), *z.shape[-2:])

@@ -134,16 +134,3 @@ def sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
     grid = (count, -(-kernel // block))
     _kernels().sum_diagonals[grid](full.contiguous(), out, rows, times, kernel, offset, BLOCK_K=block, BLOCK_T=32)
     return out
-
-
-def perplexity_scales(nearness: Tensor, wanted: Tensor, *, bracket: float, steps: int) -> Tensor:
-    """log β (P, B) at which the weights exp(β · nearness) of a row have the entropy `wanted` (P, B), by halvings.
-
-    nearness: (P, B, B), at most 0, and far below for rows that are no neighbours.
-    """
-    out = torch.empty_like(wanted)
-    rows = nearness.shape[-1]
-    _kernels().perplexity[(wanted.numel(),)](
-        nearness.contiguous(), wanted.contiguous(), out, rows, bracket, steps, BLOCK=_power(rows), num_warps=1
-    )
-    return out

@@ -166,22 +166,3 @@ def sum_diagonals(full, out, rows, times, kernel, offset, BLOCK_K: tl.constexpr,
         total += tl.load(full + (n * rows + i) * times + t, mask=(i >= 0) & (i < rows) & (t < times), other=0.0)
     place = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     tl.store(out + n * kernel + place, tl.sum(total, 1), mask=place < kernel)
-
-
-@triton.jit
-def perplexity(nearness, wanted, out, rows, bracket, steps, BLOCK: tl.constexpr):
-    """One program for a row: halve the bracket of log beta around the entropy that is wanted."""
-    row = tl.program_id(0).to(tl.int64)
-    lane = tl.arange(0, BLOCK)
-    near = tl.load(nearness + row * rows + lane, mask=lane < rows, other=-1e30)
-    target = tl.load(wanted + row)
-    low, high = -bracket, bracket
-    for _ in range(steps):
-        middle = (low + high) / 2
-        scaled = tl.exp(middle) * near
-        weight = tl.exp(scaled)
-        total = tl.maximum(tl.sum(weight), 1e-37)
-        entropy = tl.log(total) - tl.sum(weight * scaled) / total
-        low = tl.where(entropy > target, middle, low)
-        high = tl.where(entropy > target, high, middle)
-    tl.store(out + row, (low + high) / 2)

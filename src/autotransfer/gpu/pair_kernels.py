@@ -1,0 +1,270 @@
+"""Triton kernels on the B×B pairs of rows of a batch. Imported only where Triton is; `pairs` launches them.
+
+A mask is read and written as bytes. Where several masks share one matrix of distances, axis 1 of the grid counts the
+members and axis 2 the masks of a member, so that no size of the grid is an argument that a kernel is compiled for.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def group_sizes(context, nuisance, sizes, rows, BLOCK: tl.constexpr):
+    """One program for a row: how many rows share both of its labels; 0 for padding."""
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    inside = lane < rows
+    first = row // rows * rows
+    mine = tl.load(context + row)
+    same = inside & (tl.load(context + first + lane, mask=inside, other=-1) == mine)
+    same = same & (tl.load(nuisance + first + lane, mask=inside, other=-1) == tl.load(nuisance + row))
+    size = tl.sum(tl.where(same, 1, 0), 0)
+    tl.store(sizes + row, tl.where(mine >= 0, size, 0))
+
+
+@triton.jit
+def group_masks(
+    context, nuisance, sizes, counts, context_mask, group_mask, context_rows, group_rows, context_groups, rows,
+    min_rows, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program for a row: the counting rule. All rows of a context see the same number of groups in it."""
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    inside = lane < rows
+    first = row // rows * rows
+    mine = tl.load(context + row)
+    size = tl.load(sizes + row)
+    theirs = tl.load(sizes + first + lane, mask=inside, other=0)
+    shared = inside & (tl.load(context + first + lane, mask=inside, other=-1) == mine) & (mine >= 0)
+    enough = shared & (theirs >= min_rows) & (theirs > 0)
+    # Every group adds n rows of 1/n.
+    share = tl.where(enough, 1.0 / tl.maximum(theirs, 1).to(tl.float32), 0.0)
+    groups = tl.floor(tl.sum(share, 0) + 0.5)
+    counted = (mine >= 0) & (size >= min_rows) & (groups >= 2.0)
+    both = enough & counted
+    alike = both & (tl.load(nuisance + first + lane, mask=inside, other=-1) == tl.load(nuisance + row))
+    tl.store(context_mask + row * rows + lane, tl.where(both, 1, 0).to(tl.uint8), mask=inside)
+    tl.store(group_mask + row * rows + lane, tl.where(alike, 1, 0).to(tl.uint8), mask=inside)
+    tl.store(counts + row, tl.where(counted, 1, 0).to(tl.uint8))
+    tl.store(context_rows + row, tl.maximum(tl.sum(tl.where(both, 1, 0), 0), 1).to(tl.float32))
+    tl.store(group_rows + row, tl.where(counted, size, 1).to(tl.float32))
+    tl.store(context_groups + row, tl.where(counted, groups, 1.0))
+
+
+@triton.jit
+def score_matrices(
+    d2, beta, mask, normal, pull, sums, sizes, rows, RBF: tl.constexpr, PAIRED: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One program for a row of a mask. Rows of one block have the same n, so a row needs no other row's."""
+    i = tl.program_id(0)
+    member = tl.program_id(1).to(tl.int64)
+    at = (tl.program_id(2) * tl.num_programs(1) + member) * rows  # the first row of this mask
+    lane = tl.arange(0, BLOCK)
+    inside = lane < rows
+    place = (at + i) * rows + lane
+    same = tl.load(mask + place, mask=inside, other=0) != 0
+    n = tl.maximum(tl.sum(tl.where(same, 1, 0), 0), 1).to(tl.float32)
+    root = 1.0 / tl.sqrt(n)
+    scale = tl.load(beta + at + i)
+    if PAIRED:
+        scale = (scale + tl.load(beta + at + lane, mask=inside, other=0.0)) * 0.5
+    distance = tl.load(d2 + (member * rows + i) * rows + lane, mask=inside, other=0.0)
+    if RBF:
+        gram = tl.exp(-scale * distance)
+        slope = 2.0 * scale * gram
+    else:
+        gram = 1.0 / tl.sqrt(1.0 + 2.0 * scale * distance)
+        slope = 2.0 * scale * gram * gram * gram
+    slope = tl.where(same, slope * root, 0.0)
+    tl.store(normal + place, tl.where(same, gram * (root * root), 0.0), mask=inside)
+    tl.store(pull + place, slope, mask=inside)
+    tl.store(sums + at + i, tl.sum(slope, 0))
+    tl.store(sizes + at + i, n)
+
+
+@triton.jit
+def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
+    """One program for a mask: the median distance of every block, all blocks at once, all pairs in registers.
+
+    Patterns of floats from 0 upwards are ordered as integers. Bit by bit from the top, a block keeps a bit where
+    too few of its pairs lie below the number that has it: what remains is the lower of the two middle values.
+    """
+    member = tl.program_id(0).to(tl.int64)
+    at = (tl.program_id(1) * tl.num_programs(0) + member) * rows
+    i, j = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    inside = (i < rows) & (j < rows)
+    same = tl.load(mask + (at + i) * rows + j, mask=inside, other=0) != 0
+    value = tl.load(d2 + (member * rows + i) * rows + j, mask=inside, other=0.0)
+    # The sign of a zero is no part of it; the two largest patterns, both NaN, are kept free:
+    # of one block, but no pair i < j; and not of one block.
+    pattern = tl.minimum(value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x7FFFFFFD)
+    pattern = tl.where(same, tl.where(i < j, pattern, 0x7FFFFFFE), 0x7FFFFFFF)
+    # Sums run over axis 0, most of which a thread holds: column j stands for the block of row j.
+    size = tl.sum(tl.where(pattern < 0x7FFFFFFF, 1, 0), 0)
+    pairs = size * (size - 1) // 2
+    wanted = tl.maximum(pairs - 1, 0) // 2 + 1
+    low = tl.zeros((BLOCK,), dtype=tl.int32)
+    bit = 1 << 30
+    for _ in range(31):
+        tried = low + bit
+        below = tl.sum(tl.where(pattern < tried[None, :], 1, 0), 0)
+        # Every row of a block has counted pairs; all of them learn the sum.
+        total = tl.sum(tl.where(pattern < 0x7FFFFFFF, below[:, None], 0), 0)
+        low = tl.where(total < wanted, tried, low)
+        bit = bit // 2
+    upto = tl.sum(tl.where(pattern <= low[None, :], 1, 0), 0)
+    upto = tl.sum(tl.where(pattern < 0x7FFFFFFF, upto[:, None], 0), 0)
+    after = tl.min(tl.where(pattern > low[None, :], pattern, 0x7FFFFFFF), 0)
+    after = tl.min(tl.where(pattern < 0x7FFFFFFF, after[:, None], 0x7FFFFFFF), 0)
+    high = tl.where(upto > pairs // 2, low, after)
+    median = (tl.sqrt(low.to(tl.float32, bitcast=True)) + tl.sqrt(high.to(tl.float32, bitcast=True))) * 0.5
+    row = tl.arange(0, BLOCK)
+    tl.store(out + at + row, tl.where(pairs > 0, median, 0.0), mask=row < rows)
+
+
+@triton.jit
+def perplexity(d2, mask, out, rows, target, least, bracket, steps, BLOCK: tl.constexpr):
+    """One program for a row of a mask: halve the bracket of log β around the entropy that is wanted.
+
+    Distances are taken from the nearest and in units of their mean.
+    """
+    i = tl.program_id(0)
+    member = tl.program_id(1).to(tl.int64)
+    at = (tl.program_id(2) * tl.num_programs(1) + member) * rows
+    lane = tl.arange(0, BLOCK)
+    inside = lane < rows
+    others = (tl.load(mask + (at + i) * rows + lane, mask=inside, other=0) != 0) & (lane != i)
+    distance = tl.load(d2 + (member * rows + i) * rows + lane, mask=inside, other=0.0)
+    neighbours = tl.sum(tl.where(others, 1.0, 0.0), 0)
+    mean = tl.sum(tl.where(others, distance, 0.0), 0) / tl.maximum(neighbours, 1.0)
+    mean = tl.where(mean > 0.0, mean, 1.0)
+    nearest = tl.min(tl.where(others, distance, float("inf")), 0)
+    near = tl.where(others, (nearest - distance) / mean, -1e30)
+    wanted = tl.log(tl.minimum(tl.maximum(neighbours / 3.0, least), target))
+    low, high = -bracket, bracket
+    for _ in range(steps):
+        middle = (low + high) / 2
+        scaled = tl.exp(middle) * near
+        weight = tl.exp(scaled)
+        total = tl.maximum(tl.sum(weight, 0), 1e-37)
+        entropy = tl.log(total) - tl.sum(weight * scaled, 0) / total
+        low = tl.where(entropy > wanted, middle, low)
+        high = tl.where(entropy > wanted, high, middle)
+    beta = tl.exp((low + high) / 2) / mean
+    tl.store(out + at + i, tl.where(neighbours > 1.0, beta, 0.5 / mean))
+
+
+@triton.jit
+def _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED: tl.constexpr):
+    """exp(−β d²) of one row with the others of its batch, 0 with itself, and β: both (BLOCK,) or β one number."""
+    scale = tl.load(beta + row)
+    if PAIRED:
+        scale = (scale + tl.load(beta + first + lane, mask=inside, other=0.0)) * 0.5
+    distance = tl.load(d2 + row * rows + lane, mask=inside, other=0.0)
+    return tl.where(inside & (first + lane != row), tl.exp(-scale * distance), 0.0), scale
+
+
+@triton.jit
+def mmd_rows(
+    d2, beta, counts, context, group, context_rows, group_rows, context_groups, values, slopes, rows,
+    PAIRED: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program for a row: what its pairs add to the estimate of MMD, and the derivatives in their distances.
+
+    The estimate is a sum of K_ij with weights: u_i for a pair of one context, and v_i more for one of one group.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    inside = lane < rows
+    first = row // rows * rows
+    gram, scale = _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED)
+    # Groups weigh the same, and a context as much as it has groups.
+    counted = tl.load(counts + first + lane, mask=inside, other=0) != 0
+    in_group = tl.load(group_rows + first + lane, mask=inside, other=1.0)
+    in_context = tl.load(context_rows + first + lane, mask=inside, other=1.0)
+    groups = tl.load(context_groups + first + lane, mask=inside, other=1.0)
+    all_groups = tl.maximum(tl.sum(tl.where(counted, 1.0 / in_group, 0.0), 0), 1.0)
+    all_contexts = tl.maximum(tl.sum(tl.where(counted, groups / in_context, 0.0), 0), 1.0)
+    used = tl.load(counts + row).to(tl.float32)
+    in_group, in_context = tl.load(group_rows + row), tl.load(context_rows + row)
+    per_group = used / in_group / all_groups
+    per_context = used * tl.load(context_groups + row) / in_context / all_contexts
+    u = (per_context - 2.0 * per_group) / tl.maximum(in_context - 1.0, 1.0)
+    v = per_group / tl.maximum(in_group - 1.0, 1.0)
+    place = row * rows + lane
+    weight = tl.where(tl.load(context + place, mask=inside, other=0) != 0, u, 0.0)
+    weight += tl.where(tl.load(group + place, mask=inside, other=0) != 0, v, 0.0)
+    tl.store(values + row, tl.sum(weight * gram, 0))
+    if SLOPES:
+        tl.store(slopes + place, -scale * weight * gram, mask=inside)
+
+
+@triton.jit
+def pairwise_rows(
+    d2, beta, context, group, selection, group_rows, values, totals, slopes, rows,
+    PAIRED: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program for a row: what its pairs add to the sum over selected pairs of groups, and the derivatives.
+
+    totals: its part of the number of selected pairs of groups, by which value and slopes are to be divided.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    inside = lane < rows
+    first = row // rows * rows
+    gram, scale = _rbf_row(d2, beta, row, first, lane, inside, rows, PAIRED)
+    place = row * rows + lane
+    alike = tl.load(group + place, mask=inside, other=0) != 0
+    others = (tl.load(context + place, mask=inside, other=0) != 0) & (alike == 0)
+    chosen = others & (tl.load(selection + place, mask=inside, other=0) != 0)
+    # The masks are symmetric, the selection is not: a pair may be selected in the other order.
+    turned = (first + lane) * rows + (row - first)
+    chosen_by = others & (tl.load(selection + turned, mask=inside, other=0) != 0)
+    size = tl.load(group_rows + row)
+    share = 1.0 / (size * tl.load(group_rows + first + lane, mask=inside, other=1.0))
+    pair = tl.where(chosen, share, 0.0)
+    total = tl.sum(pair, 0)
+    within = (total + tl.sum(tl.where(chosen_by, share, 0.0), 0)) / tl.maximum(size - 1.0, 1.0)
+    weight = tl.where(alike, within, 0.0) - 2.0 * pair
+    tl.store(values + row, tl.sum(weight * gram, 0))
+    tl.store(totals + row, total)
+    if SLOPES:
+        tl.store(slopes + place, -scale * weight * gram, mask=inside)
+
+
+@triton.jit
+def distances(product, d2, rows, TILE: tl.constexpr, BLOCK: tl.constexpr):
+    """|z_i − z_j|² from the products z_i · z_j, for TILE rows: from 0 upwards, 0 on the diagonal, NaN stays."""
+    at = tl.program_id(1).to(tl.int64) * rows * rows
+    i = tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
+    own = tl.load(product + at + i * (rows + 1), mask=i < rows, other=0.0)
+    for start in range(0, rows, BLOCK):
+        j = start + tl.arange(0, BLOCK)[None, :]
+        inside = (i < rows) & (j < rows)
+        other = tl.load(product + at + j * (rows + 1), mask=j < rows, other=0.0)
+        value = own + other - 2.0 * tl.load(product + at + i * rows + j, mask=inside, other=0.0)
+        tl.store(d2 + at + i * rows + j, tl.where((value < 0.0) | (i == j), 0.0, value), mask=inside)
+
+
+@triton.jit
+def distance_pulls(grad, d2, pull, sums, rows, TILE: tl.constexpr, BLOCK: tl.constexpr):
+    """H = 2 (G + Gᵀ) and its row sums, for TILE rows; G is the gradient where a distance is not held at 0."""
+    member = tl.program_id(1).to(tl.int64)
+    at = member * rows * rows
+    row = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    i = row[:, None]
+    total = tl.zeros((TILE, BLOCK), dtype=tl.float32)
+    for start in range(0, rows, BLOCK):
+        j = start + tl.arange(0, BLOCK)[None, :]
+        inside = (i < rows) & (j < rows)
+        here, turned = at + i * rows + j, at + j * rows + i
+        one = tl.load(grad + here, mask=inside, other=0.0)
+        one = tl.where(tl.load(d2 + here, mask=inside, other=0.0) == 0.0, 0.0, one)
+        two = tl.load(grad + turned, mask=inside, other=0.0)
+        two = tl.where(tl.load(d2 + turned, mask=inside, other=0.0) == 0.0, 0.0, two)
+        both = 2.0 * (one + two)
+        total += both
+        tl.store(pull + here, both, mask=inside)
+    tl.store(sums + member * rows + row, tl.sum(total, 1), mask=row < rows)

@@ -1,0 +1,185 @@
+"""Launchers of the kernels on the B×B pairs of rows of a batch: what censors do elementwise, in one pass each."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+IN_REGISTERS = 128  # rows of a batch whose pairs one program holds
+_TILE, _WIDTH = 16, 64  # rows of a program on distances, and columns at a time
+
+
+@cache
+def _kernels() -> Any:
+    from . import pair_kernels
+
+    return pair_kernels
+
+
+def _block(rows: int) -> int:
+    """The power of 2 from `rows` upwards, and at least half a warp."""
+    return max(16, 1 << (rows - 1).bit_length())
+
+
+def _warps(block: int) -> int:
+    """Of a program that works on one row of pairs."""
+    return min(max(block // 256, 1), 8)
+
+
+def _bytes(mask: Tensor) -> Tensor:
+    """A bool mask as what is in memory."""
+    return mask.contiguous().view(torch.uint8)
+
+
+def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tensor, ...]:
+    """censoring.groups.find_groups for labels (P, B): its fields in their order, sizes in float32."""
+    context, nuisance = context.contiguous(), nuisance.contiguous()
+    members, rows = context.shape
+    sizes = torch.empty(members, rows, dtype=torch.int32, device=context.device)
+    counts = torch.empty(members, rows, dtype=torch.bool, device=context.device)
+    # One tensor each: a kernel is compiled anew for an address that is no multiple of 16.
+    masks = [torch.empty(members, rows, rows, dtype=torch.bool, device=context.device) for _ in range(2)]
+    numbers = [torch.empty(members, rows, device=context.device) for _ in range(3)]
+    grid, block = (members * rows,), _block(rows)
+    _kernels().group_sizes[grid](context, nuisance, sizes, rows, BLOCK=block, num_warps=_warps(block))
+    _kernels().group_masks[grid](
+        context, nuisance, sizes, _bytes(counts), *map(_bytes, masks), *numbers, rows, min_rows, BLOCK=block,
+        num_warps=_warps(block),
+    )  # fmt: skip
+    return (counts, *masks, *numbers)
+
+
+def score_matrices(
+    d2: Tensor, beta: Tensor, mask: Tensor, kernel: str, *, paired: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What score estimators make of distances (P, B, B), inverse scales (R·P, B) and masks of blocks (R·P, B, B):
+
+    the normalised kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = −2 ∂k/∂d² (R·P, B, B), the sums of
+    the pulls' rows and the block sizes n (R·P, B). Masks r·P + p belong to the distances p. paired: a pair has the
+    mean of its rows' inverse scales; otherwise all rows of a block have the same.
+    """
+    (members, rows, _), masks = d2.shape, len(mask)
+    normal, pull = d2.new_empty(masks, rows, rows), d2.new_empty(masks, rows, rows)
+    sums, sizes = d2.new_empty(masks, rows), d2.new_empty(masks, rows)
+    block = _block(rows)
+    _kernels().score_matrices[(rows, members, masks // members)](
+        d2.contiguous(), beta.contiguous(), _bytes(mask), normal, pull, sums, sizes, rows, RBF=kernel == "rbf",
+        PAIRED=paired, BLOCK=block, num_warps=_warps(block),
+    )  # fmt: skip
+    return normal, pull, sums, sizes
+
+
+def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
+    """censoring.kernels.median_distances, (P, B, B) and (R·P, B, B) -> (R·P, B), for at most IN_REGISTERS rows."""
+    (members, rows, _), masks = d2.shape, len(mask)
+    out = d2.new_empty(masks, rows)
+    block = _block(rows)
+    _kernels().medians[(members, masks // members)](
+        d2.contiguous(), _bytes(mask), out, rows, BLOCK=block, num_warps=block // 8
+    )
+    return out
+
+
+def perplexity_scales(
+    d2: Tensor, mask: Tensor, target: float, *, least: float, bracket: float, steps: int
+) -> Tensor:
+    """censoring.kernels.perplexity_scales, (P, B, B) and (R·P, B, B) -> (R·P, B).
+
+    target and least: the largest and smallest perplexity; bracket, steps: of the search for log β.
+    """
+    (members, rows, _), masks = d2.shape, len(mask)
+    out = d2.new_empty(masks, rows)
+    block = _block(rows)
+    _kernels().perplexity[(rows, members, masks // members)](
+        d2.contiguous(), _bytes(mask), out, rows, float(target), least, bracket, steps, BLOCK=block,
+        num_warps=_warps(block),
+    )  # fmt: skip
+    return out
+
+
+def groups_against_contexts(
+    d2: Tensor, beta: Tensor, counts: Tensor, context: Tensor, group: Tensor, context_rows: Tensor, group_rows: Tensor,
+    context_groups: Tensor, *, paired: bool,
+) -> Tensor:  # fmt: skip
+    """censoring.mmd.groups_against_contexts from inverse scales of rows, (P, B, B) and (P, B) -> (P,).
+
+    paired: a pair has the mean of its rows' inverse scales; otherwise all rows of a context have the same.
+    """
+    fields = (_bytes(counts), _bytes(context), _bytes(group), context_rows, group_rows, context_groups)
+    found: Tensor = _Against.apply(d2, beta, fields, None, paired)  # type: ignore[no-untyped-call]
+    return found
+
+
+def groups_against_groups(
+    d2: Tensor, beta: Tensor, context: Tensor, group: Tensor, selection: Tensor, group_rows: Tensor, *, paired: bool
+) -> Tensor:
+    """censoring.mmd.groups_against_groups from inverse scales of rows, (P, B, B) and (P, B) -> (P,)."""
+    fields = (_bytes(context), _bytes(group), _bytes(selection), group_rows)
+    found: Tensor = _Against.apply(d2, beta, fields, torch.empty_like(group_rows), paired)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Against(torch.autograd.Function):
+    """A weighted sum of the kernel's entries: the pass that makes it also makes its derivatives."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, d2: Tensor, beta: Tensor, fields: tuple[Tensor, ...], totals: Tensor | None, paired: bool
+    ) -> Tensor:
+        rows = d2.shape[-1]
+        wanted = ctx.needs_input_grad[0]
+        values = d2.new_empty(d2.shape[:2])
+        slopes = torch.empty_like(d2, memory_format=torch.contiguous_format) if wanted else values
+        launch, extra = (_kernels().mmd_rows, ()) if totals is None else (_kernels().pairwise_rows, (totals,))
+        block = _block(rows)
+        launch[(values.numel(),)](
+            d2.contiguous(), beta.contiguous(), *fields, values, *extra, slopes, rows, PAIRED=paired, SLOPES=wanted,
+            BLOCK=block, num_warps=_warps(block),
+        )  # fmt: skip
+        number = None if totals is None else totals.sum(-1).round().clamp(min=1)
+        ctx.save_for_backward(slopes, number)
+        value = values.sum(-1)
+        return value if number is None else value / number
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        slopes, number = ctx.saved_tensors
+        grad = grad if number is None else grad / number
+        return grad[:, None, None] * slopes, None, None, None, None
+
+
+def own_distances(z: Tensor) -> Tensor:
+    """|z_i − z_j|² of points near the origin, (P, B, D) -> (P, B, B), 0 on the diagonal.
+
+    Lengths come from the same product as what is subtracted from them: where its factors are rounded, these are
+    the distances of the rounded points.
+    """
+    found: Tensor = _Distances.apply(z)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Distances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        product = torch.bmm(z, z.mT)
+        d2 = torch.empty_like(product)
+        _kernels().distances[_tiles(product)](product, d2, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4)
+        ctx.save_for_backward(z, d2)
+        return d2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        z, d2 = ctx.saved_tensors
+        pull, sums = torch.empty_like(d2), d2.new_empty(d2.shape[:2])
+        _kernels().distance_pulls[_tiles(d2)](
+            grad.contiguous(), d2, pull, sums, d2.shape[-1], TILE=_TILE, BLOCK=_WIDTH, num_warps=4
+        )
+        return torch.baddbmm(sums[..., None] * z, pull, z, alpha=-1)
+
+
+def _tiles(matrices: Tensor) -> tuple[int, int]:
+    """The grid over (P, B, B) of programs that work on some rows each."""
+    return -(-matrices.shape[1] // _TILE), len(matrices)

@@ -1,0 +1,178 @@
+"""Triton kernels on pairs of rows against the torch code of the censors: on a GPU, or in Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+import torch
+from torch import Tensor
+
+from autotransfer import Setting, gpu
+from autotransfer.censoring import CENSORS, kernels, mmd, scores
+from autotransfer.censoring import groups as rule
+from autotransfer.censoring.groups import Groups
+from autotransfer.censoring.terms import Term, TermSpec
+from autotransfer.gpu import pairs
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# (members, rows, contexts, nuisances): one context; several; so many groups that some have one row; hardly any rows
+BATCHES = [(2, 16, 1, 3), (2, 37, 3, 4), (2, 21, 2, 9), (1, 2, 1, 2), (1, 1, 1, 1)]
+
+
+def labels(members: int, rows: int, contexts: int, nuisances: int) -> tuple[Tensor, Tensor]:
+    """Context and nuisance (P, B), every ninth row padding."""
+    draw = torch.Generator().manual_seed(rows)
+    context = torch.randint(contexts, (members, rows), generator=draw)
+    nuisance = torch.randint(nuisances, (members, rows), generator=draw)
+    padding = torch.arange(rows) % 9 == 8
+    return context.masked_fill(padding, -1), nuisance.masked_fill(padding, -1)
+
+
+def problem(members: int, rows: int, contexts: int, nuisances: int, min_rows: int = 2) -> tuple[Tensor, Groups]:
+    """Points (P, B, 5) and the groups, by the torch code."""
+    context, nuisance = labels(members, rows, contexts, nuisances)
+    z = torch.randn(members, rows, 5, generator=torch.Generator().manual_seed(1))
+    return z, rule._find_groups(Term(1, z, context, nuisance), min_rows)
+
+
+def there(groups: Groups) -> Groups:
+    return Groups(*(field.to(DEVICE) for field in groups))
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("min_rows", [1, 2, 4])
+def test_find_groups(batch: tuple[int, int, int, int], min_rows: int) -> None:
+    context, nuisance = labels(*batch)
+    expected = rule._find_groups(Term(1, torch.zeros(*context.shape, 1), context, nuisance), min_rows)
+    found = Groups(*pairs.find_groups(context.to(DEVICE), nuisance.to(DEVICE), min_rows))
+    for name, one, other in zip(Groups._fields, found, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one.cpu(), other), name
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("kernel", ["rbf", "imq"])
+@pytest.mark.parametrize("length_scale", ["median", "perplexity"])
+def test_score_matrices(batch: tuple[int, int, int, int], kernel: str, length_scale: str) -> None:
+    z, groups = problem(*batch)
+    mask = torch.cat([groups.group, groups.context])
+    d2, twice = kernels.own_distances(z), z.repeat(2, 1, 1)
+    beta = kernels.inverse_scales(d2, mask, length_scale)
+    expected = scores._normalised(twice, d2.repeat(2, 1, 1), kernels.pair_scales(beta, length_scale), kernel, mask)
+    normal, pull, sums, rows = pairs.score_matrices(
+        d2.to(DEVICE), beta.to(DEVICE), mask.to(DEVICE), kernel, paired=length_scale == "perplexity"
+    )
+    zeta = sums.cpu()[..., None] * twice - pull.cpu() @ twice
+    for one, other in zip((normal.cpu(), zeta, rows.cpu()), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [*BATCHES, (1, 70, 2, 3)])
+@pytest.mark.parametrize("grain", [0.0, 3.0])  # coarse: many distances are equal, many 0
+def test_median_distances(batch: tuple[int, int, int, int], grain: float) -> None:
+    z, groups = problem(*batch)
+    z = (z / grain).round() if grain else z
+    d2 = kernels.own_distances(z)
+    mask = torch.cat([groups.group, groups.context, torch.ones_like(groups.context)])
+    expected = kernels._median_distances(d2, mask)
+    found = pairs.median_distances(d2.to(DEVICE), mask.to(DEVICE)).cpu()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
+def test_medians_take_pairs_above_the_diagonal_and_bear_signs_and_nan() -> None:
+    mask = torch.ones(2, 5, 5, dtype=torch.bool)
+    d2 = torch.rand(2, 5, 5)
+    d2[0, 0, 1:] = -0.0
+    d2[1, 0, 1:] = torch.nan
+    d2[1, 3, 4] = torch.nan
+    expected = kernels._median_distances(d2, mask)
+    found = pairs.median_distances(d2.to(DEVICE), mask.to(DEVICE)).cpu()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0, equal_nan=True)
+    assert found[1].isnan().all()
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("length_scale", ["median", "perplexity"])
+@pytest.mark.parametrize("pairwise", [False, True])
+def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: str, pairwise: bool) -> None:
+    z, groups = problem(*batch)
+    d2 = kernels.own_distances(z).requires_grad_()
+    selection = torch.rand(d2.shape) < 0.6  # a pair may be selected in one order only
+    beta = kernels.inverse_scales(d2.detach(), groups.context, length_scale)
+    scales, paired = kernels.pair_scales(beta, length_scale), length_scale == "perplexity"
+    again, on_device = d2.detach().to(DEVICE).requires_grad_(), there(groups)
+    if pairwise:
+        expected = mmd.groups_against_groups(d2, scales, groups, selection)
+        masks = (on_device.context, on_device.group, selection.to(DEVICE))
+        found = pairs.groups_against_groups(again, beta.to(DEVICE), *masks, on_device.group_rows, paired=paired)
+    else:
+        expected = mmd.groups_against_contexts(d2, scales, groups)
+        found = pairs.groups_against_contexts(again, beta.to(DEVICE), *on_device, paired=paired)
+    torch.testing.assert_close(found.detach().cpu(), expected.detach(), rtol=1e-5, atol=1e-6)
+    weight = torch.tensor([1.5, -0.7])[: len(z)]
+    (expected * weight).sum().backward()
+    (found * weight.to(DEVICE)).sum().backward()
+    assert d2.grad is not None
+    assert again.grad is not None
+    torch.testing.assert_close(again.grad.cpu(), d2.grad, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("target", [30.0, 3.0])
+def test_perplexity_scales(batch: tuple[int, int, int, int], target: float) -> None:
+    z, groups = problem(*batch)
+    d2, mask = kernels.own_distances(z), torch.cat([groups.group, groups.context])
+    expected = kernels.perplexity_scales(d2.double().repeat(2, 1, 1), mask, target)
+    found = pairs.perplexity_scales(
+        d2.to(DEVICE), mask.to(DEVICE), target, least=kernels._SMALLEST_PERPLEXITY, bracket=kernels._BRACKET,
+        steps=kernels._STEPS,
+    )  # fmt: skip
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=3e-4, atol=0)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 37, 70])
+def test_own_distances_and_their_gradient(rows: int) -> None:
+    z = torch.randn(2, rows, 5, generator=torch.Generator().manual_seed(rows))
+    z[:, rows // 2] = z[:, 0]  # two rows coincide
+    z = (z - z.mean(1, keepdim=True)).requires_grad_()
+    weight = torch.randn(2, rows, rows)
+    again = z.detach().to(DEVICE).requires_grad_()
+    distances = (z[:, :, None] - z[:, None]).square().sum(-1)
+    found = pairs.own_distances(again)
+    torch.testing.assert_close(found.detach().cpu(), distances.detach(), rtol=1e-4, atol=1e-5)
+    assert (found.detach().diagonal(dim1=1, dim2=2) == 0).all()
+    (distances * weight).sum().backward()
+    (found * weight.to(DEVICE)).sum().backward()
+    assert z.grad is not None
+    assert again.grad is not None
+    torch.testing.assert_close(again.grad.cpu(), z.grad, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        again[1, 0] = torch.nan
+        assert pairs.own_distances(again).isnan().sum() == 2 * (rows - 1)
+
+
+@pytest.mark.parametrize("censor", ["mmd", "pairwise_mmd", "mige"])
+@pytest.mark.parametrize("length_scale", ["median", "perplexity", 2.0])
+def test_censors_with_and_without_kernels(
+    censor: str, length_scale: str | float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"estimator": "tikhonov", "regularization": 0.1, "projection": False} if censor == "mige" else {}
+    setting = Setting(method=censor, mode="conditional", strength=1.0, length_scale=length_scale, **options)
+    context, nuisance = (one.to(DEVICE) for one in labels(2, 37, 3, 4))
+    key = torch.tensor([3, 4], dtype=torch.int32, device=DEVICE)
+    method = CENSORS[censor](TermSpec(2, 5, 3, 4, 2, key), [setting, setting]).to(DEVICE)
+    results = []
+    for kernels_used in (False, True):
+        monkeypatch.setattr(gpu, "available", lambda _, used=kernels_used: used)
+        z = torch.randn(2, 37, 5, generator=torch.Generator().manual_seed(1)).to(DEVICE).requires_grad_()
+        value = method.dependence(Term(1, z, context, nuisance), key)
+        results.append((value.detach(), *torch.autograd.grad(value.sum(), z)))
+    for plain, found in zip(*results, strict=True):
+        assert plain.abs().max() > 0
+        torch.testing.assert_close(found, plain, rtol=2e-3, atol=2e-3 * float(plain.abs().max()))
