@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from autotransfer import gpu
+from autotransfer.censoring import signs
 from autotransfer.gpu import Dropping
 from autotransfer.model import layers
 from autotransfer.model.norm_pool import kept
@@ -36,14 +37,33 @@ def test_product(m: int, k: int, n: int) -> None:
     torch.testing.assert_close(gpu.product(more, b.sign(), group), torch.bmm(more, b.sign()[group]))
 
 
-@pytest.mark.parametrize(("times", "rows", "kernel"), [(40, 40, 7), (33, 33, 16), (32, 47, 16), (130, 130, 64)])
-def test_toeplitz_and_its_gradient(times: int, rows: int, kernel: int) -> None:
-    w, full = torch.randn(3, kernel), torch.randn(3, rows, times)
-    offset = (kernel - 1) // 2 if rows == times else 0
-    expected = layers._toeplitz(w, times, offset, rows)
-    torch.testing.assert_close(gpu.toeplitz(w.to(DEVICE), times, offset, rows).cpu(), expected)
-    sums = layers._sum_diagonals(full, kernel, offset)
-    torch.testing.assert_close(gpu.sum_diagonals(full.to(DEVICE), kernel, offset).cpu(), sums, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize(
+    ("times", "rows", "kernel"), [(40, 40, 7), (33, 5, 16), (130, 70, 64), (9, 20, 16), (70, 3, 1)]
+)
+def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> None:
+    x, w = torch.randn(3, rows, times, requires_grad=True), torch.randn(3, kernel, requires_grad=True)
+    expected = layers.filter_times(x, w)
+    grad = torch.randn_like(expected)
+    grad_x, grad_w = torch.autograd.grad(expected, [x, w], grad)
+    left, right = layers.padding(kernel)
+    signal, filters, slope = (tensor.detach().to(DEVICE) for tensor in (x, w, grad))
+
+    def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+        assert (found.cpu() - wanted).norm() < 2e-3 * wanted.norm()  # factors have 10 bits
+
+    close(gpu.correlate(signal, filters, left), expected)
+    close(gpu.correlate(slope, filters, right, flipped=True), grad_x)
+    close(gpu.correlate_gradient(signal, slope, kernel, left), grad_w)
+
+
+@pytest.mark.parametrize("rows", [17, 60])
+def test_sign(rows: int) -> None:
+    matrix = torch.randn(2, rows, rows)
+    matrix = matrix + matrix.mT
+    matrix = matrix / torch.linalg.matrix_norm(matrix, 2)[:, None, None]
+    found = gpu.sign(matrix.to(DEVICE), signs.STEPS).cpu()
+    torch.testing.assert_close(found, signs.sign(matrix), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found, found.mT)
 
 
 @pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])

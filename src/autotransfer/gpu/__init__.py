@@ -6,6 +6,7 @@ matrices; these kernels read and write what has to be read and written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -118,12 +119,47 @@ def _draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Te
     return dropping.halves.contiguous(), group, dropping.threshold, dropping.boost
 
 
-def toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
-    """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
-    out = w.new_empty(w.shape[0], rows, times)
-    grid = (w.shape[0], -(-rows // 32))
-    _kernels().toeplitz[grid](w.contiguous(), out, rows, times, w.shape[1], offset, BLOCK_I=32, BLOCK_T=128)
+def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
+    """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
+    count, rows, times = x.shape
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    tile_r, tile_t = min(64, _tile(rows)), min(64, _tile(times))
+    _kernels().correlate[(count, -(-rows // tile_r), -(-times // tile_t))](
+        x.contiguous(), w.contiguous(), out, rows, times, w.shape[1], left, FLIPPED=flipped, TILE_R=tile_r, TILE_I=32,
+        TILE_T=tile_t, num_warps=4, num_stages=2,
+    )  # fmt: skip
     return out
+
+
+def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
+    """The filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]: products of tiles, then their diagonals."""
+    count, rows, times = x.shape
+    tile_r, tile_t = min(32, _tile(rows)), min(64, _tile(times))
+    blocks, height = -(-times // tile_t), tile_t + kernel - 1
+    tile_i = min(64, _tile(height))
+    products = x.new_empty(count, blocks, height, tile_t)
+    _kernels().correlate_products[(count, blocks, -(-height // tile_i))](
+        x.contiguous(), grad.contiguous(), products, rows, times, height, left, TILE_R=tile_r, TILE_I=tile_i,
+        TILE_T=tile_t, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return sum_diagonals(products.view(count * blocks, height, tile_t), kernel, 0).view(count, blocks, kernel).sum(1)
+
+
+def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
+    """a x + b x³ + c x⁵ for every step, of symmetric matrices (P, N, N) with N ≤ 128."""
+    out = torch.empty_like(matrix, memory_format=torch.contiguous_format)
+    coefficients = _coefficients(tuple(steps), matrix.device)
+    rows = matrix.shape[-1]
+    _kernels().sign[(len(matrix),)](
+        matrix.contiguous(), out, coefficients, rows, STEPS=len(steps), TILE=_tile(rows), num_warps=8, num_stages=1
+    )
+    return out
+
+
+@cache
+def _coefficients(steps: tuple[tuple[float, float, float], ...], device: torch.device) -> Tensor:
+    """Made once: a copy from the host has no place in a captured program."""
+    return torch.tensor(steps, dtype=torch.float32, device=device)
 
 
 def sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:

@@ -143,15 +143,74 @@ def norm_pool_backward(
 
 
 @triton.jit
-def toeplitz(w, out, rows, times, kernel, offset, BLOCK_I: tl.constexpr, BLOCK_T: tl.constexpr):
-    """out[n, i, t] = w[n, i - t + offset], 0 outside the filter."""
+def correlate(
+    x, w, out, rows, times, kernel, left, FLIPPED: tl.constexpr, TILE_R: tl.constexpr, TILE_I: tl.constexpr,
+    TILE_T: tl.constexpr,
+):  # fmt: skip
+    """out[n, r, t] = sum over k of w[n, k] x[n, r, t + k - left], x being 0 outside; FLIPPED: w from its end.
+
+    A tile of samples times a tile of the filter's Toeplitz matrix, which is never stored.
+    """
     n = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1) * BLOCK_I + tl.arange(0, BLOCK_I)[:, None]
-    for start in range(0, times, BLOCK_T):
-        t = start + tl.arange(0, BLOCK_T)[None, :]
-        tap = i - t + offset
-        value = tl.load(w + n * kernel + tap, mask=(tap >= 0) & (tap < kernel), other=0.0)
-        tl.store(out + (n * rows + i) * times + t, value, mask=(i < rows) & (t < times))
+    row = tl.program_id(1) * TILE_R + tl.arange(0, TILE_R)[:, None]
+    begin = tl.program_id(2) * TILE_T
+    t = tl.arange(0, TILE_T)[None, :]
+    total = tl.zeros((TILE_R, TILE_T), dtype=tl.float32)
+    for start in range(0, TILE_T + kernel - 1, TILE_I):
+        i = start + tl.arange(0, TILE_I)
+        source = begin - left + i[None, :]
+        signal = tl.load(
+            x + (n * rows + row) * times + source, mask=(row < rows) & (source >= 0) & (source < times), other=0.0
+        )
+        tap = i[:, None] - t
+        known = (tap >= 0) & (tap < kernel)
+        place = kernel - 1 - tap if FLIPPED else tap
+        total += tl.dot(signal, tl.load(w + n * kernel + place, mask=known, other=0.0), input_precision="tf32")
+    target = begin + t
+    tl.store(out + (n * rows + row) * times + target, total, mask=(row < rows) & (target < times))
+
+
+@triton.jit
+def correlate_products(
+    x, grad, out, rows, times, height, left, TILE_R: tl.constexpr, TILE_I: tl.constexpr, TILE_T: tl.constexpr
+):
+    """out[n, b, i, t] = sum over r of x[n, r, b·TILE_T - left + i] grad[n, r, b·TILE_T + t], for block b of times."""
+    n = tl.program_id(0).to(tl.int64)
+    block, blocks = tl.program_id(1), tl.num_programs(1)
+    i = tl.program_id(2) * TILE_I + tl.arange(0, TILE_I)[:, None]
+    t = tl.arange(0, TILE_T)[None, :]
+    source, target = block * TILE_T - left + i, block * TILE_T + t
+    total = tl.zeros((TILE_I, TILE_T), dtype=tl.float32)
+    for start in range(0, rows, TILE_R):
+        row = start + tl.arange(0, TILE_R)
+        # (TILE_I, TILE_R) and (TILE_R, TILE_T)
+        signal = tl.load(
+            x + (n * rows + row[None, :]) * times + source,
+            mask=(row[None, :] < rows) & (source >= 0) & (source < times), other=0.0,
+        )  # fmt: skip
+        slope = tl.load(
+            grad + (n * rows + row[:, None]) * times + target, mask=(row[:, None] < rows) & (target < times), other=0.0
+        )
+        total += tl.dot(signal, slope, input_precision="tf32")
+    tl.store(out + ((n * blocks + block) * height + i) * TILE_T + t, total, mask=i < height)
+
+
+@triton.jit
+def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexpr):
+    """Polynomials a x + b x³ + c x⁵ of a symmetric matrix, one after the other, without leaving the chip."""
+    batch = tl.program_id(0).to(tl.int64)
+    i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
+    place = batch * rows * rows + i * rows + j
+    inside = (i < rows) & (j < rows)
+    x = tl.load(matrix + place, mask=inside, other=0.0)
+    for step in range(STEPS):
+        a = tl.load(coefficients + 3 * step)
+        b = tl.load(coefficients + 3 * step + 1)
+        c = tl.load(coefficients + 3 * step + 2)
+        square = tl.dot(x, x, input_precision="tf32x3")
+        factor = b * square + c * tl.dot(square, square, input_precision="tf32x3")
+        x = a * x + tl.dot(factor, x, input_precision="tf32x3")
+    tl.store(out + place, (x + tl.trans(x)) / 2, mask=inside)
 
 
 @triton.jit

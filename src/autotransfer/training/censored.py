@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from ..randomness import key_of
 from ..settings import Setting
 from .flat import Flat
 from .optimiser import AdamW
+from .program import Branches
 
 OPTIONS = (
     "estimator", "length_scale", "regularization", "projection", "pairs", "fraction", "size", "variant",
@@ -77,28 +79,35 @@ class Censors:
             )
             for index in paths.values()
         ]  # fmt: skip
+        self.branches = Branches(device)
 
     def penalty(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
         """z: (P, B, D); y, s: (P, B) -> (P,)."""
+        if len(self.parts) == 1 and len(self.parts[0].index) == len(z):
+            return self.parts[0].censor(z, y, s)  # type: ignore[no-any-return]
+
+        def work(part: _Part) -> Tensor:
+            found: Tensor = part.censor(z[part.index], y[part.index], s[part.index])
+            return found
+
         total = z.new_zeros(z.shape[0])
-        for part in self.parts:
-            if len(part.index) == len(z):
-                return part.censor(z, y, s)  # type: ignore[no-any-return]
-            own = part.censor(z[part.index], y[part.index], s[part.index])
+        for part, own in zip(self.parts, self.branches([partial(work, part) for part in self.parts]), strict=True):
             total = total.index_copy(0, part.index, own)
         return total
 
     def train_critics(self, z: Tensor, y: Tensor, s: Tensor, active: Tensor, decay: Tensor) -> None:
         """The critics' own updates on the codes of this step, before the encoder's; `decay` scales their rate."""
         z = z.detach()
-        for part in self.parts:
-            if part.critic is None:
-                continue
+
+        def work(part: _Part) -> None:
+            assert part.critic is not None
             own = (z[part.index], y[part.index], s[part.index])
             for _ in range(part.steps):
                 loss = part.censor.critic_loss(*own)
                 assert loss is not None
                 part.critic.step(part.critic.flat.gradient(loss.sum()), part.rate * decay, active[part.index])
+
+        self.branches([partial(work, part) for part in self.parts if part.critic is not None])
 
     def after_step(self, active: Tensor) -> None:
         for part in self.parts:
