@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from autotransfer import gpu
-from autotransfer.censoring import signs
 from autotransfer.gpu import Dropping
 from autotransfer.model import layers
 from autotransfer.model.norm_pool import kept
@@ -30,7 +29,7 @@ def draws() -> None:
 def test_product(m: int, k: int, n: int) -> None:
     a, b = torch.randn(3, m, k, device=DEVICE), torch.randn(3, n, k, device=DEVICE).transpose(1, 2)
     exact = torch.bmm(a.double(), b.double())
-    assert (gpu.product(a, b) - exact).abs().max() < 3e-3 * k**0.5  # factors have 10 bits
+    assert (gpu.product(a, b) - exact).abs().max() < 6e-3 * k**0.5  # factors are cut to 10 bits
     torch.testing.assert_close(gpu.product(a.sign(), b.sign()), torch.bmm(a.sign(), b.sign()))
     group = torch.tensor([2, 0, 2, 1], device=DEVICE)
     more = torch.randn(4, m, k, device=DEVICE).sign()
@@ -56,14 +55,14 @@ def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> No
     close(gpu.correlate_gradient(signal, slope, kernel, left), grad_w)
 
 
-@pytest.mark.parametrize("rows", [17, 60])
-def test_sign(rows: int) -> None:
-    matrix = torch.randn(2, rows, rows)
-    matrix = matrix + matrix.mT
-    matrix = matrix / torch.linalg.matrix_norm(matrix, 2)[:, None, None]
-    found = gpu.sign(matrix.to(DEVICE), signs.STEPS).cpu()
-    torch.testing.assert_close(found, signs.sign(matrix), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(found, found.mT)
+@pytest.mark.parametrize(("times", "rows", "kernel"), [(40, 40, 7), (33, 33, 16), (32, 47, 16), (130, 130, 64)])
+def test_toeplitz_and_its_gradient(times: int, rows: int, kernel: int) -> None:
+    w, full = torch.randn(3, kernel), torch.randn(3, rows, times)
+    offset = (kernel - 1) // 2 if rows == times else 0
+    expected = layers._toeplitz(w, times, offset, rows)
+    torch.testing.assert_close(gpu.toeplitz(w.to(DEVICE), times, offset, rows).cpu(), expected)
+    sums = layers._sum_diagonals(full, kernel, offset)
+    torch.testing.assert_close(gpu.sum_diagonals(full.to(DEVICE), kernel, offset).cpu(), sums, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])

@@ -196,21 +196,15 @@ def correlate_products(
 
 
 @triton.jit
-def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexpr):
-    """Polynomials a x + b x³ + c x⁵ of a symmetric matrix, one after the other, without leaving the chip."""
-    batch = tl.program_id(0).to(tl.int64)
-    i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
-    place = batch * rows * rows + i * rows + j
-    inside = (i < rows) & (j < rows)
-    x = tl.load(matrix + place, mask=inside, other=0.0)
-    for step in range(STEPS):
-        a = tl.load(coefficients + 3 * step)
-        b = tl.load(coefficients + 3 * step + 1)
-        c = tl.load(coefficients + 3 * step + 2)
-        square = tl.dot(x, x, input_precision="tf32x3")
-        factor = b * square + c * tl.dot(square, square, input_precision="tf32x3")
-        x = a * x + tl.dot(factor, x, input_precision="tf32x3")
-    tl.store(out + place, (x + tl.trans(x)) / 2, mask=inside)
+def toeplitz(w, out, rows, times, kernel, offset, BLOCK_I: tl.constexpr, BLOCK_T: tl.constexpr):
+    """out[n, i, t] = w[n, i - t + offset], 0 outside the filter."""
+    n = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * BLOCK_I + tl.arange(0, BLOCK_I)[:, None]
+    for start in range(0, times, BLOCK_T):
+        t = start + tl.arange(0, BLOCK_T)[None, :]
+        tap = i - t + offset
+        value = tl.load(w + n * kernel + tap, mask=(tap >= 0) & (tap < kernel), other=0.0)
+        tl.store(out + (n * rows + i) * times + t, value, mask=(i < rows) & (t < times))
 
 
 @triton.jit

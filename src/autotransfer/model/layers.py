@@ -88,6 +88,8 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
     """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
     kernel = w.shape[-1]
+    if gpu.available(w):
+        return gpu.toeplitz(w, times, offset, rows)
     g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
     return g.unfold(-1, times, 1).flip(-1)
 
@@ -117,13 +119,15 @@ class _ToeplitzProduct(Function):
 def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
     """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
     rows, times = full.shape[1:]
+    if gpu.available(full):
+        return gpu.sum_diagonals(full, kernel, offset)
     below = max(times + kernel - 1 - offset - rows, 0)
     full = F.pad(full, (0, 0, offset, below))
     return full.as_strided((full.shape[0], kernel, times), (full.stride(0), times, times + 1)).sum(-1)
 
 
 class _Correlate(Function):
-    """filter_times by GPU kernels, which need neither Toeplitz matrices nor tiles in memory."""
+    """filter_times of long signals by GPU kernels, which need neither Toeplitz matrices nor tiles in memory."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
@@ -144,17 +148,17 @@ def filter_times(x: Tensor, w: Tensor) -> Tensor:
     """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
 
     Short signals take one Toeplitz product; long ones are cut into overlapping tiles first, so that
-    the work grows with times × (tile + K), not with times².
+    the work grows with times × (tile + K), not with times². On a GPU the tiles stay on the chip.
     """
-    if gpu.available(x):
-        found: Tensor = apply(_Correlate, x, w)
-        return found
     times, kernel = x.shape[-1], w.shape[-1]
     left, _ = padding(kernel)
     tile = max(TILE, -(-(kernel - 1) // 16) * 16)  # at least the overlap, and a round number for the products
     if times <= 2 * tile:
         whole: Tensor = apply(_ToeplitzProduct, x, w, times, left)
         return whole
+    if gpu.available(x):
+        found: Tensor = apply(_Correlate, x, w)
+        return found
     n, rows = x.shape[:2]
     tiles = math.ceil(times / tile)
     padded = F.pad(x, (left, (tiles + 1) * tile - times - left)).view(n, rows, tiles + 1, tile)

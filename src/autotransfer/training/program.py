@@ -88,6 +88,8 @@ class Branches:
         while len(self.streams) < min(len(works), self.STREAMS):
             self.streams.append(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
         here = torch.cuda.current_stream(self.device)
+        # Critics were made on another stream than the one that trains them; autograd waits where it must.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         results = []
         for stream in self.streams:
             stream.wait_stream(here)
