@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from autotransfer import gpu
+from autotransfer.censoring import signs
 from autotransfer.gpu import Dropping
 from autotransfer.model import layers
 from autotransfer.model.norm_pool import kept
@@ -63,6 +64,18 @@ def test_toeplitz_and_its_gradient(times: int, rows: int, kernel: int) -> None:
     torch.testing.assert_close(gpu.toeplitz(w.to(DEVICE), times, offset, rows).cpu(), expected)
     sums = layers._sum_diagonals(full, kernel, offset)
     torch.testing.assert_close(gpu.sum_diagonals(full.to(DEVICE), kernel, offset).cpu(), sums, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [17, 60, 128])
+def test_sign(rows: int) -> None:
+    matrix = torch.randn(2, rows, rows)
+    matrix = matrix + matrix.mT
+    matrix = matrix / torch.linalg.matrix_norm(matrix, 2)[:, None, None]
+    found = gpu.sign(matrix.to(DEVICE), signs.STEPS).cpu()
+    # As near to the exact one as float32 comes: eigenvalues near 0 decide how near that is.
+    exact = signs.sign(matrix.double())
+    assert (found - exact).abs().max() < 2 * (signs.sign(matrix) - exact).abs().max() + 1e-5
+    torch.testing.assert_close(found, found.mT)
 
 
 @pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])

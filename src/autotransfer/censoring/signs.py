@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .. import gpu
+
 # x (a + b x² + c x⁴): each the best approximation of 1 on the interval that its predecessors leave, the first on
 # [1e-5, 1], and each on 2% more at the upper end: beyond it they diverge, and rounding must not carry a value there.
 # The last is a Newton–Schulz step. Eigenvalues of 1e-5 are told from 0 as sharply as float32 can.
@@ -17,10 +19,13 @@ STEPS = (
     (4.1276, -2.9476, 0.5280), (3.9894, -2.8560, 0.5182), (3.5225, -2.5397, 0.4846), (2.5683, -1.8417, 0.4123),
     (1.9248, -1.2812, 0.3600), (15 / 8, -10 / 8, 3 / 8),
 )  # fmt: skip
+ON_CHIP = 128  # rows of a matrix that the kernel can hold
 
 
 def sign(matrix: Tensor) -> Tensor:
     """sign of a symmetric matrix with eigenvalues in [−1, 1]: (P, N, N) -> (P, N, N)."""
+    if gpu.available(matrix) and matrix.shape[-1] <= ON_CHIP:
+        return gpu.sign(matrix, STEPS)
     x = matrix
     for a, b, c in STEPS:
         square = x @ x

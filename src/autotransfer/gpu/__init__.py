@@ -6,6 +6,7 @@ matrices; these kernels read and write what has to be read and written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -142,6 +143,23 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
         TILE_T=tile_t, num_warps=4, num_stages=2,
     )  # fmt: skip
     return sum_diagonals(products.view(count * blocks, height, tile_t), kernel, 0).view(count, blocks, kernel).sum(1)
+
+
+def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
+    """a x + b x³ + c x⁵ for every step, of symmetric matrices (P, N, N) with N ≤ 128 and entries below 1000."""
+    out = torch.empty_like(matrix, memory_format=torch.contiguous_format)
+    coefficients = _coefficients(tuple(steps), matrix.device)
+    rows = matrix.shape[-1]
+    _kernels().sign[(len(matrix),)](
+        matrix.contiguous(), out, coefficients, rows, STEPS=len(steps), TILE=_tile(rows), num_warps=8, num_stages=1
+    )
+    return out
+
+
+@cache
+def _coefficients(steps: tuple[tuple[float, float, float], ...], device: torch.device) -> Tensor:
+    """Made once: a copy from the host has no place in a captured program."""
+    return torch.tensor(steps, dtype=torch.float32, device=device)
 
 
 def toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:

@@ -196,6 +196,39 @@ def correlate_products(
 
 
 @triton.jit
+def _halves(x):
+    """x to 22 bits as two float16, the second 2048 times what it stands for: small numbers keep their bits."""
+    high = x.to(tl.float16)
+    return high, ((x - high.to(tl.float32)) * 2048.0).to(tl.float16)
+
+
+@triton.jit
+def _multiply_halves(a_high, a_low, b_high, b_low):
+    rest = tl.dot(a_low, b_high, tl.dot(a_high, b_low))
+    return tl.dot(a_high, b_high, rest * (1.0 / 2048.0))
+
+
+@triton.jit
+def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexpr):
+    """Polynomials a x + b x³ + c x⁵ of a symmetric matrix, one after the other, without leaving the chip."""
+    batch = tl.program_id(0).to(tl.int64)
+    i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
+    place = batch * rows * rows + i * rows + j
+    inside = (i < rows) & (j < rows)
+    x = tl.load(matrix + place, mask=inside, other=0.0)
+    for step in range(STEPS):
+        a = tl.load(coefficients + 3 * step)
+        b = tl.load(coefficients + 3 * step + 1)
+        c = tl.load(coefficients + 3 * step + 2)
+        x_high, x_low = _halves(x)
+        square = _multiply_halves(x_high, x_low, x_high, x_low)
+        high, low = _halves(square)
+        high, low = _halves(b * square + c * _multiply_halves(high, low, high, low))
+        x = a * x + _multiply_halves(high, low, x_high, x_low)
+    tl.store(out + place, (x + tl.trans(x)) / 2, mask=inside)
+
+
+@triton.jit
 def toeplitz(w, out, rows, times, kernel, offset, BLOCK_I: tl.constexpr, BLOCK_T: tl.constexpr):
     """out[n, i, t] = w[n, i - t + offset], 0 outside the filter."""
     n = tl.program_id(0).to(tl.int64)

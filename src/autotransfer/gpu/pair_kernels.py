@@ -97,27 +97,36 @@ def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
     inside = (i < rows) & (j < rows)
     same = tl.load(mask + (at + i) * rows + j, mask=inside, other=0) != 0
     value = tl.load(d2 + (member * rows + i) * rows + j, mask=inside, other=0.0)
-    # The sign of a zero is no part of it; the two largest patterns, both NaN, are kept free:
-    # of one block, but no pair i < j; and not of one block.
-    pattern = tl.minimum(value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x7FFFFFFD)
-    pattern = tl.where(same, tl.where(i < j, pattern, 0x7FFFFFFE), 0x7FFFFFFF)
+    # The sign of a zero is no part of it. The largest pattern, a NaN, is kept free for what is no pair of a block.
+    pair = same & (i < j)
+    pattern = tl.minimum(value.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x7FFFFFFE)
+    pattern = tl.where(pair, pattern, 0x7FFFFFFF)
     # Sums run over axis 0, most of which a thread holds: column j stands for the block of row j.
-    size = tl.sum(tl.where(pattern < 0x7FFFFFFF, 1, 0), 0)
+    size = tl.sum(tl.where(same, 1, 0), 0)
     pairs = size * (size - 1) // 2
-    wanted = tl.maximum(pairs - 1, 0) // 2 + 1
+    wanted = (tl.maximum(pairs - 1, 0) // 2 + 1).to(tl.float32)
+    # Bits that all pairs share need no search.
+    smallest = tl.min(tl.min(pattern, 0), 0)
+    differing = smallest ^ tl.max(tl.max(tl.where(pair, pattern, 0), 0), 0)
     low = tl.zeros((BLOCK,), dtype=tl.int32)
     bit = 1 << 30
-    for _ in range(31):
+    while bit > differing:
+        low += bit & smallest
+        bit = bit // 2
+    # Every column has counted pairs; a product with the mask tells all columns of a block the sum. Counts up to 128
+    # are exact in float16, and tensor cores want 16 rows.
+    blocks = same.to(tl.float16)
+    ones = tl.full((16, BLOCK), 1.0, tl.float16)
+    while bit > 0:
         tried = low + bit
-        below = tl.sum(tl.where(pattern < tried[None, :], 1, 0), 0)
-        # Every row of a block has counted pairs; all of them learn the sum.
-        total = tl.sum(tl.where(pattern < 0x7FFFFFFF, below[:, None], 0), 0)
+        below = tl.sum(tl.where(pattern < tried[None, :], 1.0, 0.0), 0).to(tl.float16)
+        total = tl.max(tl.dot(ones * below[None, :], blocks), 0)
         low = tl.where(total < wanted, tried, low)
         bit = bit // 2
     upto = tl.sum(tl.where(pattern <= low[None, :], 1, 0), 0)
-    upto = tl.sum(tl.where(pattern < 0x7FFFFFFF, upto[:, None], 0), 0)
+    upto = tl.sum(tl.where(same, upto[:, None], 0), 0)
     after = tl.min(tl.where(pattern > low[None, :], pattern, 0x7FFFFFFF), 0)
-    after = tl.min(tl.where(pattern < 0x7FFFFFFF, after[:, None], 0x7FFFFFFF), 0)
+    after = tl.min(tl.where(same, after[:, None], 0x7FFFFFFF), 0)
     high = tl.where(upto > pairs // 2, low, after)
     median = (tl.sqrt(low.to(tl.float32, bitcast=True)) + tl.sqrt(high.to(tl.float32, bitcast=True))) * 0.5
     row = tl.arange(0, BLOCK)

@@ -77,15 +77,11 @@ def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
     block = _block(rows)
-    _kernels().medians[(members, masks // members)](
-        d2.contiguous(), _bytes(mask), out, rows, BLOCK=block, num_warps=block // 8
-    )
+    _kernels().medians[(members, masks // members)](d2.contiguous(), _bytes(mask), out, rows, BLOCK=block, num_warps=4)
     return out
 
 
-def perplexity_scales(
-    d2: Tensor, mask: Tensor, target: float, *, least: float, bracket: float, steps: int
-) -> Tensor:
+def perplexity_scales(d2: Tensor, mask: Tensor, target: float, *, least: float, bracket: float, steps: int) -> Tensor:
     """censoring.kernels.perplexity_scales, (P, B, B) and (R·P, B, B) -> (R·P, B).
 
     target and least: the largest and smallest perplexity; bracket, steps: of the search for log β.
