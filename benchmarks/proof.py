@@ -31,7 +31,8 @@ from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 
 TABLES = ("results", "scores", "leakage")
-ASKED = ("grid", "epochs", "seeds", "standardise", "lr", "batch_size", "patience", "nested")  # of RunOptions
+# of RunOptions
+ASKED = ("grid", "epochs", "seeds", "standardise", "align", "prepare", "lr", "batch_size", "patience", "nested")
 STOPPED = 3
 
 
@@ -86,8 +87,9 @@ def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Results, scores and leakage of a finished run, each with the data set and whether it is the control."""
     summary = settled(collect(run))
     results = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
-    varied = [column for column in results if column in COLUMNS or results[column].nunique() > 1]
     choice = summary.choice or {}
+    results.insert(2, "baseline", results["setting"] == choice.get("baseline", {}).get("name"))
+    varied = [column for column in results if column in {*COLUMNS, "baseline"} or results[column].nunique() > 1]
     picks = {"nested": choice.get("nested_choices", {}), "nested_full": choice.get("nested_full_choices", {})}
     scores = [
         {"pipeline": row.key, "setting": row.setting or picks[row.key][subject], "subject": subject, "score": score}
@@ -122,6 +124,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, help="default: the grid's")
     parser.add_argument("--standardise", help="for all settings; default: each setting's own")
+    parser.add_argument("--align")
+    parser.add_argument("--prepare", help="zero-shot or adaptive: find standardise and align first")
     parser.add_argument("--lr", type=float)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--patience", type=int)

@@ -178,7 +178,7 @@ def seeds(evidence: Evidence, folder: Path) -> str:
     table = evidence.results
     if not len(table):
         return NOTHING
-    own = table[(table["method"] == "none") & ~table["control"] & table["stage"].isin(("search", "folds"))]
+    own = table[table["baseline"] & ~table["control"]]
     means = own.groupby(["dataset", "seed"])["test_score"].mean().groupby("dataset")
     rows = [
         [str(dataset), str(len(values)), score(values.mean()), f"{values.std(ddof=1):.3f}" if len(values) > 1 else "–"]

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from autotransfer.errors import UserError
 from autotransfer.model.eegnet import EEGNet, temporal_kernel_for
-from autotransfer.model.layers import elu_pool, filter_times
+from autotransfer.model.filtering import filter_times
+from autotransfer.model.layers import elu_pool
 from autotransfer.model.moments import padding, window_moments
 from autotransfer.randomness import as_keys
 from plain_eegnet import PlainEEGNet, copy_member, our_name

@@ -11,7 +11,7 @@ import torch
 from autotransfer import gpu
 from autotransfer.censoring import signs
 from autotransfer.gpu import Dropping
-from autotransfer.model import layers
+from autotransfer.model import filtering, layers
 from autotransfer.model.norm_pool import kept
 
 if importlib.util.find_spec("triton") is None:
@@ -42,10 +42,10 @@ def test_product(m: int, k: int, n: int) -> None:
 )
 def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> None:
     x, w = torch.randn(3, rows, times, requires_grad=True), torch.randn(3, kernel, requires_grad=True)
-    expected = layers.filter_times(x, w)
+    expected = filtering.filter_times(x, w)
     grad = torch.randn_like(expected)
     grad_x, grad_w = torch.autograd.grad(expected, [x, w], grad)
-    left, right = layers.padding(kernel)
+    left, right = filtering.padding(kernel)
     signal, filters, slope = (tensor.detach().to(DEVICE) for tensor in (x, w, grad))
 
     def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -60,9 +60,9 @@ def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> No
 def test_toeplitz_and_its_gradient(times: int, rows: int, kernel: int) -> None:
     w, full = torch.randn(3, kernel), torch.randn(3, rows, times)
     offset = (kernel - 1) // 2 if rows == times else 0
-    expected = layers._toeplitz(w, times, offset, rows)
+    expected = filtering._toeplitz(w, times, offset, rows)
     torch.testing.assert_close(gpu.toeplitz(w.to(DEVICE), times, offset, rows).cpu(), expected)
-    sums = layers._sum_diagonals(full, kernel, offset)
+    sums = filtering._sum_diagonals(full, kernel, offset)
     torch.testing.assert_close(gpu.sum_diagonals(full.to(DEVICE), kernel, offset).cpu(), sums, rtol=1e-4, atol=1e-4)
 
 

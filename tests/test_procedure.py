@@ -25,7 +25,8 @@ from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import load_model
 from autotransfer.search import procedure
 from autotransfer.search.estimate import count_trainings
-from autotransfer.search.procedure import conduct, validation_scores
+from autotransfer.search.procedure import conduct
+from autotransfer.search.validation import validation_scores
 from tiny import tiny, tiny_file
 
 REQUIRED = {

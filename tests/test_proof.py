@@ -38,7 +38,7 @@ def test_scores_are_those_of_the_run(proven: tuple[Path, Path]) -> None:
     results = pd.read_csv(proven[1] / "results.csv", keep_default_na=False)
     assert {"none", "published", "nested", "mmd", "adversary"} <= set(scores["pipeline"])
     baseline = scores[(scores["pipeline"] == "none") & ~scores["control"]].set_index("subject")["score"]
-    own = results[(results["method"] == "none") & (results["control"].astype(str) == "False")]
+    own = results[results["baseline"] & (results["control"].astype(str) == "False")]
     assert len(own) == 4 * 2  # subjects × seeds
     expected = own.groupby("test_subject")["test_score"].mean()
     assert baseline.to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)

@@ -26,8 +26,9 @@ def invented(folder: Path) -> None:
                     own = base + gain * (0.5 if control else 1) + (0.002 * i if gain else 0.001 * (-1) ** i)
                     rows.append(given | {"pipeline": name, "setting": name, "score": own})
             for seed in range(3):
-                results.append({"dataset": dataset, "control": False, "stage": "folds", "method": "none",
+                results.append({"dataset": dataset, "control": False, "baseline": True, "method": "none",
                                 "test_subject": i, "seed": seed, "test_score": base + 0.01 * seed})  # fmt: skip
+                results.append(results[-1] | {"baseline": False, "test_score": 0.9})
         for role, accuracy in (("baseline", 0.9), ("chosen", 0.4)):
             leak = {"dataset": dataset, "control": False, "role": role, "fold": 0}
             leaks.append(leak | {"accuracy": accuracy, "chance": 0.1, "bits": 2.0})

@@ -55,12 +55,8 @@ def run(
     ] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: the worse give up early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
-    storage: Annotated[
-        str | None, typer.Option(help="URL of Optuna's storage, to share a search; default: RUN/optuna.sqlite.")
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="At most this many epochs; default 100 (quick), 200 (extended), 500 (paper).")
-    ] = None,
+    storage: Annotated[str | None, typer.Option(help="URL of Optuna's storage; default: RUN/optuna.sqlite.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Default 100 (quick), 200 (extended), 500 (paper).")] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after this many epochs without progress.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
@@ -68,6 +64,7 @@ def run(
         str | None, typer.Option(help="trial (default), channel, running, subject (transductive) or none.")
     ] = None,
     align: Annotated[str | None, typer.Option(help="Euclidean: none (default), running or subject.")] = None,
+    prepare: Annotated[str | None, typer.Option(help="zero-shot or adaptive: find standardise and align.")] = None,
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
@@ -83,8 +80,8 @@ def run(
 
     options = RunOptions(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
-        batch_size=batch_size, lr=lr, standardise=standardise, align=align, encoder=encoder, device=device, seed=seed,
-        seeds=seeds, nested=nested, final=final, population=_population(population),
+        batch_size=batch_size, lr=lr, standardise=standardise, align=align, prepare=prepare, encoder=encoder,
+        device=device, seed=seed, seeds=seeds, nested=nested, final=final, population=_population(population),
     )  # fmt: skip
     encoders = _encoders(encoder)
     if dry_run:

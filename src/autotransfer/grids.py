@@ -33,9 +33,10 @@ def _paper() -> list[Setting]:
 
 
 def _quick() -> list[Setting]:
-    """A dozen that cover every method in the range where it is useful."""
+    """Every method in the range where it is useful, and the network without a censor in its balanced batches."""
     return [
         Setting(),
+        Setting(batches="balanced"),
         Setting(method="adversary", mode="marginal", strength=0.1),
         Setting(method="adversary", mode="conditional", strength=0.3),
         Setting(method="mige", mode="marginal", strength=0.1, estimator="stein"),

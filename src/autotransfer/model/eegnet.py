@@ -17,7 +17,8 @@ from .. import gpu
 from ..errors import UserError
 from ..gpu import Dropping
 from ..randomness import bits, fold_in
-from .layers import BatchNorm, elu_pool, fill_uniform, filter_times, limit_norm_, mix_channels, mix_signals
+from .filtering import filter_times
+from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_signals
 from .moments import Moments, window_moments
 from .norm_pool import kept, norm_pool
 

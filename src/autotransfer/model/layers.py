@@ -12,15 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import gpu
-from .moments import padding
-
-TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save
 
 
 def apply(function: type[Function], *arguments: Any) -> Any:
@@ -28,7 +24,7 @@ def apply(function: type[Function], *arguments: Any) -> Any:
     return function.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
-def _transposed(matrix: Tensor) -> Tensor:
+def transposed(matrix: Tensor) -> Tensor:
     """(N, i, j) -> (N, j, i). On a CPU copied: batched products with a small transposed operand are up to
     a hundred times slower there than the copy."""
     turned = matrix.transpose(1, 2)
@@ -51,8 +47,8 @@ class _Product(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
-        grad_a = _product(grad, _transposed(b)) if ctx.needs_input_grad[0] else None
-        grad_b = _product(_transposed(a), grad) if ctx.needs_input_grad[1] else None
+        grad_a = _product(grad, transposed(b)) if ctx.needs_input_grad[0] else None
+        grad_b = _product(transposed(a), grad) if ctx.needs_input_grad[1] else None
         return grad_a, grad_b
 
 
@@ -83,88 +79,6 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
         mixed: Tensor = apply(_SharedProduct, w, x, group)
         return mixed
     return torch.bmm(w, x if group is None else x[group])
-
-
-def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
-    """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
-    kernel = w.shape[-1]
-    if gpu.available(w):
-        return gpu.toeplitz(w, times, offset, rows)
-    g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
-    return g.unfold(-1, times, 1).flip(-1)
-
-
-class _ToeplitzProduct(Function):
-    """(N, R, I) signals times the Toeplitz matrix of (N, K) filters -> (N, R, times)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, times: int, offset: int) -> Tensor:
-        matrix = _toeplitz(w, times, offset, x.shape[-1])
-        ctx.save_for_backward(x, matrix)
-        ctx.kernel, ctx.offset = w.shape[-1], offset
-        return torch.bmm(x, matrix)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        x, matrix = ctx.saved_tensors
-        grad_x = torch.bmm(grad, _transposed(matrix)) if ctx.needs_input_grad[0] else None
-        grad_w = None
-        if ctx.needs_input_grad[1]:
-            # (N, I, times); a filter tap's gradient is the sum of a diagonal
-            grad_w = _sum_diagonals(torch.bmm(x.transpose(1, 2), grad), ctx.kernel, ctx.offset)
-        return grad_x, grad_w, None, None
-
-
-def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
-    """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
-    rows, times = full.shape[1:]
-    if gpu.available(full):
-        return gpu.sum_diagonals(full, kernel, offset)
-    below = max(times + kernel - 1 - offset - rows, 0)
-    full = F.pad(full, (0, 0, offset, below))
-    return full.as_strided((full.shape[0], kernel, times), (full.stride(0), times, times + 1)).sum(-1)
-
-
-class _Correlate(Function):
-    """filter_times of long signals by GPU kernels, which need neither Toeplitz matrices nor tiles in memory."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
-        ctx.save_for_backward(x, w)
-        return gpu.correlate(x, w, padding(w.shape[-1])[0])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, w = ctx.saved_tensors
-        left, right = padding(w.shape[-1])
-        grad_x = gpu.correlate(grad, w, right, flipped=True) if ctx.needs_input_grad[0] else None
-        grad_w = gpu.correlate_gradient(x, grad, w.shape[-1], left) if ctx.needs_input_grad[1] else None
-        return grad_x, grad_w
-
-
-def filter_times(x: Tensor, w: Tensor) -> Tensor:
-    """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
-
-    Short signals take one Toeplitz product; long ones are cut into overlapping tiles first, so that
-    the work grows with times × (tile + K), not with times². On a GPU the tiles stay on the chip.
-    """
-    times, kernel = x.shape[-1], w.shape[-1]
-    left, _ = padding(kernel)
-    tile = max(TILE, -(-(kernel - 1) // 16) * 16)  # at least the overlap, and a round number for the products
-    if times <= 2 * tile:
-        whole: Tensor = apply(_ToeplitzProduct, x, w, times, left)
-        return whole
-    if gpu.available(x):
-        found: Tensor = apply(_Correlate, x, w)
-        return found
-    n, rows = x.shape[:2]
-    tiles = math.ceil(times / tile)
-    padded = F.pad(x, (left, (tiles + 1) * tile - times - left)).view(n, rows, tiles + 1, tile)
-    windows = torch.cat([padded[:, :, :-1], padded[:, :, 1:, : kernel - 1]], -1)
-    out: Tensor = apply(_ToeplitzProduct, windows.reshape(n, rows * tiles, -1), w, tile, 0)
-    return out.view(n, rows, tiles * tile)[..., :times]
 
 
 class _Normalise(Function):

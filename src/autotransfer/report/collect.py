@@ -37,7 +37,7 @@ def collect(run: Run) -> Summary:
     complete = bool(ledger.recall("complete", False)) and (run.folder / "choice.json").exists()
     choice = read_choice(run.folder) if complete else None
     done = [entry for entry in entries if entry.status in FINISHED]
-    shown = [entry for entry in done if entry.stage in ("search", "folds")]
+    shown = [entry for entry in done if entry.stage in ("prepare", "search", "folds")]
     roles = _roles(choice, shown, options)
     extras = _weights_story(run, roles) if choice is not None else {"leakage": {}, "latent": {}}
     counts = np.bincount(rec.subject.numpy(), minlength=rec.n_subjects)
@@ -95,7 +95,7 @@ def _roles(choice: dict[str, Any] | None, entries: Sequence[Entry], options: Run
 def _splits(run: Run) -> list[dict[str, Any]]:
     seen: dict[tuple[int, int], Fold] = {}
     for entry in run.ledger.entries():
-        if entry.stage in ("search", "folds"):
+        if entry.stage in ("prepare", "search", "folds"):
             seen.setdefault((entry.test, entry.validation), run.job(entry).fold)
     return [
         {

@@ -25,7 +25,7 @@ class Summary:
     options: dict[str, Any]  # grid, search, epochs, seeds, seed, nested ...
     data: dict[str, Any]  # n_trials, n_channels, n_times, sfreq, channels, classes, subjects, trials (per subject)
     splits: list[dict[str, Any]]  # fold, validation_subject, test_subject, n_train, n_validation, n_test
-    # One row per finished job: stage ("search" or "folds"), setting (its name), method, mode, strength, ...,
+    # One row per finished job: stage ("prepare", "search" or "folds"), setting (its name), method, mode, strength, ...,
     # fold, validation_subject, test_subject, seed, best_epoch, epochs, validation_score, test_score,
     # swapped_validation_score, swapped_test_score, seconds, failure. Baseline: method "none".
     results: pd.DataFrame

@@ -29,6 +29,7 @@ class RunOptions:
     lr: float | None = None
     standardise: str | None = None
     align: str | None = None
+    prepare: str | None = None  # zero-shot or adaptive: find standardise and align first
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
     seeds: int = 1  # how many seeds stage two trains
@@ -48,6 +49,8 @@ class RunOptions:
             check_choice("standardise", self.standardise, STANDARDISATIONS)
         if self.align is not None:
             check_choice("align", self.align, ALIGNMENTS)
+        if self.prepare is not None:
+            self._check_prepare(self.prepare)
         for name in ("trials", "epochs", "patience", "batch_size", "seeds"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -59,6 +62,15 @@ class RunOptions:
         self.apply(Setting())  # complains about any number that no setting may have
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
+
+    def _check_prepare(self, prepare: str) -> None:
+        check_choice("prepare", prepare, ("zero-shot", "adaptive"))
+        if self.grid == "extended":
+            raise UserError("the extended grid varies standardise and align itself; use prepare with another grid")
+        if self.standardise is not None or self.align is not None:
+            raise UserError("prepare finds standardise and align; give either prepare or those")
+        if self.search == "tpe" or self.nested == "full":
+            raise UserError("prepare goes with search grid or halving and nested fast")
 
     @property
     def max_epochs(self) -> int:

@@ -32,7 +32,7 @@ from .ledger import FINISHED, Entry, Ledger
 from .options import RunOptions
 from .place import DTYPE, Place
 
-STAGES = {"search": "stage one", "folds": "stage two"}  # what progress calls them
+STAGES = {"prepare": "preparation", "search": "stage one", "folds": "stage two"}  # what progress calls them
 Tell = Callable[[str], None]  # says a line to the user
 
 

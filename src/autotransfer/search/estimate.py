@@ -16,12 +16,13 @@ from ..settings import Setting
 from ..training.packing import member_bytes, pack, resolve_device
 from ..training.population import Population
 from ..training.train import windows_for
+from .preparation import PREPARATIONS
 from .stages import SHORTLIST_PER_METHOD
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """At most: patience and pruning make a run shorter."""
+    """At most: patience and pruning make a run shorter. Counts on one preparation that is the best for everybody."""
 
     settings: int
     candidates: int
@@ -43,6 +44,8 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
         candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for method, k in per_method.items())
     candidates = min(candidates, tried)
     trainings = tried + candidates * (n * options.seeds - 1)
+    if options.prepare is not None:  # the best of them is a candidate, too
+        trainings += (len(PREPARATIONS[options.prepare]) - 1) * n
     if options.nested == "full":
         trainings += len(settings) * n * (n - 1) // 2
     return tried, candidates, trainings

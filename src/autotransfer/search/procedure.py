@@ -1,4 +1,4 @@
-"""AutoTransfer from the first job to the choice: stage one, shortlist, every fold, choice, honest estimates."""
+"""AutoTransfer from the first job to the choice: preparation, stage one, shortlist, every fold, honest estimates."""
 
 from __future__ import annotations
 
@@ -15,28 +15,14 @@ from ..runs.run import Run, Tell
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .models import build_models
-from .stages import Score, by_subject, choose, lower_quartile, shortlist, without_subject
+from .preparation import Preparations, preparation_stage
+from .stages import by_subject, choose, lower_quartile, shortlist, without_subject
+from .validation import entries_of, validation_scores
 
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
 
-def validation_scores(entries: Sequence[Entry], *, twins: bool = True) -> list[Score]:
-    """What may be used to choose: each trajectory as validated by its validation subject and, with twins, as
-    validated by the other held-out subject, whose snapshot is another. Failed jobs count as 0."""
-    scores = []
-    for entry in entries:
-        if entry.record is None:
-            continue
-        setting, record = Setting.from_json(entry.setting), entry.record
-        failed = record["failure"] is not None
-        scores.append(Score(setting.key, entry.validation, 0.0 if failed else record["validation_score"]))
-        if twins:
-            twin = record["swapped"]["validation_score"]
-            scores.append(Score(setting.key, entry.test, 0.0 if failed else twin))
-    return scores
-
-
-def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
+def search_stage(run: Run, prepared: Preparations | None, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Stage one: every setting on one fixed split. Returns the shortlist, the baseline first."""
     options, folds = run.options, run.folds()
     if options.search == "tpe":
@@ -45,7 +31,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         with explained_below(run.folder / "optuna.sqlite"):
             settings = tpe_search(run, tell, shown=shown)
     else:
-        settings = options.settings()
+        settings = options.settings() if prepared is None else prepared.prepared(options.settings())
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} settings on one split")
         halving = options.search == "halving"
@@ -53,10 +39,15 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         if halving:  # who gave up is no candidate
             left = {e.setting for e in run.ledger.entries("search") if e.record and not e.record.get("pruned")}
             settings = [setting for setting in settings if setting.to_json() in left]
-    first = _entries_of(run, settings, [folds[0]], [options.seed])
+    first = entries_of(run, settings, [folds[0]], [options.seed])
     scores = validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}
-    kept = shortlist(scores, {key: setting.method for key, setting in by_key.items()})
+    # A list for every preparation: one that is kept for some subjects must not crowd out the other's settings.
+    preparations = dict.fromkeys((setting.standardise, setting.align) for setting in settings) if prepared else [None]
+    kept = []
+    for own in preparations:
+        methods = {k: s.method for k, s in by_key.items() if own is None or (s.standardise, s.align) == own}
+        kept += shortlist(scores, methods)
     return [by_key[key] for key in kept]
 
 
@@ -69,23 +60,18 @@ def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bo
     run.work(shown=shown)
 
 
-def _entries_of(
-    run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]], seeds: Sequence[int]
-) -> list[Entry]:
-    """Finished jobs of these settings, folds and seeds, whichever stage trained them."""
-    wanted = {run.entry("", s, *fold, seed).key for s in settings for fold in folds for seed in seeds}
-    return [entry for entry in run.ledger.entries() if entry.key in wanted]
-
-
-def decide(run: Run, candidates: Sequence[Setting]) -> dict[str, Any]:
+def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | None = None) -> dict[str, Any]:
     """The published choice and, beside it, the choice remade for each subject without their scores."""
     options, folds, subjects = run.options, run.folds(), run.recordings.subjects
     seeds = range(options.seed, options.seed + options.seeds)
-    entries = _entries_of(run, candidates, folds, seeds)
+    entries = entries_of(run, candidates, folds, seeds)
     scores = validation_scores(entries)
     keys = [setting.key for setting in candidates]
     chosen = choose(scores, keys)
-    nested = {test: choose(without_subject(scores, test), keys) for _, test in folds}
+    nested = {
+        test: choose(without_subject(scores, test), keys if prepared is None else prepared.allowed(candidates, test))
+        for _, test in folds
+    }
     best_uncensored = choose(scores, [setting.key for setting in candidates if setting.method is None])
 
     # Only now are test scores looked at, and nothing below this line chooses.
@@ -111,7 +97,21 @@ def decide(run: Run, candidates: Sequence[Setting]) -> dict[str, Any]:
         "transductive": by_key[chosen].adaptation == "transductive",
         "adaptation": by_key[chosen].adaptation,
         "nested_adaptations": {str(subjects[t]): by_key[nested[t]].adaptation for _, t in folds},
-    }
+    } | ({} if prepared is None else {"preparations": _preparations(prepared)})
+
+
+def _preparations(prepared: Preparations) -> list[dict[str, Any]]:
+    """How the plain network did with every way to prepare windows, by validation."""
+    return [
+        {
+            "standardise": setting.standardise,
+            "align": setting.align,
+            "validation_q25": lower_quartile(prepared.scores, setting.key),
+            "validation_mean": float(by_subject(prepared.scores, setting.key).mean()),
+            "kept": setting in prepared.kept,
+        }
+        for setting in prepared.tried
+    ]
 
 
 def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
@@ -130,9 +130,10 @@ def _told(setting: Setting, name: str) -> dict[str, Any]:
 
 def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> dict[str, Any]:
     """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder."""
-    candidates = search_stage(run, tell, shown=shown)
+    prepared = preparation_stage(run, tell, shown=shown)
+    candidates = search_stage(run, prepared, tell, shown=shown)
     fold_stage(run, candidates, tell, shown=shown)
-    choice = decide(run, candidates)
+    choice = decide(run, candidates, prepared)
     if run.options.nested == "full":
         from .nested import full_nesting
 

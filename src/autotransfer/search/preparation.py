@@ -1,0 +1,69 @@
+"""`--prepare`: before any censor, how windows are best prepared, found by the same rule on every fold.
+
+Standardisation moves scores more than any censor does, and which kind is right differs from signal to signal. The
+plain network is trained once on every fold with each preparation; the search that follows takes the best. For a
+person's own estimate the preparation is chosen without their scores: where that makes it another one, that one goes
+through the search as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..runs.run import Run, Tell
+from ..settings import Setting
+from .stages import Score, choose, without_subject
+from .validation import entries_of, validation_scores
+
+# (standardise, align) without anything from a new person, and with their unlabelled windows so far
+ZERO_SHOT = (("trial", "none"), ("channel", "none"))
+PREPARATIONS = {
+    "zero-shot": ZERO_SHOT,
+    "adaptive": (*ZERO_SHOT, ("trial", "running"), ("running", "none"), ("running", "running")),
+}
+
+
+class Preparations(NamedTuple):
+    """What the search goes on with."""
+
+    tried: list[Setting]
+    scores: list[Score]  # of the tried, by their keys
+    kept: list[Setting]  # the best first
+    of_test: dict[int, Setting]  # for each test subject, the one chosen without their scores
+
+    def prepared(self, settings: Sequence[Setting]) -> list[Setting]:
+        """Every setting with every preparation that was kept, those with the best one first."""
+        return [_with(setting, base) for base in self.kept for setting in settings]
+
+    def allowed(self, candidates: Sequence[Setting], test: int) -> list[str]:
+        """Keys of the candidates with the preparation that was chosen for a test subject."""
+        return [setting.key for setting in candidates if _with(setting, self.of_test[test]) == setting]
+
+
+def _with(setting: Setting, base: Setting) -> Setting:
+    return replace(setting, standardise=base.standardise, align=base.align)
+
+
+def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparations | None:
+    """Train what is missing and choose; None where the settings say themselves how windows are prepared."""
+    options, folds = run.options, run.folds()
+    if options.prepare is None:
+        return None
+    plain = options.settings()[0]
+    tried = [replace(plain, standardise=kind, align=align) for kind, align in PREPARATIONS[options.prepare]]
+    run.add(run.entry("prepare", setting, *fold, options.seed) for setting in tried for fold in folds)
+    tell(f"preparation: {len(tried)} kinds × {len(folds)} folds")
+    run.work(shown=shown)
+    scores = validation_scores(entries_of(run, tried, folds, [options.seed]))
+    return chosen(tried, scores, [test for _, test in folds])
+
+
+def chosen(tried: list[Setting], scores: list[Score], tests: Sequence[int]) -> Preparations:
+    """Kept are the best one and whichever is the best without some subject's scores."""
+    by_key = {setting.key: setting for setting in tried}
+    best = choose(scores, list(by_key))
+    of_test = {test: choose(without_subject(scores, test), list(by_key)) for test in tests}
+    kept = dict.fromkeys([best, *of_test.values()])
+    return Preparations(tried, scores, [by_key[key] for key in kept], {t: by_key[key] for t, key in of_test.items()})

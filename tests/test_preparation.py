@@ -1,0 +1,136 @@
+"""Preparation first: chosen by validation alone, remade for each subject, and the search then stands on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from autotransfer import Setting
+from autotransfer.errors import UserError
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.estimate import count_trainings
+from autotransfer.search.preparation import PREPARATIONS, chosen
+from autotransfer.search.procedure import conduct
+from autotransfer.search.stages import Score
+from tiny import tiny_file
+
+TRIED = [Setting(standardise=kind, align=align) for kind, align in PREPARATIONS["adaptive"]]
+
+
+def scores_of(table: list[list[float]]) -> list[Score]:
+    """Rows: preparations in their order; columns: subjects."""
+    return [
+        Score(setting.key, subject, value)
+        for setting, row in zip(TRIED, table, strict=False)
+        for subject, value in enumerate(row)
+    ]
+
+
+def test_the_best_is_kept_alone_where_every_subject_agrees() -> None:
+    found = chosen(TRIED[:2], scores_of([[0.5, 0.6, 0.7], [0.7, 0.8, 0.9]]), [0, 1, 2])
+    assert found.kept == [TRIED[1]]
+    assert found.of_test == dict.fromkeys(range(3), TRIED[1])
+
+
+def test_a_subject_whose_scores_decide_gets_the_other() -> None:
+    """The first preparation is the best only thanks to subject 0."""
+    found = chosen(TRIED[:2], scores_of([[0.9, 0.5, 0.5], [0.1, 0.6, 0.6]]), [0, 1, 2])
+    assert found.kept == TRIED[:2]
+    assert found.of_test[0] == TRIED[1]
+    assert found.of_test[1] == TRIED[0]
+    censored = [replace(base, method="mmd", mode="marginal", strength=1.0) for base in TRIED[:2]]
+    candidates = [*TRIED[:2], *censored]
+    assert found.prepared([Setting(), replace(censored[0])]) == [TRIED[0], censored[0], TRIED[1], censored[1]]
+    assert found.allowed(candidates, 0) == [TRIED[1].key, censored[1].key]
+    assert found.allowed(candidates, 1) == [TRIED[0].key, censored[0].key]
+
+
+def test_a_subjects_scores_never_reach_their_own_preparation() -> None:
+    draw = np.random.default_rng(0)
+    changed = 0
+    for _ in range(200):
+        table = draw.random((5, 6))
+        before = chosen(TRIED, scores_of(table.tolist()), range(6))
+        table[:, 0] = draw.random(5)
+        after = chosen(TRIED, scores_of(table.tolist()), range(6))
+        assert after.of_test[0] == before.of_test[0]
+        changed += after.of_test != before.of_test
+    assert changed > 0, "the corruption must be able to change what others get"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, object]]:
+    folder = tmp_path_factory.mktemp("prepared")
+    options = RunOptions(
+        source=str(tiny_file(folder)), epochs=4, batch_size=8, device="cpu", prepare="adaptive", seeds=2
+    )
+    run = Run.create(folder / "run", options)
+    return run, conduct(run, lambda _: None, shown=False)
+
+
+def test_every_candidate_stands_on_what_was_found(finished: tuple[Run, dict[str, object]]) -> None:
+    run, choice = finished
+    table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
+    first = table[table["stage"] == "prepare"]
+    assert set(zip(first["standardise"], first["align"], strict=True)) == set(PREPARATIONS["adaptive"])
+    assert len(first) == 5 * 4
+    assert (first["method"] == "none").all()
+    told = pd.DataFrame(choice["preparations"])
+    kept = set(zip(told["standardise"][told["kept"]], told["align"][told["kept"]], strict=True))
+    others = table[table["stage"] != "prepare"]
+    assert set(zip(others["standardise"], others["align"], strict=True)) == kept
+    order = [(round(row.validation_q25, 9), round(row.validation_mean, 9), -row.Index) for row in told.itertuples()]
+    best = told.iloc[order.index(max(order))]
+    assert choice["baseline"]["method"] == "none"
+    assert (choice["baseline"]["standardise"], choice["baseline"]["align"]) == (best["standardise"], best["align"])
+    assert not table.duplicated(["setting", "test_subject", "seed"]).any()
+    assert [entry.starts for entry in run.ledger.entries()] == [1] * len(table)
+    assert len(table) >= count_trainings(run.recordings, run.options)[2]
+
+
+def test_the_lower_quartiles_are_those_of_the_table(finished: tuple[Run, dict[str, object]]) -> None:
+    run, choice = finished
+    table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
+    table = table[(table["method"] == "none") & (table["batches"] == "shuffled") & (table["seed"] == 0)]
+    own = table[["standardise", "align", "validation_subject", "validation_score"]]
+    twin = table[["standardise", "align", "test_subject", "swapped_validation_score"]]
+    names = ["standardise", "align", "on", "score"]
+    both = pd.concat([part.set_axis(names, axis=1) for part in (own, twin)])
+    means = both.astype({"score": float}).groupby(names[:3])["score"].mean().unstack()
+    for told in choice["preparations"]:
+        wanted = means.loc[(told["standardise"], told["align"])].quantile(0.25)
+        assert told["validation_q25"] == pytest.approx(wanted)
+
+
+def test_a_resumed_run_finds_the_same(finished: tuple[Run, dict[str, object]]) -> None:
+    run, choice = finished
+    before = len(run.ledger.entries())
+    assert conduct(run, lambda _: None, shown=False) == choice
+    assert len(run.ledger.entries()) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"prepare": "some"}, "zero-shot"),
+        ({"prepare": "adaptive", "standardise": "channel"}, "either prepare or those"),
+        ({"prepare": "adaptive", "align": "running"}, "either prepare or those"),
+        ({"prepare": "zero-shot", "grid": "extended"}, "another grid"),
+        ({"prepare": "zero-shot", "search": "tpe"}, "search grid"),
+        ({"prepare": "zero-shot", "nested": "full"}, "nested fast"),
+    ],
+)
+def test_contradictions_are_told_before_anything_starts(options: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        RunOptions(source="watch", **options)
+
+
+def test_preparing_needs_no_file_to_be_written_first(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        Run.create(tmp_path / "run", RunOptions(source="watch", prepare="neither"))
+    assert not (tmp_path / "run").exists()
