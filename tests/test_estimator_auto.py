@@ -181,8 +181,9 @@ def test_every_option_reaches_the_run() -> None:
     expected = RunOptions(source=module.DATA, seed=5, **given)
     assert at.AutoTransferClassifier(random_state=5, **given)._options("eegnet") == expected
     assert at.AutoTransferClassifier(nested="full")._options("eegnet").nested == "full"
+    assert at.AutoTransferClassifier(prepare="adaptive")._options("eegnet").prepare == "adaptive"
     unmentioned = set(at.AutoTransferClassifier().get_params()) - set(given)
-    assert unmentioned == {"encoder", "nested", "random_state", "run_folder", "sfreq", "verbose"}
+    assert unmentioned == {"encoder", "nested", "prepare", "random_state", "run_folder", "sfreq", "verbose"}
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,12 @@ GRAPHS = [kind for kind in STANDARDISATIONS if kind != "running"]  # what can be
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 
 
-def random_model(kind: str, channels: int = 3, times: int = 32, kernel: int = 16, members: int = 3) -> SavedModel:
+def random_model(
+    kind: str, channels: int = 3, times: int = 32, kernel: int = 16, members: int = 3, compress: float | None = None
+) -> SavedModel:
     """With statistics and scales of its own everywhere: defaults of 0 and 1 hide mistakes."""
     generator = torch.Generator().manual_seed(channels * times)
-    setting = at.Setting(standardise=kind, temporal_filters=4, spatial_depth=3, latent_filters=6)
+    setting = at.Setting(standardise=kind, compress=compress, temporal_filters=4, spatial_depth=3, latent_filters=6)
     card = ModelCard(
         name="noise", kind="ensemble", members=members, setting=asdict(setting), n_times=times,
         channels=[f"é{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], kernel=kernel, subjects=5,

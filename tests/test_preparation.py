@@ -19,7 +19,7 @@ from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import Score
 from tiny import tiny_file
 
-TRIED = [Setting(standardise=kind, align=align) for kind, align in PREPARATIONS["adaptive"]]
+TRIED = [Setting(standardise=kind, align=align, compress=mu) for kind, align, mu in PREPARATIONS["adaptive"]]
 
 
 def scores_of(table: list[list[float]]) -> list[Score]:
@@ -54,13 +54,17 @@ def test_a_subjects_scores_never_reach_their_own_preparation() -> None:
     draw = np.random.default_rng(0)
     changed = 0
     for _ in range(200):
-        table = draw.random((5, 6))
+        table = draw.random((len(TRIED), 6))
         before = chosen(TRIED, scores_of(table.tolist()), range(6))
-        table[:, 0] = draw.random(5)
+        table[:, 0] = draw.random(len(TRIED))
         after = chosen(TRIED, scores_of(table.tolist()), range(6))
         assert after.of_test[0] == before.of_test[0]
         changed += after.of_test != before.of_test
     assert changed > 0, "the corruption must be able to change what others get"
+
+
+def prepared(table: pd.DataFrame) -> set[tuple[str, str, str]]:
+    return set(zip(table["standardise"], table["align"], table["compress"].astype(str), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +81,12 @@ def test_every_candidate_stands_on_what_was_found(finished: tuple[Run, dict[str,
     run, choice = finished
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     first = table[table["stage"] == "prepare"]
-    assert set(zip(first["standardise"], first["align"], strict=True)) == set(PREPARATIONS["adaptive"])
-    assert len(first) == 5 * 4
+    assert prepared(first) == {(kind, align, str(mu or "none")) for kind, align, mu in PREPARATIONS["adaptive"]}
+    assert len(first) == len(TRIED) * 4
     assert (first["method"] == "none").all()
     told = pd.DataFrame(choice["preparations"])
-    kept = set(zip(told["standardise"][told["kept"]], told["align"][told["kept"]], strict=True))
-    others = table[table["stage"] != "prepare"]
-    assert set(zip(others["standardise"], others["align"], strict=True)) == kept
+    told["compress"] = [row["compress"] or "none" for row in choice["preparations"]]
+    assert prepared(table[table["stage"] != "prepare"]) == prepared(told[told["kept"]])
     order = [(round(row.validation_q25, 9), round(row.validation_mean, 9), -row.Index) for row in told.itertuples()]
     best = told.iloc[order.index(max(order))]
     assert choice["baseline"]["method"] == "none"
@@ -97,13 +100,14 @@ def test_the_lower_quartiles_are_those_of_the_table(finished: tuple[Run, dict[st
     run, choice = finished
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     table = table[(table["method"] == "none") & (table["batches"] == "shuffled") & (table["seed"] == 0)]
-    own = table[["standardise", "align", "validation_subject", "validation_score"]]
-    twin = table[["standardise", "align", "test_subject", "swapped_validation_score"]]
-    names = ["standardise", "align", "on", "score"]
+    traits = ["standardise", "align", "compress"]
+    own = table[[*traits, "validation_subject", "validation_score"]]
+    twin = table[[*traits, "test_subject", "swapped_validation_score"]]
+    names = [*traits, "on", "score"]
     both = pd.concat([part.set_axis(names, axis=1) for part in (own, twin)])
-    means = both.astype({"score": float}).groupby(names[:3])["score"].mean().unstack()
+    means = both.astype({"score": float}).groupby(names[:4])["score"].mean().unstack()
     for told in choice["preparations"]:
-        wanted = means.loc[(told["standardise"], told["align"])].quantile(0.25)
+        wanted = means.loc[(told["standardise"], told["align"], str(told["compress"] or "none"))].quantile(0.25)
         assert told["validation_q25"] == pytest.approx(wanted)
 
 

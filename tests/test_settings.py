@@ -98,19 +98,20 @@ def test_quick_grid_covers_every_method() -> None:
 def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
     settings = at.grid("extended")
     assert settings[0] == Setting()
-    assert len(settings) == len(set(settings)) == len({s.key for s in settings}) == 63
-    assert len({s.name_beside(Setting()) for s in settings}) == 63, "names are keys in choice.json"
+    assert len(settings) == len(set(settings)) == len({s.key for s in settings}) == 66
+    assert len({s.name_beside(Setting()) for s in settings}) == 66, "names are keys in choice.json"
     plain = [s for s in settings if s.method is None]
     assert {(s.standardise, s.align) for s in plain} == {
         (kind, align) for kind in ("trial", "channel", "running") for align in ("none", "running")
     }
     assert {s.dropout for s in plain} == {0.25, 0.5}
+    assert {s.compress for s in plain} == {None, 10.0}
     assert {s.temporal_kernel for s in plain} == {None, "half"}
     assert {s.batches for s in plain} == {"balanced", "shuffled"}
     assert {s.lr for s in plain} == {1e-3, 3e-3}
     assert all(s.adaptation != "transductive" for s in settings)
-    strengths = {"adversary": {0.1, 0.3}, "mige": {0.03, 0.1}, "mmd": {0.3, 1}, "pairwise_mmd": {0.3, 1},
-                 "began": {0.3, 1}}  # fmt: skip
+    strengths = {"adversary": {0.03, 0.1}, "mige": {0.01, 0.03}, "mmd": {0.3, 1}, "pairwise_mmd": {0.3, 1},
+                 "began": {0.1, 0.3}}  # fmt: skip
     for method, useful in strengths.items():
         own = [s for s in settings if s.method == method]
         bases = {(s.standardise, s.align) for s in own}

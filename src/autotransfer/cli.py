@@ -50,9 +50,7 @@ def say(line: str) -> None:
 def run(
     data: Source,
     out: Annotated[Path, typer.Option(help="Folder for everything the run produces.")],
-    grid: Annotated[
-        str, typer.Option(help="Settings to try: quick (a dozen), extended (63) or paper (346).")
-    ] = "quick",
+    grid: Annotated[str, typer.Option(help="Settings to try: quick (13), extended (66) or paper (346).")] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: the worse give up early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Annotated[str | None, typer.Option(help="URL of Optuna's storage; default: RUN/optuna.sqlite.")] = None,

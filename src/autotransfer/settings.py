@@ -65,7 +65,7 @@ MOST = {
 }  # fmt: skip
 
 # What else a search may vary, said by `name_beside`.
-TRAITS = ("standardise", "align", "dropout", "temporal_kernel", "lr")
+TRAITS = ("standardise", "align", "compress", "dropout", "temporal_kernel", "lr")
 
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
 DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
@@ -105,6 +105,7 @@ class Setting:
     spatial_depth: int = 2
     latent_filters: int = 16
     temporal_kernel: int | str | None = None  # samples; None: half a second, within [3, 64]; "half": half of that
+    compress: float | None = None  # μ: EEGNet reads sign(x) log(1 + μ|x|) / log(1 + μ) of its windows
     dropout: float = 0.25
     max_norm: bool = False
     # training
@@ -172,7 +173,7 @@ class Setting:
             raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
         positive = (
             "regularization", "critic_lr", "critic_steps", "critic_hidden", "temporal_filters", "spatial_depth",
-            "latent_filters", "temporal_kernel", "lr", "max_epochs", "patience", "fraction",
+            "latent_filters", "temporal_kernel", "compress", "lr", "max_epochs", "patience", "fraction",
         )  # fmt: skip
         if isinstance(self.temporal_kernel, str):
             check_choice("temporal_kernel", self.temporal_kernel, ("half", "a number"))
@@ -182,6 +183,8 @@ class Setting:
                 raise UserError(f"{name} is {value!r}; it must be a positive number")
         if isinstance(self.length_scale, (int, float)) and not 0 < self.length_scale < math.inf:
             raise UserError(f"length_scale is {self.length_scale!r}; it must be a positive number")
+        if self.compress is not None and self.encoder != "eegnet":
+            raise UserError("compress belongs to EEGNet; let the encoder of your own compress its windows itself")
         if self.fraction is not None and self.fraction > 1:
             raise UserError(f"fraction is {self.fraction}; it must lie in (0, 1]")
         if self.size is not None and self.size < 2:

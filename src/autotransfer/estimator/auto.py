@@ -38,7 +38,8 @@ class AutoTransferClassifier(WindowClassifier):
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, seeds, nested: as of `autotransfer run`
+    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, prepare, seeds, nested: as of
+        `autotransfer run`
     final: "ensemble" predicts with the models of all folds of the chosen setting, "refit" with one on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
         finished job again; a run on other data or with other options is refused. None: a temporary folder
@@ -68,6 +69,7 @@ class AutoTransferClassifier(WindowClassifier):
         lr: float | None = None,
         standardise: str | None = None,
         align: str | None = None,
+        prepare: str | None = None,
         encoder: str | Factory = "eegnet",
         run_folder: str | os.PathLike[str] | None = None,
         sfreq: float | None = None,
@@ -87,6 +89,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.lr = lr
         self.standardise = standardise
         self.align = align
+        self.prepare = prepare
         self.encoder = encoder
         self.run_folder = run_folder
         self.sfreq = sfreq
@@ -135,8 +138,8 @@ class AutoTransferClassifier(WindowClassifier):
         return RunOptions(
             source=DATA, grid=self.grid, search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
-            align=self.align, encoder=encoder, seed=seed_of(self.random_state), seeds=self.seeds, nested=self.nested,
-            final=self.final, device=self.device,
+            align=self.align, prepare=self.prepare, encoder=encoder, seed=seed_of(self.random_state), seeds=self.seeds,
+            nested=self.nested, final=self.final, device=self.device,
         )  # fmt: skip
 
     def report(self, path: str | os.PathLike[str]) -> Path:

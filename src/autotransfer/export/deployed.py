@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..model.any_module import AnyModule
-from ..model.eegnet import EEGNet
+from ..model.eegnet import EEGNet, compressed
 from ..model.layers import BatchNorm
 from ..model.moments import padding
 from ..runs.saved_model import SavedModel
@@ -49,6 +49,8 @@ class FoldedEEGNets(nn.Module):
     """All members as one chain of grouped convolutions; axis 1 of every signal is member × filter."""
 
     centre: Tensor
+    shift: Tensor
+    gain: Tensor
     spatial: Tensor
     spatial_bias: Tensor
     temporal: Tensor
@@ -61,7 +63,7 @@ class FoldedEEGNets(nn.Module):
 
     def __init__(self, saved: SavedModel, net: EEGNet) -> None:
         super().__init__()
-        self.kind = saved.setting.standardise
+        self.kind, self.compress = saved.setting.standardise, net.compress
         self.members, self.n_classes, self.pools = saved.card.members, len(saved.card.classes), net.pools
         self.temporal_padding, self.depthwise_padding = padding(net.kernel), padding(net.depthwise.shape[-1])
         for name, tensor in folded(saved, net).items():
@@ -70,7 +72,11 @@ class FoldedEEGNets(nn.Module):
     def forward(self, windows: Tensor) -> Tensor:
         wide = self.spatial.shape[0]
         x = standardised(windows, self.kind) if self.kind in POOLED_AXES else windows - self.centre
-        h = F.conv1d(x, self.spatial, self.spatial_bias)
+        if self.compress is None:
+            h = F.conv1d(x, self.spatial, self.spatial_bias)
+        else:  # every member's own windows, side by side as channels
+            own = (x[:, None] - self.shift) * self.gain
+            h = F.conv1d(compressed(own, self.compress).flatten(1, 2), self.spatial, groups=self.members)
         h = F.conv1d(F.pad(h, self.temporal_padding), self.temporal, self.temporal_bias, groups=wide)
         h = F.avg_pool1d(F.elu(h), self.pools[0])
         h = F.conv1d(F.pad(h, self.depthwise_padding), self.depthwise, groups=wide)
@@ -113,13 +119,17 @@ def folded(saved: SavedModel, net: EEGNet) -> dict[str, Tensor]:
 
     centre = spatial.new_zeros(channels)
     spatial_bias = spatial.new_zeros(members, wide)
+    shift, gain = spatial.new_zeros(members, channels), spatial.new_ones(members, channels)
     if saved.shift is not None and saved.gain is not None:
         shift, gain = saved.shift.double(), saved.gain.double()  # (P, C)
         centre = shift.mean(0).to(torch.float32).double()  # as the graph will hold it
+    if net.compress is None:
         spatial = spatial * gain[:, None]
         spatial_bias = (spatial * (centre - shift)[:, None]).sum(-1)
     return {
         "centre": centre[:, None],
+        "shift": (shift - centre)[..., None],  # read only where windows are compressed before they are filtered
+        "gain": gain[..., None],
         "spatial": spatial.reshape(members * wide, channels, 1),
         "spatial_bias": spatial_bias.flatten(),
         "temporal": (temporal * scale2[..., None]).reshape(members * wide, 1, net.kernel),

@@ -8,6 +8,7 @@ outputs, running statistics and gradients, an order of magnitude less arithmetic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -32,6 +33,11 @@ def temporal_kernel_for(sfreq: float | None) -> int:
     return 64 if sfreq is None else int(min(max(round(sfreq / 2), 3), 64))
 
 
+def compressed(x: Tensor, strength: float) -> Tensor:
+    """sign(x) log(1 + μ|x|) / log(1 + μ): 0 and ±1 stay, small values grow, large ones shrink."""
+    return torch.log1p(x.abs() * strength) * torch.sign(x) / math.log1p(strength)
+
+
 class EEGNet(nn.Module):
     """Encoder z = net(x). x: (B, channels, times), with members=P also (P, B, channels, times).
 
@@ -40,6 +46,9 @@ class EEGNet(nn.Module):
 
     Windows of any length from 8 samples work: the first pool averages 4 samples, the second
     min(8, times // 4), so that at least one step of time is left.
+
+    compress=μ: the network reads `compressed(x, μ)`. Amplitudes that differ by a factor then differ by a summand, which
+    suits signals like EMG whose power says most; the moments of x serve it no longer.
     """
 
     def __init__(
@@ -53,6 +62,7 @@ class EEGNet(nn.Module):
         temporal_filters: int = 8,
         spatial_depth: int = 2,
         latent_filters: int = 16,
+        compress: float | None = None,
         dropout: float = 0.25,
         seeds: Sequence[int] | None = None,
     ) -> None:
@@ -66,7 +76,7 @@ class EEGNet(nn.Module):
                 raise UserError(f"{name} is {size}; EEGNet needs at least 1")
         self.filters, self.depth = temporal_filters, spatial_depth
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
-        self.dropout = dropout
+        self.compress, self.dropout = compress, dropout
         self.latent_dim = latent_filters * (n_times // self.pools[0] // self.pools[1])
 
         wide = temporal_filters * spatial_depth
@@ -109,6 +119,8 @@ class EEGNet(nn.Module):
         drop: (P,) dropout probabilities in place of self.dropout
         active: (P,) bool; members that are not leave their running statistics alone
         """
+        if self.compress is not None:
+            x, moments = compressed(x, self.compress), None
         if self.members is None:
             return self._forward(x[None], None, moments, noise, drop, active)[0]
         if x.dim() == 3:

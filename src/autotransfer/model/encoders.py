@@ -14,13 +14,19 @@ Encoder = EEGNet | AnyModule
 
 
 def kernel_of(setting: Setting, sfreq: float | None) -> int:
-    """Length of EEGNet's temporal filters; 0 for other encoders, which need no window moments."""
+    """Length of EEGNet's temporal filters; 0 for other encoders."""
     if setting.encoder != "eegnet":
         return 0
     usual = temporal_kernel_for(sfreq)
     if isinstance(setting.temporal_kernel, str):  # "half"
         return max(3, usual // 2)
     return setting.temporal_kernel or usual
+
+
+def moments_of(setting: Setting, sfreq: float | None) -> int:
+    """The filter length for which moments of the windows can be known beforehand; 0: nobody needs them, or the network
+    changes its windows first."""
+    return kernel_of(setting, sfreq) if setting.compress is None else 0
 
 
 def find_factory(name: str, encoders: Encoders | None) -> Factory:
@@ -49,7 +55,8 @@ def make_encoder(
     if setting.encoder == "eegnet":
         return EEGNet(
             n_channels, n_times, members, temporal_kernel=kernel, temporal_filters=setting.temporal_filters,
-            spatial_depth=setting.spatial_depth, latent_filters=setting.latent_filters, seeds=seeds,
+            spatial_depth=setting.spatial_depth, latent_filters=setting.latent_filters, compress=setting.compress,
+            seeds=seeds,
         )  # fmt: skip
     factory = find_factory(setting.encoder, encoders)
     return AnyModule(factory, n_channels, n_times, members, n_outputs=n_classes, sfreq=sfreq, seeds=seeds)

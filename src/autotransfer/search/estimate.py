@@ -16,7 +16,7 @@ from ..settings import Setting
 from ..training.packing import member_bytes, pack, resolve_device
 from ..training.population import Population
 from ..training.train import windows_for
-from .preparation import PREPARATIONS
+from .preparation import preparations_of
 from .stages import SHORTLIST_PER_METHOD
 
 
@@ -45,7 +45,7 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
     candidates = min(candidates, tried)
     trainings = tried + candidates * (n * options.seeds - 1)
     if options.prepare is not None:  # the best of them is a candidate, too
-        trainings += (len(PREPARATIONS[options.prepare]) - 1) * n
+        trainings += (len(preparations_of(options.prepare, settings[0])) - 1) * n
     if options.nested == "full":
         trainings += len(settings) * n * (n - 1) // 2
     return tried, candidates, trainings

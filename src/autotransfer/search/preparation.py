@@ -17,11 +17,20 @@ from ..settings import Setting
 from .stages import Score, choose, without_subject
 from .validation import entries_of, validation_scores
 
-# (standardise, align) without anything from a new person, and with their unlabelled windows so far
-ZERO_SHOT = (("trial", "none"), ("channel", "none"))
+Traits = tuple[str, str, float | None]  # standardise, align, compress
+
+COMPRESS = 10.0
+# Without anything from a new person, and with their unlabelled windows so far
+ZERO_SHOT: tuple[Traits, ...] = (("trial", "none", None), ("channel", "none", None), ("channel", "none", COMPRESS))
 PREPARATIONS = {
     "zero-shot": ZERO_SHOT,
-    "adaptive": (*ZERO_SHOT, ("trial", "running"), ("running", "none"), ("running", "running")),
+    "adaptive": (
+        *ZERO_SHOT,
+        ("trial", "running", None),
+        ("running", "none", None),
+        ("running", "none", COMPRESS),
+        ("running", "running", None),
+    ),
 }
 
 
@@ -35,15 +44,24 @@ class Preparations(NamedTuple):
 
     def prepared(self, settings: Sequence[Setting]) -> list[Setting]:
         """Every setting with every preparation that was kept, those with the best one first."""
-        return [_with(setting, base) for base in self.kept for setting in settings]
+        return [_with(setting, traits(base)) for base in self.kept for setting in settings]
 
     def allowed(self, candidates: Sequence[Setting], test: int) -> list[str]:
         """Keys of the candidates with the preparation that was chosen for a test subject."""
-        return [setting.key for setting in candidates if _with(setting, self.of_test[test]) == setting]
+        return [setting.key for setting in candidates if traits(setting) == traits(self.of_test[test])]
 
 
-def _with(setting: Setting, base: Setting) -> Setting:
-    return replace(setting, standardise=base.standardise, align=base.align)
+def traits(setting: Setting) -> Traits:
+    return setting.standardise, setting.align, setting.compress
+
+
+def _with(setting: Setting, own: Traits) -> Setting:
+    return replace(setting, standardise=own[0], align=own[1], compress=own[2])
+
+
+def preparations_of(name: str, plain: Setting) -> list[Traits]:
+    """Those that the setting's encoder can have: only EEGNet compresses."""
+    return [own for own in PREPARATIONS[name] if own[2] is None or plain.encoder == "eegnet"]
 
 
 def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparations | None:
@@ -52,7 +70,7 @@ def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparatio
     if options.prepare is None:
         return None
     plain = options.settings()[0]
-    tried = [replace(plain, standardise=kind, align=align) for kind, align in PREPARATIONS[options.prepare]]
+    tried = [_with(plain, own) for own in preparations_of(options.prepare, plain)]
     run.add(run.entry("prepare", setting, *fold, options.seed) for setting in tried for fold in folds)
     tell(f"preparation: {len(tried)} kinds × {len(folds)} folds")
     run.work(shown=shown)

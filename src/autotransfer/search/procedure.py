@@ -15,7 +15,7 @@ from ..runs.run import Run, Tell
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .models import build_models
-from .preparation import Preparations, preparation_stage
+from .preparation import Preparations, preparation_stage, traits
 from .stages import by_subject, choose, lower_quartile, shortlist, without_subject
 from .validation import entries_of, validation_scores
 
@@ -43,10 +43,10 @@ def search_stage(run: Run, prepared: Preparations | None, tell: Tell, *, shown: 
     scores = validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}
     # A list for every preparation: one that is kept for some subjects must not crowd out the other's settings.
-    preparations = dict.fromkeys((setting.standardise, setting.align) for setting in settings) if prepared else [None]
+    preparations = dict.fromkeys(traits(setting) for setting in settings) if prepared else [None]
     kept = []
     for own in preparations:
-        methods = {k: s.method for k, s in by_key.items() if own is None or (s.standardise, s.align) == own}
+        methods = {k: s.method for k, s in by_key.items() if own is None or traits(s) == own}
         kept += shortlist(scores, methods)
     return [by_key[key] for key in kept]
 
@@ -106,6 +106,7 @@ def _preparations(prepared: Preparations) -> list[dict[str, Any]]:
         {
             "standardise": setting.standardise,
             "align": setting.align,
+            "compress": setting.compress,
             "validation_q25": lower_quartile(prepared.scores, setting.key),
             "validation_mean": float(by_subject(prepared.scores, setting.key).mean()),
             "kept": setting in prepared.kept,

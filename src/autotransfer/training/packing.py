@@ -75,7 +75,7 @@ def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
     """Jobs that agree in this can be stacked: the same shapes everywhere. All else is a number per member."""
     setting, train = job.setting, job.fold.train
     return (
-        setting.encoder, kernel_of(setting, recordings.sfreq),
+        setting.encoder, kernel_of(setting, recordings.sfreq), setting.compress,
         setting.temporal_filters, setting.spatial_depth, setting.latent_filters, setting.max_norm,
         setting.standardise, setting.align, min(setting.batch_size, len(train)),
         len(np.unique(recordings.subject.numpy()[train])),

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..fusing import fusing
 from ..jobs import Job, Outcome
 from ..model.eegnet import EEGNet
-from ..model.encoders import Encoders, make_encoder
+from ..model.encoders import Encoders, kernel_of, make_encoder
 from ..model.layers import Linear
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
@@ -68,7 +68,8 @@ class Population:
         seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
         self.net = make_encoder(
             first, encoders, n_channels=recordings.n_channels, n_times=recordings.n_times,
-            n_classes=recordings.n_classes, sfreq=recordings.sfreq, kernel=windows.kernel, members=members, seeds=seeds,
+            n_classes=recordings.n_classes, sfreq=recordings.sfreq, kernel=kernel_of(first, recordings.sfreq),
+            members=members, seeds=seeds,
         ).to(device=device, dtype=dtype)  # fmt: skip
         self.classifier = Linear(members, self.net.latent_dim, recordings.n_classes, seeds=[s + 1 for s in seeds])
         self.classifier.to(device=device, dtype=dtype)

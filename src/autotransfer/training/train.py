@@ -9,7 +9,7 @@ import torch
 
 from ..errors import UserError
 from ..jobs import Job, Outcome
-from ..model.encoders import Encoders, kernel_of
+from ..model.encoders import Encoders, moments_of
 from ..recordings import Recordings
 from .gather import Windows
 from .memory import first_line, no_room, out_of_memory
@@ -116,7 +116,7 @@ def windows_for(
     In the device's memory where they fit, else read from where they are a minibatch at a time.
     """
     kind, align, kernel = key = (
-        job.setting.standardise, job.setting.align, kernel_of(job.setting, recordings.sfreq),
+        job.setting.standardise, job.setting.align, moments_of(job.setting, recordings.sfreq),
     )  # fmt: skip
     if key not in prepared:
         make = Windows if fits(recordings, device, dtype) else Stream
