@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
+
 from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import METHOD_NAMES, interval, probability, score, signed
 
@@ -187,9 +189,26 @@ def seeds(evidence: Evidence, folder: Path) -> str:
     return markdown(["data set", "seeds", "baseline", "standard deviation between seeds"], rows)
 
 
+def optimism(evidence: Evidence, folder: Path) -> str:
+    """How much better a snapshot looks to the subject who chose its epoch than to the other who was held out."""
+    if not len(evidence.results):
+        return NOTHING
+    own = evidence.results[~evidence.results["control"]]
+    numbers = own[["validation_score", "test_score"]].apply(pd.to_numeric, errors="coerce")
+    table = own.assign(gap=numbers["validation_score"] - numbers["test_score"])
+    means = table.pivot_table("gap", "method", "dataset", aggfunc="mean", sort=False)
+    names = {"none": "uncensored"} | {method: NAMES[method] for method in METHOD_NAMES if method != "none"}
+    rows = [
+        [names[method], *(signed(value) for value in means.loc[method].reindex(evidence.sets))]
+        for method in names
+        if method in means.index
+    ]
+    return markdown(["validation minus test", *evidence.sets], rows)
+
+
 PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "levels": levels, "people": people, "gains": gains, "together": together, "censoring": censoring,
-    "control": control, "leakage": leakage, "peers": against_peers, "seeds": seeds,
+    "control": control, "leakage": leakage, "peers": against_peers, "seeds": seeds, "optimism": optimism,
 }  # fmt: skip
 
 

@@ -27,8 +27,9 @@ def invented(folder: Path) -> None:
                     rows.append(given | {"pipeline": name, "setting": name, "score": own})
             for seed in range(3):
                 results.append({"dataset": dataset, "control": False, "baseline": True, "method": "none",
-                                "test_subject": i, "seed": seed, "test_score": base + 0.01 * seed})  # fmt: skip
-                results.append(results[-1] | {"baseline": False, "test_score": 0.9})
+                                "test_subject": i, "seed": seed, "test_score": base + 0.01 * seed,
+                                "validation_score": base + 0.01 * seed + 0.02})  # fmt: skip
+                results.append(results[-1] | {"baseline": False, "method": "mmd", "test_score": 0.9, "validation_score": 0.95})
         for role, accuracy in (("baseline", 0.9), ("chosen", 0.4)):
             leak = {"dataset": dataset, "control": False, "role": role, "fold": 0}
             leaks.append(leak | {"accuracy": accuracy, "chance": 0.1, "bits": 2.0})
@@ -106,6 +107,10 @@ def test_leakage_peers_and_seeds(page: dict[str, list[list[str]]]) -> None:
     assert page["peers"][0][1].startswith("+0.203")
     assert page["peers"][0][-1] == "2 of 2"
     assert page["seeds"][0] == ["first", "3", "0.566", "0.010"]
+
+
+def test_optimism_is_validation_minus_test(page: dict[str, list[list[str]]]) -> None:
+    assert page["optimism"] == [["uncensored", "+0.020", "+0.020"], ["MMD", "+0.050", "+0.050"]]
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from .figures import figures
 from .outcomes import settled
 from .plot import Figure
 from .summary import Summary
-from .tables import estimates, facts, failures, settings, splits, subjects
+from .tables import estimates, facts, failures, preparations, settings, splits, subjects
 from .wording import count, duration, moment, number
 
 # Nothing may be fetched, sent or framed; what runs is written in this file.
@@ -77,7 +77,10 @@ def document(summary: Summary, *, plotly: Html) -> str:
     shown = figures(run)
     name = plain(run.name)
     title = f"{'' if run.complete else 'INCOMPLETE: '}{name} – AutoTransfer report"
-    tables = {"results": [estimates(rows) if run.complete else None, subjects(run, rows)], "search": [settings(run)]}
+    tables = {
+        "results": [estimates(rows) if run.complete else None, subjects(run, rows)],
+        "search": [preparations(run), settings(run)],
+    }
     present = [key for key in shown if shown[key] or any(tables.get(key, []))]
     body = joined(
         tag("a", "Skip to the figures", href="#figures", class_="skip"),

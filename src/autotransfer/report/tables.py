@@ -129,6 +129,24 @@ def settings(summary: Summary) -> Html | None:
     )
 
 
+def preparations(summary: Summary) -> Html | None:
+    """What `--prepare` compared before any censor."""
+    found = (summary.choice or {}).get("preparations")
+    if not found:
+        return None
+    lines = [
+        [
+            *(plain("none" if row.get(name) is None else row[name]) for name in ("standardise", "align", "compress")),
+            "yes" if row.get("kept") else "",
+            score(row.get("validation_q25")),
+            score(row.get("validation_mean")),
+        ]
+        for row in found
+    ]
+    heads = ("standardise", "align", "compress", "kept", "lower quartile", "mean")
+    return table("How windows are prepared: validation scores of the plain network", heads, lines, numeric=4, less="5")
+
+
 def _by_setting(column: pd.Series[Any]) -> dict[str, float]:
     return {str(name): float(value) for name, value in column.dropna().items()}
 
