@@ -11,6 +11,7 @@ import argparse
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -196,12 +197,12 @@ def optimism(evidence: Evidence, folder: Path) -> str:
     own = evidence.results[~evidence.results["control"]]
     numbers = own[["validation_score", "test_score"]].apply(pd.to_numeric, errors="coerce")
     table = own.assign(gap=numbers["validation_score"] - numbers["test_score"])
-    means = table.pivot_table("gap", "method", "dataset", aggfunc="mean", sort=False)
+    gaps: dict[Any, float] = table.groupby(["method", "dataset"])["gap"].mean().to_dict()
     names = {"none": "uncensored"} | {method: NAMES[method] for method in METHOD_NAMES if method != "none"}
     rows = [
-        [names[method], *(signed(value) for value in means.loc[method].reindex(evidence.sets))]
-        for method in names
-        if method in means.index
+        [name, *(signed(gaps[method, d]) if (method, d) in gaps else "–" for d in evidence.sets)]
+        for method, name in names.items()
+        if any(known == method for known, _ in gaps)
     ]
     return markdown(["validation minus test", *evidence.sets], rows)
 

@@ -45,7 +45,9 @@ def test_a_subject_whose_scores_decide_gets_the_other() -> None:
     assert found.of_test[1] == TRIED[0]
     censored = [replace(base, method="mmd", mode="marginal", strength=1.0) for base in TRIED[:2]]
     candidates = [*TRIED[:2], *censored]
-    assert found.prepared([Setting(), replace(censored[0])]) == [TRIED[0], censored[0], TRIED[1], censored[1]]
+    assert found.prepared([Setting(), censored[0]]) == [TRIED[0], censored[0], TRIED[1], censored[1]]
+    other = chosen(TRIED[:2], scores_of([[0.5, 0.6, 0.7], [0.7, 0.8, 0.9]]), [0, 1, 2])
+    assert other.prepared([Setting(), censored[0]]) == [Setting(), TRIED[1], censored[1]], "the plain network stays"
     assert found.allowed(candidates, 0) == [TRIED[1].key, censored[1].key]
     assert found.allowed(candidates, 1) == [TRIED[0].key, censored[0].key]
 
@@ -86,14 +88,18 @@ def test_every_candidate_stands_on_what_was_found(finished: tuple[Run, dict[str,
     assert (first["method"] == "none").all()
     told = pd.DataFrame(choice["preparations"])
     told["compress"] = [row["compress"] or "none" for row in choice["preparations"]]
-    assert prepared(table[table["stage"] != "prepare"]) == prepared(told[told["kept"]])
+    plain = ("trial", "none", "none")
+    assert prepared(table[table["stage"] != "prepare"]) - {plain} == prepared(told[told["kept"]]) - {plain}
+    assert prepared(table[table["method"] != "none"]) == prepared(told[told["kept"]])
     order = [(round(row.validation_q25, 9), round(row.validation_mean, 9), -row.Index) for row in told.itertuples()]
     best = told.iloc[order.index(max(order))]
-    assert choice["baseline"]["method"] == "none"
-    assert (choice["baseline"]["standardise"], choice["baseline"]["align"]) == (best["standardise"], best["align"])
+    assert choice["baseline"]["name"] == "baseline", "the plain network, as without preparation"
+    assert prepared(pd.DataFrame([best])) <= prepared(table[table["method"] != "none"])
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert [entry.starts for entry in run.ledger.entries()] == [1] * len(table)
-    assert len(table) >= count_trainings(run.recordings, run.options)[2]
+    if len(prepared(told[told["kept"]])) == 1:
+        saved = 4 if plain in prepared(told[told["kept"]]) else 0  # the second seed of a plain network that is the best
+        assert len(table) == count_trainings(run.recordings, run.options)[2] - saved
 
 
 def test_the_lower_quartiles_are_those_of_the_table(finished: tuple[Run, dict[str, object]]) -> None:

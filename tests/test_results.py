@@ -29,7 +29,9 @@ def invented(folder: Path) -> None:
                 results.append({"dataset": dataset, "control": False, "baseline": True, "method": "none",
                                 "test_subject": i, "seed": seed, "test_score": base + 0.01 * seed,
                                 "validation_score": base + 0.01 * seed + 0.02})  # fmt: skip
-                results.append(results[-1] | {"baseline": False, "method": "mmd", "test_score": 0.9, "validation_score": 0.95})
+                results.append(
+                    results[-1] | {"baseline": False, "method": "mmd", "test_score": 0.9, "validation_score": 0.95}
+                )
         for role, accuracy in (("baseline", 0.9), ("chosen", 0.4)):
             leak = {"dataset": dataset, "control": False, "role": role, "fold": 0}
             leaks.append(leak | {"accuracy": accuracy, "chance": 0.1, "bits": 2.0})

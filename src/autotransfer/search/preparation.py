@@ -43,8 +43,10 @@ class Preparations(NamedTuple):
     of_test: dict[int, Setting]  # for each test subject, the one chosen without their scores
 
     def prepared(self, settings: Sequence[Setting]) -> list[Setting]:
-        """Every setting with every preparation that was kept, those with the best one first."""
-        return [_with(setting, traits(base)) for base in self.kept for setting in settings]
+        """The plain network as it would be without all this, then every setting with every preparation that was
+        kept, those with the best one first."""
+        found = [_with(setting, traits(base)) for base in self.kept for setting in settings]
+        return list(dict.fromkeys([settings[0], *found]))
 
     def allowed(self, candidates: Sequence[Setting], test: int) -> list[str]:
         """Keys of the candidates with the preparation that was chosen for a test subject."""
