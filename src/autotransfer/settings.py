@@ -65,7 +65,7 @@ MOST = {
 }  # fmt: skip
 
 # What else a search may vary, said by `name_beside`.
-TRAITS = ("standardise", "align", "compress", "dropout", "temporal_kernel", "lr", "average")
+TRAITS = ("standardise", "align", "compress", "dropout", "temporal_kernel", "lr")
 
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
 DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
@@ -114,7 +114,6 @@ class Setting:
     batches: str = "auto"  # auto: subject-balanced with a censor, shuffled without
     batch_size: int = 128
     lr: float = 1e-3
-    average: float = 0.0  # rate of an exponential mean of the weights over steps, which is then measured and kept
     weight_decay: float = 0.01
     max_epochs: int = 500
     patience: int | None = None  # epochs without a better validation loss before a member leaves
@@ -192,8 +191,6 @@ class Setting:
             raise UserError(f"size is {self.size}; a clique has at least 2 subjects")
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout is {self.dropout}; it must lie in [0, 1)")
-        if not 0 <= self.average < 1:
-            raise UserError(f"average is {self.average}; it must lie in [0, 1)")
         if self.batch_size < 2:
             raise UserError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):

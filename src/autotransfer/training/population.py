@@ -15,7 +15,6 @@ from ..model.encoders import Encoders, kernel_of, make_encoder
 from ..model.layers import Linear
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
-from .averaging import Average
 from .censored import Censors, critic_seed
 from .evaluation import HISTORY, HeldOut, Snapshots, sides
 from .flat import Flat
@@ -79,7 +78,6 @@ class Population:
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         methods = {setting.method for setting in settings if setting.method is not None}
         self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
-        self.average = Average(self.flat, [setting.average for setting in settings])
         self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]))
         self.censors = Censors(
             settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.net.latent_dim,
@@ -164,7 +162,6 @@ class Population:
         if self.max_norm:
             self.net.constrain_()
             self.classifier.constrain_()
-        self.average.update(active)
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
 
@@ -175,10 +172,9 @@ class Population:
 
     @torch.no_grad()
     def _measure(self) -> None:
-        with self.average.in_place():
-            loss, confusion = self.held_out.measure(self._logits, self.windows.y, self.groups.of_member, self.weights)
-            train_loss, penalty = self.losses / self.groups.steps[self.groups.of_member]
-            self.snapshots.update(self.clock, train_loss, penalty, loss, confusion)
+        loss, confusion = self.held_out.measure(self._logits, self.windows.y, self.groups.of_member, self.weights)
+        train_loss, penalty = self.losses / self.groups.steps[self.groups.of_member]
+        self.snapshots.update(self.clock, train_loss, penalty, loss, confusion)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> (P, B, C)."""
@@ -217,7 +213,7 @@ class Population:
     def outcome(self, member: int, failure: str | None) -> Outcome:
         """What a member has come to, seen from its job's fold and, as `swapped`, from the twin."""
         job, side = self.jobs[member], self.side(member)
-        final = self.flat.unflatten(*(tensor[member].cpu() for tensor in self.average.weights))
+        final = self.flat.unflatten(self.flat.values[member].cpu(), self.flat.stats[member].cpu())
         final |= {name: tensor.cpu() for name, tensor in self.censors.member_state(member).items()}
         twin = Job(job.setting, job.fold.swapped(), job.seed)
         swapped = self._seen_from(member, 1 - side, twin, final, failure, None)
@@ -283,7 +279,6 @@ class Population:
         self.flat.select(keep)
         self.net.members = len(members)
         self.optimiser.select(keep)
-        self.average.select(keep)
         self.censors.select(keep)
         self.snapshots.select(keep)
         self._lay_out()
@@ -295,7 +290,6 @@ class Population:
             "optimiser": self.optimiser.state(),
             "snapshots": self.snapshots.state(),
             "censors": self.censors.state(),
-            "average": self.average.state(),
         }
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
@@ -311,6 +305,5 @@ class Population:
         self.optimiser.load(part("optimiser"))
         self.snapshots.load(part("snapshots"))
         self.censors.load(part("censors"))
-        self.average.load(part("average"))
         self.epoch, self.seconds = epoch, list(seconds)
         self._lay_out()
