@@ -97,6 +97,7 @@ MEANING = {
     "spatial_depth": "spatial filters for each temporal one",
     "latent_filters": "F2 of EEGNet: channels of the latent code",
     "temporal_kernel": "samples of a temporal filter; none: half a second, within 3 and 64; `half`: half of that",
+    "compress": "μ of sign(x) log(1 + μ\\|x\\|) / log(1 + μ), which EEGNet reads in place of its windows x; none: x",
     "dropout": "probability that a unit is dropped",
     "max_norm": "spatial filters have norm at most 1, as in EEGNet's published code",
     "standardise": "`trial`: each channel of each trial; `channel`: with statistics of the training subjects; "
@@ -140,7 +141,7 @@ def settings() -> str:
     return _table(("field", "meaning", "read by", "default"), rows)
 
 
-UNSET = ("temporal_kernel", "patience")  # None is a value of its own for these
+UNSET = ("temporal_kernel", "compress", "patience")  # None is a value of its own for these
 
 
 def _shown(value: object) -> str:

@@ -60,4 +60,4 @@ def test_a_run_with_halving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(pruned) == 1 + 1 + 1 + 1 + 2
     names = {at.Setting.from_json(entry.setting).name for entry in pruned}
     assert not names & set(choice["shortlist"])
-    assert len(choice["shortlist"]) == 12 - len(pruned)
+    assert len(choice["shortlist"]) == len(at.grid("quick")) - len(pruned)

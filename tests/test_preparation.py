@@ -11,12 +11,14 @@ import pytest
 
 from autotransfer import Setting
 from autotransfer.errors import UserError
+from autotransfer.report.collect import collect
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.estimate import count_trainings
 from autotransfer.search.preparation import PREPARATIONS, chosen
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import Score
+from report_outline import light
 from tiny import tiny_file
 
 TRIED = [Setting(standardise=kind, align=align, compress=mu) for kind, align, mu in PREPARATIONS["adaptive"]]
@@ -144,3 +146,14 @@ def test_preparing_needs_no_file_to_be_written_first(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         Run.create(tmp_path / "run", RunOptions(source="watch", prepare="neither"))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_report_shows_what_was_compared(finished: tuple[Run, dict[str, object]]) -> None:
+    run, choice = finished
+    summary = collect(run)
+    page = light(summary)
+    assert "How windows are prepared" in page
+    for told in choice["preparations"]:
+        assert f"{told['validation_q25']:.3f}" in page
+    for odd in (None, [], ["text", {"standardise": "<b>", "validation_q25": "much"}], [{}]):
+        light(replace(summary, choice=choice | {"preparations": odd}))

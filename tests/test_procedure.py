@@ -95,7 +95,7 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
     finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, choice = finished
-    candidates = [s for s in run.options.settings() if s.name in choice["shortlist"]]
+    candidates = [s for s in run.options.settings() if run.options.name_of(s) in choice["shortlist"]]
     generator = np.random.default_rng(0)
     changed = 0
     for subject in range(4):
@@ -121,7 +121,7 @@ def test_test_scores_do_not_reach_the_choice(finished: tuple[Run, dict[str, obje
         record["test_score"] = record["swapped"]["test_score"] = 1 - record["test_score"]
         run.ledger.connection.execute("UPDATE jobs SET record = ? WHERE key = ?", (json.dumps(record), entry.key))
     try:
-        candidates = [s for s in run.options.settings() if s.name in choice["shortlist"]]
+        candidates = [s for s in run.options.settings() if run.options.name_of(s) in choice["shortlist"]]
         again = procedure.decide(run, candidates)
         for name in ("chosen", "validation_q25", "nested_choices", "shortlist"):
             assert again[name] == choice[name]
@@ -138,7 +138,7 @@ def test_the_model_is_the_mean_of_the_fold_members(finished: tuple[Run, dict[str
     model = load_model(run.folder / "model")
     assert model.card.classes == ["left", "right"]
     assert model.card.channels == ["C3", "C4"]
-    setting = next(s for s in run.options.settings() if s.name == choice["chosen"]["name"])
+    setting = next(s for s in run.options.settings() if run.options.name_of(s) == choice["chosen"]["name"])
     jobs = [at.Job(setting, fold, 0) for fold in at.leave_one_subject_out(run.recordings)]
     outcomes = at.train(run.recordings, jobs, "cpu")
     rows = np.arange(run.recordings.n_trials)
@@ -165,7 +165,7 @@ def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, dict[str, object
 def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -> None:
     run, choice = run_tiny(tmp_path, standardise=standardise, final="refit")
     model = load_model(run.folder / "model")
-    setting = next(s for s in run.options.settings() if s.name == choice["chosen"]["name"])
+    setting = next(s for s in run.options.settings() if run.options.name_of(s) == choice["chosen"]["name"])
     outcomes = at.train(
         run.recordings, [at.Job(setting, fold) for fold in at.leave_one_subject_out(run.recordings)], "cpu"
     )

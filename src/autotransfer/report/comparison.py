@@ -65,10 +65,10 @@ def contenders(summary: Summary) -> list[Contender]:
         rows[0] = replace(rows[0], setting=plain, scores=numbers(tests["baseline"]))
     elif tests.get("baseline"):
         rows.insert(0, Contender("none", METHOD_NAMES["none"], "baseline", numbers(tests["baseline"])))
-    uncensored = choice.get("best_uncensored") or {}
-    if uncensored and uncensored.get("name") != (choice.get("baseline") or {}).get("name"):
+    uncensored = (choice.get("best_uncensored") or {}).get("name")
+    if uncensored is not None and uncensored != (choice.get("baseline") or {}).get("name"):
         found = numbers(tests.get("best_uncensored"))
-        rows.insert(1, Contender("uncensored", "Best uncensored", str(uncensored["name"]), found))
+        rows.insert(1, Contender("uncensored", "Best uncensored", str(uncensored), found))
     published = numbers(tests.get("chosen"))
     rows.append(Contender("published", "AutoTransfer, published", chosen_name(summary), published))
     rows.append(Contender("nested", "AutoTransfer, nested", None, numbers(choice.get("nested_test_scores"))))

@@ -131,15 +131,19 @@ def settings(summary: Summary) -> Html | None:
 
 def preparations(summary: Summary) -> Html | None:
     """What `--prepare` compared before any censor."""
-    found = (summary.choice or {}).get("preparations")
+    found = [row for row in (summary.choice or {}).get("preparations") or [] if isinstance(row, dict)]
     if not found:
         return None
+
+    def number(value: object) -> float | None:
+        return float(value) if isinstance(value, (int, float)) else None
+
     lines = [
         [
             *(plain("none" if row.get(name) is None else row[name]) for name in ("standardise", "align", "compress")),
             "yes" if row.get("kept") else "",
-            score(row.get("validation_q25")),
-            score(row.get("validation_mean")),
+            score(number(row.get("validation_q25"))),
+            score(number(row.get("validation_mean"))),
         ]
         for row in found
     ]
