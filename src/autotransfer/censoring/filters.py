@@ -19,8 +19,9 @@ def ridge_solve(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
 
     The ridge is kept above the rounding error of the matrix, so that the factorisation exists.
     """
-    ridge = ridge.clamp(min=32 * torch.finfo(matrix.dtype).eps)
-    return definite_solve(matrix + torch.diag_embed(ridge), vectors)
+    raised = matrix.clone()
+    raised.diagonal(dim1=-2, dim2=-1).add_(ridge.clamp(min=32 * torch.finfo(matrix.dtype).eps))
+    return definite_solve(raised, vectors)
 
 
 def definite_solve(matrix: Tensor, vectors: Tensor) -> Tensor:
