@@ -14,6 +14,8 @@ from autotransfer.errors import UserError
 from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
 from autotransfer.model.eegnet import EEGNet, compressed
+from autotransfer.model.encoders import moments_of
+from autotransfer.model.moments import window_moments
 from autotransfer.training.packing import program_of
 from test_export import difference, random_model, raw_windows
 from test_training import assert_same, many_jobs, ragged
@@ -41,6 +43,15 @@ def test_the_network_reads_compressed_windows() -> None:
         torch.testing.assert_close(found, expected)
         for net in nets:
             net.load_state_dict(nets[0].state_dict())
+
+
+def test_moments_of_windows_as_they_are_are_neither_made_nor_used() -> None:
+    net = EEGNet(3, 40, 4, sfreq=32, seeds=range(4), compress=MU, dropout=0.0).double()
+    x = 3 * torch.randn(4, 9, 3, 40, dtype=torch.float64)
+    wrong = window_moments(x.transpose(1, 2).flatten(1, 2), net.kernel)
+    torch.testing.assert_close(net(x, moments=wrong), net(x))
+    assert moments_of(at.Setting(), 32) == 16
+    assert moments_of(at.Setting(compress=MU), 32) == 0
 
 
 def test_training_equals_training_on_windows_compressed_beforehand() -> None:

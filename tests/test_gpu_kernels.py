@@ -11,6 +11,7 @@ import torch
 from autotransfer import gpu
 from autotransfer.censoring import signs
 from autotransfer.gpu import Dropping
+from autotransfer.gpu.autograd import apply
 from autotransfer.model import filtering, layers
 from autotransfer.model.norm_pool import kept
 
@@ -90,7 +91,7 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool) -> None:
     halves = torch.randint(-(2**15), 2**15, (groups, features * batch * (times // pool)), dtype=torch.int16)
     group = torch.tensor([1, 0, 1]) if shared else None
     dropping = Dropping(halves, group, torch.tensor([0.0, 0.25, 0.5]))
-    normal, mean, var = layers.apply(layers._Normalise, v, gamma, beta, None, eps)
+    normal, mean, var = apply(layers._Normalise, v, gamma, beta, None, eps)
     expected = kept(dropping, layers.elu_pool(normal.view(members, features, batch, times), pool))
     grad = torch.randn_like(expected)
     gradients = torch.autograd.grad(expected, [v, gamma, beta], grad)

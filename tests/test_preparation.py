@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,8 +14,8 @@ from autotransfer.report.collect import collect
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.estimate import count_trainings
-from autotransfer.search.preparation import PREPARATIONS, chosen
-from autotransfer.search.procedure import conduct
+from autotransfer.search.preparation import PREPARATIONS, Preparations, chosen
+from autotransfer.search.procedure import conduct, decide
 from autotransfer.search.stages import Score
 from report_outline import light
 from tiny import tiny_file
@@ -104,6 +103,18 @@ def test_every_candidate_stands_on_what_was_found(finished: tuple[Run, dict[str,
         assert len(table) == count_trainings(run.recordings, run.options)[2] - saved
 
 
+def test_a_nested_choice_is_made_among_settings_of_the_subjects_own_preparation(
+    finished: tuple[Run, dict[str, object]],
+) -> None:
+    run, _ = finished
+    plain = run.options.settings()[0]
+    tried = [replace(plain, standardise=kind, align=align, compress=mu) for kind, align, mu in PREPARATIONS["adaptive"]]
+    scores = [Score(setting.key, 0, 0.5) for setting in tried]
+    for own in tried:
+        found = decide(run, tried, Preparations(tried, scores, tried, dict.fromkeys(range(4), own)))
+        assert set(found["nested_choices"].values()) == {run.options.name_of(own)}
+
+
 def test_the_lower_quartiles_are_those_of_the_table(finished: tuple[Run, dict[str, object]]) -> None:
     run, choice = finished
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
@@ -140,12 +151,6 @@ def test_a_resumed_run_finds_the_same(finished: tuple[Run, dict[str, object]]) -
 def test_contradictions_are_told_before_anything_starts(options: dict[str, str], words: str) -> None:
     with pytest.raises(UserError, match=words):
         RunOptions(source="watch", **options)
-
-
-def test_preparing_needs_no_file_to_be_written_first(tmp_path: Path) -> None:
-    with pytest.raises(UserError):
-        Run.create(tmp_path / "run", RunOptions(source="watch", prepare="neither"))
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_report_shows_what_was_compared(finished: tuple[Run, dict[str, object]]) -> None:

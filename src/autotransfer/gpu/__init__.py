@@ -59,9 +59,9 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
         return torch.bmm(a, b if group is None else b[group])
     out = a.new_empty(a.shape[0], m, n)
     wide = k <= SHORT  # many columns, in tiles; else one tile that sums over k
-    tile_n, tile_k = (128, _tile(k)) if wide else (_tile(n), 64)
+    tile_n, tile_k = (128, tile(k)) if wide else (tile(n), 64)
     _kernels().multiply[(a.shape[0], -(-n // tile_n))](
-        a, b, out, a if group is None else group, m, n, k, *a.stride(), *b.stride(), *out.stride(), TILE_M=_tile(m),
+        a, b, out, a if group is None else group, m, n, k, *a.stride(), *b.stride(), *out.stride(), TILE_M=tile(m),
         TILE_N=tile_n, TILE_K=tile_k, SHARED=group is not None, num_warps=4 if wide else 1, num_stages=3,
     )  # fmt: skip
     return out
@@ -72,7 +72,7 @@ def _power(side: int) -> int:
     return 1 << (side - 1).bit_length()
 
 
-def _tile(side: int) -> int:
+def tile(side: int) -> int:
     """Tensor cores want 16 at least."""
     return max(16, _power(side))
 
@@ -123,7 +123,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
     count, rows, times = x.shape
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    tile_r, tile_t = min(64, _tile(rows)), min(64, _tile(times))
+    tile_r, tile_t = min(64, tile(rows)), min(64, tile(times))
     _kernels().correlate[(count, -(-rows // tile_r), -(-times // tile_t))](
         x.contiguous(), w.contiguous(), out, rows, times, w.shape[1], left, FLIPPED=flipped, TILE_R=tile_r, TILE_I=32,
         TILE_T=tile_t, num_warps=4, num_stages=2,
@@ -134,9 +134,9 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
 def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
     """The filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]: products of tiles, then their diagonals."""
     count, rows, times = x.shape
-    tile_r, tile_t = min(32, _tile(rows)), min(64, _tile(times))
+    tile_r, tile_t = min(32, tile(rows)), min(64, tile(times))
     blocks, height = -(-times // tile_t), tile_t + kernel - 1
-    tile_i = min(64, _tile(height))
+    tile_i = min(64, tile(height))
     products = x.new_empty(count, blocks, height, tile_t)
     _kernels().correlate_products[(count, blocks, -(-height // tile_i))](
         x.contiguous(), grad.contiguous(), products, rows, times, height, left, TILE_R=tile_r, TILE_I=tile_i,
@@ -151,7 +151,7 @@ def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
     coefficients = _coefficients(tuple(steps), matrix.device)
     rows = matrix.shape[-1]
     _kernels().sign[(len(matrix),)](
-        matrix.contiguous(), out, coefficients, rows, STEPS=len(steps), TILE=_tile(rows), num_warps=8, num_stages=1
+        matrix.contiguous(), out, coefficients, rows, STEPS=len(steps), TILE=tile(rows), num_warps=8, num_stages=1
     )
     return out
 
@@ -174,7 +174,7 @@ def sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
     """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
     count, rows, times = full.shape
     out = full.new_empty(count, kernel)
-    block = min(64, _tile(kernel))
+    block = min(64, tile(kernel))
     grid = (count, -(-kernel // block))
     _kernels().sum_diagonals[grid](full.contiguous(), out, rows, times, kernel, offset, BLOCK_K=block, BLOCK_T=32)
     return out

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import tile
+from .autograd import apply
+
 IN_REGISTERS = 128  # rows of a batch whose pairs one program holds
 _TILE, _WIDTH = 16, 64  # rows of a program on distances, and columns at a time
 
@@ -17,11 +20,6 @@ def _kernels() -> Any:
     from . import pair_kernels
 
     return pair_kernels
-
-
-def _block(rows: int) -> int:
-    """The power of 2 from `rows` upwards, and at least half a warp."""
-    return max(16, 1 << (rows - 1).bit_length())
 
 
 def _warps(block: int) -> int:
@@ -43,7 +41,7 @@ def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tenso
     # One tensor each: a kernel is compiled anew for an address that is no multiple of 16.
     masks = [torch.empty(members, rows, rows, dtype=torch.bool, device=context.device) for _ in range(2)]
     numbers = [torch.empty(members, rows, device=context.device) for _ in range(3)]
-    grid, block = (members * rows,), _block(rows)
+    grid, block = (members * rows,), tile(rows)
     _kernels().group_sizes[grid](context, nuisance, sizes, rows, BLOCK=block, num_warps=_warps(block))
     _kernels().group_masks[grid](
         context, nuisance, sizes, _bytes(counts), *map(_bytes, masks), *numbers, rows, min_rows, BLOCK=block,
@@ -64,7 +62,7 @@ def score_matrices(
     (members, rows, _), masks = d2.shape, len(mask)
     normal, pull = d2.new_empty(masks, rows, rows), d2.new_empty(masks, rows, rows)
     sums, sizes = d2.new_empty(masks, rows), d2.new_empty(masks, rows)
-    block = _block(rows)
+    block = tile(rows)
     _kernels().score_matrices[(rows, members, masks // members)](
         d2.contiguous(), beta.contiguous(), _bytes(mask), normal, pull, sums, sizes, rows, RBF=kernel == "rbf",
         PAIRED=paired, BLOCK=block, num_warps=_warps(block),
@@ -76,7 +74,7 @@ def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
     """censoring.kernels.median_distances, (P, B, B) and (R·P, B, B) -> (R·P, B), for at most IN_REGISTERS rows."""
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
-    block = _block(rows)
+    block = tile(rows)
     _kernels().medians[(members, masks // members)](d2.contiguous(), _bytes(mask), out, rows, BLOCK=block, num_warps=4)
     return out
 
@@ -88,7 +86,7 @@ def perplexity_scales(d2: Tensor, mask: Tensor, target: float, *, least: float, 
     """
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
-    block = _block(rows)
+    block = tile(rows)
     _kernels().perplexity[(rows, members, masks // members)](
         d2.contiguous(), _bytes(mask), out, rows, float(target), least, bracket, steps, BLOCK=block,
         num_warps=_warps(block),
@@ -105,7 +103,7 @@ def groups_against_contexts(
     paired: a pair has the mean of its rows' inverse scales; otherwise all rows of a context have the same.
     """
     fields = (_bytes(counts), _bytes(context), _bytes(group), context_rows, group_rows, context_groups)
-    found: Tensor = _Against.apply(d2, beta, fields, None, paired)  # type: ignore[no-untyped-call]
+    found: Tensor = apply(_Against, d2, beta, fields, None, paired)
     return found
 
 
@@ -114,7 +112,7 @@ def groups_against_groups(
 ) -> Tensor:
     """censoring.mmd.groups_against_groups from inverse scales of rows, (P, B, B) and (P, B) -> (P,)."""
     fields = (_bytes(context), _bytes(group), _bytes(selection), group_rows)
-    found: Tensor = _Against.apply(d2, beta, fields, torch.empty_like(group_rows), paired)  # type: ignore[no-untyped-call]
+    found: Tensor = apply(_Against, d2, beta, fields, torch.empty_like(group_rows), paired)
     return found
 
 
@@ -130,7 +128,7 @@ class _Against(torch.autograd.Function):
         values = d2.new_empty(d2.shape[:2])
         slopes = torch.empty_like(d2, memory_format=torch.contiguous_format) if wanted else values
         launch, extra = (_kernels().mmd_rows, ()) if totals is None else (_kernels().pairwise_rows, (totals,))
-        block = _block(rows)
+        block = tile(rows)
         launch[(values.numel(),)](
             d2.contiguous(), beta.contiguous(), *fields, values, *extra, slopes, rows, PAIRED=paired, SLOPES=wanted,
             BLOCK=block, num_warps=_warps(block),
@@ -153,7 +151,7 @@ def own_distances(z: Tensor) -> Tensor:
     Lengths come from the same product as what is subtracted from them: where its factors are rounded, these are
     the distances of the rounded points.
     """
-    found: Tensor = _Distances.apply(z)  # type: ignore[no-untyped-call]
+    found: Tensor = apply(_Distances, z)
     return found
 
 

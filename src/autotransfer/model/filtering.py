@@ -12,7 +12,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import gpu
-from .layers import apply, transposed
+from ..gpu.autograd import apply
+from .layers import transposed
 from .moments import padding
 
 TILE = 32  # least times per tile of a long signal: smaller products are slower than the work they save

@@ -17,11 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import gpu
-
-
-def apply(function: type[Function], *arguments: Any) -> Any:
-    """function.apply, which torch leaves without types."""
-    return function.apply(*arguments)  # type: ignore[no-untyped-call]
+from ..gpu.autograd import apply
 
 
 def transposed(matrix: Tensor) -> Tensor:

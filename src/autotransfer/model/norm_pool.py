@@ -15,7 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from .. import gpu
 from ..gpu import Dropping
-from .layers import BatchNorm, apply
+from ..gpu.autograd import apply
+from .layers import BatchNorm
 
 
 def kept(dropping: Dropping, h: Tensor) -> Tensor:

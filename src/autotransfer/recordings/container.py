@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -149,12 +150,12 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
         raise UserError(f"every trial is of the class {show(classes[0])}; at least 2 classes are needed")
 
 
-def check_sfreq(sfreq: object) -> float | None:
+def check_sfreq(sfreq: Any) -> float | None:
     """The sampling rate in Hz as a float, or None when it is unknown."""
     if sfreq is None:
         return None
     try:
-        value = math.nan if isinstance(sfreq, (bool, str, bytes)) else float(sfreq)  # type: ignore[arg-type]
+        value = math.nan if isinstance(sfreq, (bool, str, bytes)) else float(sfreq)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         value = math.nan
     if not (math.isfinite(value) and value > 0):

@@ -131,7 +131,7 @@ def _check_chain(path: Path) -> None:
 def _why_not_epochs(mne: Any, path: Path) -> str:
     try:
         mne.io.read_raw_fif(path, preload=False)
-    except Exception:
+    except Exception:  # MNE raises what it likes on a file that is not its own; all of it means: no recording either
         return f"{str(path)!r} holds no epochs; give a file that mne.Epochs.save wrote"
     return (
         f"{str(path)!r} is a continuous recording; cut it into windows first: "

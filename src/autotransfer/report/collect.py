@@ -125,8 +125,8 @@ def _histories(
 
 def _confusion(entries: Sequence[Entry]) -> list[list[int]]:
     """Summed over all test subjects."""
-    total: list[list[int]] = sum(np.array(e.record["test_confusion"]) for e in entries if e.record).tolist()  # type: ignore[union-attr]
-    return total
+    found: list[list[int]] = np.sum([e.record["test_confusion"] for e in entries if e.record], 0).tolist()
+    return found
 
 
 def _weights_story(run: Run, roles: dict[str, list[Entry]]) -> dict[str, Any]:
