@@ -98,6 +98,8 @@ MEANING = {
     "latent_filters": "F2 of EEGNet: channels of the latent code",
     "temporal_kernel": "samples of a temporal filter; none: half a second, within 3 and 64; `half`: half of that",
     "compress": "μ of sign(x) log(1 + μ\\|x\\|) / log(1 + μ), which EEGNet reads in place of its windows x; none: x",
+    "envelope": "with `compress`, EEGNet also reads the envelope of every channel: the root mean square of as many "
+    "samples as a temporal filter has, compressed in the same way",
     "dropout": "probability that a unit is dropped",
     "max_norm": "spatial filters have norm at most 1, as in EEGNet's published code",
     "standardise": "`trial`: each channel of each trial; `channel`: with statistics of the training subjects; "

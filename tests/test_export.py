@@ -46,20 +46,24 @@ PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 
 
 def random_model(
-    kind: str, channels: int = 3, times: int = 32, kernel: int = 16, members: int = 3, compress: float | None = None
+    kind: str,
+    channels: int = 3,
+    times: int = 32,
+    kernel: int = 16,
+    members: int = 3,
+    compress: float | None = None,
+    envelope: bool = False,
 ) -> SavedModel:
     """With statistics and scales of its own everywhere: defaults of 0 and 1 hide mistakes."""
     generator = torch.Generator().manual_seed(channels * times)
-    setting = at.Setting(standardise=kind, compress=compress, temporal_filters=4, spatial_depth=3, latent_filters=6)
+    sizes = {"temporal_filters": 4, "spatial_depth": 3, "latent_filters": 6}
+    setting = at.Setting(standardise=kind, compress=compress, envelope=envelope, **sizes)
     card = ModelCard(
         name="noise", kind="ensemble", members=members, setting=asdict(setting), n_times=times,
         channels=[f"é{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], kernel=kernel, subjects=5,
         scores={"nested_test_mean": 0.5},
     )  # fmt: skip
-    net = EEGNet(
-        channels, times, members, temporal_kernel=kernel, temporal_filters=4, spatial_depth=3, latent_filters=6,
-        seeds=range(members),
-    )  # fmt: skip
+    net = EEGNet(channels, times, members, temporal_kernel=kernel, envelope=envelope, seeds=range(members), **sizes)
     modules = {"encoder.": net, "classifier.": Linear(members, net.latent_dim, 3, seeds=range(members))}
     tensors = {
         prefix + name: torch.rand(tensor.shape, generator=generator) + 0.5 if "norm" in name else tensor.detach()

@@ -14,13 +14,14 @@ from autotransfer.report.collect import collect
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.estimate import count_trainings
-from autotransfer.search.preparation import PREPARATIONS, Preparations, chosen
+from autotransfer.search.preparation import PREPARATIONS, Preparations, Traits, chosen
 from autotransfer.search.procedure import conduct, decide
 from autotransfer.search.stages import Score
 from report_outline import light
 from tiny import tiny_file
 
-TRIED = [Setting(standardise=kind, align=align, compress=mu) for kind, align, mu in PREPARATIONS["adaptive"]]
+TRIED = [Setting(**own._asdict()) for own in PREPARATIONS["adaptive"]]
+TRAITS = list(Traits._fields)
 
 
 def scores_of(table: list[list[float]]) -> list[Score]:
@@ -66,8 +67,12 @@ def test_a_subjects_scores_never_reach_their_own_preparation() -> None:
     assert changed > 0, "the corruption must be able to change what others get"
 
 
-def prepared(table: pd.DataFrame) -> set[tuple[str, str, str]]:
-    return set(zip(table["standardise"], table["align"], table["compress"].astype(str), strict=True))
+def prepared(table: pd.DataFrame) -> set[tuple[str, ...]]:
+    return set(table[TRAITS].astype(str).itertuples(index=False, name=None))
+
+
+def words(own: Traits) -> tuple[str, ...]:
+    return tuple("none" if value is None else str(value) for value in own)
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +89,12 @@ def test_every_candidate_stands_on_what_was_found(finished: tuple[Run, dict[str,
     run, choice = finished
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     first = table[table["stage"] == "prepare"]
-    assert prepared(first) == {(kind, align, str(mu or "none")) for kind, align, mu in PREPARATIONS["adaptive"]}
+    assert prepared(first) == {words(own) for own in PREPARATIONS["adaptive"]}
     assert len(first) == len(TRIED) * 4
     assert (first["method"] == "none").all()
     told = pd.DataFrame(choice["preparations"])
     told["compress"] = [row["compress"] or "none" for row in choice["preparations"]]
-    plain = ("trial", "none", "none")
+    plain = words(Traits("trial"))
     assert prepared(table[table["stage"] != "prepare"]) - {plain} == prepared(told[told["kept"]]) - {plain}
     assert prepared(table[table["method"] != "none"]) == prepared(told[told["kept"]])
     order = [(round(row.validation_q25, 9), round(row.validation_mean, 9), -row.Index) for row in told.itertuples()]
@@ -108,7 +113,7 @@ def test_a_nested_choice_is_made_among_settings_of_the_subjects_own_preparation(
 ) -> None:
     run, _ = finished
     plain = run.options.settings()[0]
-    tried = [replace(plain, standardise=kind, align=align, compress=mu) for kind, align, mu in PREPARATIONS["adaptive"]]
+    tried = [replace(plain, **own._asdict()) for own in PREPARATIONS["adaptive"]]
     scores = [Score(setting.key, 0, 0.5) for setting in tried]
     for own in tried:
         found = decide(run, tried, Preparations(tried, scores, tried, dict.fromkeys(range(4), own)))
@@ -119,14 +124,13 @@ def test_the_lower_quartiles_are_those_of_the_table(finished: tuple[Run, dict[st
     run, choice = finished
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     table = table[(table["method"] == "none") & (table["batches"] == "shuffled") & (table["seed"] == 0)]
-    traits = ["standardise", "align", "compress"]
-    own = table[[*traits, "validation_subject", "validation_score"]]
-    twin = table[[*traits, "test_subject", "swapped_validation_score"]]
-    names = [*traits, "on", "score"]
-    both = pd.concat([part.set_axis(names, axis=1) for part in (own, twin)])
-    means = both.astype({"score": float}).groupby(names[:4])["score"].mean().unstack()
+    own = table[[*TRAITS, "validation_subject", "validation_score"]]
+    twin = table[[*TRAITS, "test_subject", "swapped_validation_score"]]
+    names = [*TRAITS, "on", "score"]
+    both = pd.concat([part.set_axis(names, axis=1) for part in (own, twin)]).astype(dict.fromkeys(TRAITS, str))
+    means = both.astype({"score": float}).groupby(names[:5])["score"].mean().unstack()
     for told in choice["preparations"]:
-        wanted = means.loc[(told["standardise"], told["align"], str(told["compress"] or "none"))].quantile(0.25)
+        wanted = means.loc[words(Traits(*(told[name] for name in TRAITS)))].quantile(0.25)
         assert told["validation_q25"] == pytest.approx(wanted)
 
 

@@ -65,7 +65,7 @@ MOST = {
 }  # fmt: skip
 
 # What else a search may vary, said by `name_beside`.
-TRAITS = ("standardise", "align", "compress", "dropout", "temporal_kernel", "lr")
+TRAITS = ("standardise", "align", "compress", "envelope", "dropout", "temporal_kernel", "lr")
 
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
 DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
@@ -106,6 +106,7 @@ class Setting:
     latent_filters: int = 16
     temporal_kernel: int | str | None = None  # samples; None: half a second, within [3, 64]; "half": half of that
     compress: float | None = None  # μ: EEGNet reads sign(x) log(1 + μ|x|) / log(1 + μ) of its windows
+    envelope: bool = False  # with compress: and beside each channel its envelope, over as many samples as a filter has
     dropout: float = 0.25
     max_norm: bool = False
     # training
@@ -185,6 +186,8 @@ class Setting:
             raise UserError(f"length_scale is {self.length_scale!r}; it must be a positive number")
         if self.compress is not None and self.encoder != "eegnet":
             raise UserError("compress belongs to EEGNet; let the encoder of your own compress its windows itself")
+        if self.envelope and self.compress is None:
+            raise UserError("envelope needs compress, by which envelopes are compressed, too; compress=10 is usual")
         if self.fraction is not None and self.fraction > 1:
             raise UserError(f"fraction is {self.fraction}; it must lie in (0, 1]")
         if self.size is not None and self.size < 2:
@@ -220,7 +223,8 @@ class Setting:
 
     def name_beside(self, plain: Setting) -> str:
         """The name, and what but censoring tells this setting from a plain one: 'baseline with align running'."""
-        traits = [f"{name} {getattr(self, name)}" for name in TRAITS if getattr(self, name) != getattr(plain, name)]
+        own = {name: getattr(self, name) for name in TRAITS if getattr(self, name) != getattr(plain, name)}
+        traits = [name if value is True else f"{name} {value}" for name, value in own.items()]
         if self.batches != ("shuffled" if self.method is None else "balanced"):
             traits.append(f"{self.batches} batches")
         if self.warm_up:

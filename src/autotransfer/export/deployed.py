@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..model.any_module import AnyModule
-from ..model.eegnet import EEGNet, compressed
+from ..model.eegnet import EEGNet
 from ..model.layers import BatchNorm
 from ..model.moments import padding
+from ..model.reading import read
 from ..runs.saved_model import SavedModel
 
 # Of the axes (windows, channels, times), those that share one mean and deviation.
@@ -63,7 +64,7 @@ class FoldedEEGNets(nn.Module):
 
     def __init__(self, saved: SavedModel, net: EEGNet) -> None:
         super().__init__()
-        self.kind, self.compress = saved.setting.standardise, net.compress
+        self.kind, self.compress, self.envelope = saved.setting.standardise, net.compress, net.envelope
         self.members, self.n_classes, self.pools = saved.card.members, len(saved.card.classes), net.pools
         self.temporal_padding, self.depthwise_padding = padding(net.kernel), padding(net.depthwise.shape[-1])
         for name, tensor in folded(saved, net).items():
@@ -76,7 +77,8 @@ class FoldedEEGNets(nn.Module):
             h = F.conv1d(x, self.spatial, self.spatial_bias)
         else:  # every member's own windows, side by side as channels
             own = (x[:, None] - self.shift) * self.gain
-            h = F.conv1d(compressed(own, self.compress).flatten(1, 2), self.spatial, groups=self.members)
+            read_by_all = read(own, self.compress, self.envelope).flatten(1, 2)
+            h = F.conv1d(read_by_all, self.spatial, groups=self.members)
         h = F.conv1d(F.pad(h, self.temporal_padding), self.temporal, self.temporal_bias, groups=wide)
         h = F.avg_pool1d(F.elu(h), self.pools[0])
         h = F.conv1d(F.pad(h, self.depthwise_padding), self.depthwise, groups=wide)
@@ -103,13 +105,15 @@ def standardised(windows: Tensor, kind: str) -> Tensor:
 
 @torch.no_grad()
 def folded(saved: SavedModel, net: EEGNet) -> dict[str, Tensor]:
-    """The tensors of `FoldedEEGNets`, float64. P members, W filters each, of C channels.
+    """The tensors of `FoldedEEGNets`, float64. P members, W filters each, of C channels or of those and their
+    envelopes.
 
     Standardisation "channel" goes into the spatial filters: they act on windows less `centre`, the members' mean
     shift, so that a large offset is gone before anything is multiplied.
     """
     classifier = saved.classifier
-    members, wide, channels = net.spatial.shape
+    members, wide, inputs = net.spatial.shape
+    channels = net.n_channels
     spatial = net.spatial.double()
     scale1, shift1 = _affine(net.norm1)  # (P, F1); every temporal filter serves `depth` spatial ones
     scale2, shift2 = _affine(net.norm2)
@@ -130,7 +134,7 @@ def folded(saved: SavedModel, net: EEGNet) -> dict[str, Tensor]:
         "centre": centre[:, None],
         "shift": (shift - centre)[..., None],  # read only where windows are compressed before they are filtered
         "gain": gain[..., None],
-        "spatial": spatial.reshape(members * wide, channels, 1),
+        "spatial": spatial.reshape(members * wide, inputs, 1),
         "spatial_bias": spatial_bias.flatten(),
         "temporal": (temporal * scale2[..., None]).reshape(members * wide, 1, net.kernel),
         "temporal_bias": (offset * scale2 + shift2).flatten(),

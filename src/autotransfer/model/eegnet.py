@@ -8,7 +8,6 @@ outputs, running statistics and gradients, an order of magnitude less arithmetic
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -22,6 +21,7 @@ from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_signals
 from .moments import Moments, window_moments
 from .norm_pool import kept, norm_pool
+from .reading import read
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -33,11 +33,6 @@ def temporal_kernel_for(sfreq: float | None) -> int:
     return 64 if sfreq is None else int(min(max(round(sfreq / 2), 3), 64))
 
 
-def compressed(x: Tensor, strength: float) -> Tensor:
-    """sign(x) log(1 + μ|x|) / log(1 + μ): 0 and ±1 stay, small values grow, large ones shrink."""
-    return torch.log1p(x.abs() * strength) * torch.sign(x) / math.log1p(strength)
-
-
 class EEGNet(nn.Module):
     """Encoder z = net(x). x: (B, channels, times), with members=P also (P, B, channels, times).
 
@@ -47,8 +42,8 @@ class EEGNet(nn.Module):
     Windows of any length from 8 samples work: the first pool averages 4 samples, the second
     min(8, times // 4), so that at least one step of time is left.
 
-    compress=μ: the network reads `compressed(x, μ)`. Amplitudes that differ by a factor then differ by a summand, which
-    suits signals like EMG whose power says most; the moments of x serve it no longer.
+    compress=μ: the network reads `compressed(x, μ)`; with envelope=True the envelope of every channel as well
+    (reading.py). The moments of x serve it no longer.
     """
 
     def __init__(
@@ -63,6 +58,7 @@ class EEGNet(nn.Module):
         spatial_depth: int = 2,
         latent_filters: int = 16,
         compress: float | None = None,
+        envelope: bool = False,
         dropout: float = 0.25,
         seeds: Sequence[int] | None = None,
     ) -> None:
@@ -77,13 +73,15 @@ class EEGNet(nn.Module):
         self.filters, self.depth = temporal_filters, spatial_depth
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
         self.compress, self.dropout = compress, dropout
+        self.envelope = self.kernel if envelope else 0  # samples
+        self.inputs = n_channels * (2 if envelope else 1)
         self.latent_dim = latent_filters * (n_times // self.pools[0] // self.pools[1])
 
         wide = temporal_filters * spatial_depth
         stack = () if members is None else (members,)
         self.temporal = nn.Parameter(torch.empty(*stack, temporal_filters, self.kernel))
         self.norm1 = BatchNorm(members, temporal_filters)
-        self.spatial = nn.Parameter(torch.empty(*stack, wide, n_channels))
+        self.spatial = nn.Parameter(torch.empty(*stack, wide, self.inputs))
         self.norm2 = BatchNorm(members, wide)
         self.depthwise = nn.Parameter(torch.empty(*stack, wide, SECOND_KERNEL))
         self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
@@ -96,7 +94,7 @@ class EEGNet(nn.Module):
             seeds = torch.randint(2**62, (1 if self.members is None else self.members,)).tolist()
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         fill_uniform(self.temporal, self.kernel, generators)
-        fill_uniform(self.spatial, self.n_channels, generators)
+        fill_uniform(self.spatial, self.inputs, generators)
         fill_uniform(self.depthwise, SECOND_KERNEL, generators)
         fill_uniform(self.pointwise, self.pointwise.shape[-1], generators)
 
@@ -120,7 +118,7 @@ class EEGNet(nn.Module):
         active: (P,) bool; members that are not leave their running statistics alone
         """
         if self.compress is not None:
-            x, moments = compressed(x, self.compress), None
+            x, moments = read(x, self.compress, self.envelope), None
         if self.members is None:
             return self._forward(x[None], None, moments, noise, drop, active)[0]
         if x.dim() == 3:
@@ -137,13 +135,13 @@ class EEGNet(nn.Module):
         active: Tensor | None,
     ) -> Tensor:
         wide, _ = self.spatial.shape[-2:]
-        spatial = self.spatial.reshape(-1, wide, self.n_channels)
+        spatial = self.spatial.reshape(-1, wide, self.inputs)
         temporal = self.temporal.reshape(-1, self.filters, self.kernel)
         members, batch, times = spatial.shape[0], x.shape[1], x.shape[3]
         signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
 
         scale, shift = self._first_norm(temporal, signal, group, moments, active)
-        data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
+        data = signal.reshape(signal.shape[0], self.inputs, batch * times)
         u = mix_signals(spatial, data, group).view(members * self.filters, self.depth * batch, times)
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)

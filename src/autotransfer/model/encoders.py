@@ -56,7 +56,7 @@ def make_encoder(
         return EEGNet(
             n_channels, n_times, members, temporal_kernel=kernel, temporal_filters=setting.temporal_filters,
             spatial_depth=setting.spatial_depth, latent_filters=setting.latent_filters, compress=setting.compress,
-            seeds=seeds,
+            envelope=setting.envelope, seeds=seeds,
         )  # fmt: skip
     factory = find_factory(setting.encoder, encoders)
     return AnyModule(factory, n_channels, n_times, members, n_outputs=n_classes, sfreq=sfreq, seeds=seeds)

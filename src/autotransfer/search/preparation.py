@@ -17,19 +17,34 @@ from ..settings import Setting
 from .stages import Score, choose, without_subject
 from .validation import entries_of, validation_scores
 
-Traits = tuple[str, str, float | None]  # standardise, align, compress
+
+class Traits(NamedTuple):
+    """Fields of a setting that say how windows are prepared."""
+
+    standardise: str
+    align: str = "none"
+    compress: float | None = None
+    envelope: bool = False
+
 
 COMPRESS = 10.0
-# Without anything from a new person, and with their unlabelled windows so far
-ZERO_SHOT: tuple[Traits, ...] = (("trial", "none", None), ("channel", "none", None), ("channel", "none", COMPRESS))
+# The plain network's own comes first
 PREPARATIONS = {
-    "zero-shot": ZERO_SHOT,
+    # nothing is asked of a new person
+    "zero-shot": (
+        Traits("trial"),
+        Traits("channel"),
+        Traits("channel", compress=COMPRESS),
+        Traits("channel", compress=COMPRESS, envelope=True),
+    ),
+    # their unlabelled windows so far are used
     "adaptive": (
-        *ZERO_SHOT,
-        ("trial", "running", None),
-        ("running", "none", None),
-        ("running", "none", COMPRESS),
-        ("running", "running", None),
+        Traits("trial"),
+        Traits("trial", align="running"),
+        Traits("running"),
+        Traits("running", align="running"),
+        Traits("running", compress=COMPRESS),
+        Traits("running", compress=COMPRESS, envelope=True),
     ),
 }
 
@@ -54,16 +69,16 @@ class Preparations(NamedTuple):
 
 
 def traits(setting: Setting) -> Traits:
-    return setting.standardise, setting.align, setting.compress
+    return Traits(*(getattr(setting, name) for name in Traits._fields))
 
 
 def _with(setting: Setting, own: Traits) -> Setting:
-    return replace(setting, standardise=own[0], align=own[1], compress=own[2])
+    return replace(setting, **own._asdict())
 
 
 def preparations_of(name: str, plain: Setting) -> list[Traits]:
     """Those that the setting's encoder can have: only EEGNet compresses."""
-    return [own for own in PREPARATIONS[name] if own[2] is None or plain.encoder == "eegnet"]
+    return [own for own in PREPARATIONS[name] if own.compress is None or plain.encoder == "eegnet"]
 
 
 def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparations | None:

@@ -104,9 +104,7 @@ def _preparations(prepared: Preparations) -> list[dict[str, Any]]:
     """How the plain network did with every way to prepare windows, by validation."""
     return [
         {
-            "standardise": setting.standardise,
-            "align": setting.align,
-            "compress": setting.compress,
+            **traits(setting)._asdict(),
             "validation_q25": lower_quartile(prepared.scores, setting.key),
             "validation_mean": float(by_subject(prepared.scores, setting.key).mean()),
             "kept": setting in prepared.kept,
