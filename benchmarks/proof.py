@@ -2,8 +2,8 @@
 
 FOLDER gets a run per set, named after it (with "-shuffled" for the control), and three tables over all runs that have
 ended: results.csv (every training), scores.csv (test score by subject of the baseline, of each method's best setting
-by validation, and of AutoTransfer's choice as published and nested, seeds averaged) and leakage.csv (of the chosen
-setting and the baseline). `python -m benchmarks.results` makes a page of them.
+by validation, and of AutoTransfer's choice as published and nested, seeds averaged; then as ensembles) and leakage.csv
+(of the chosen setting and the baseline). `python -m benchmarks.results` makes a page of them.
 
 Killed or stopped by --minutes, the same command continues where it was; it then exits with status 3.
 """
@@ -95,6 +95,13 @@ def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         {"pipeline": row.key, "setting": row.setting or picks[row.key][subject], "subject": subject, "score": score}
         for row in contenders(summary)
         for subject, score in row.scores.items()
+    ]
+    more = {"nested_uncensored": choice.get("nested_uncensored_test_scores", {})}
+    more |= {f"{role}_ensemble": own for role, own in choice.get("delivered_test_scores", {}).items()}
+    scores += [
+        {"pipeline": key, "setting": "", "subject": subject, "score": score}
+        for key, own in more.items()
+        for subject, score in own.items()
     ]
     leaks = [{"role": role, **found} for role, own in summary.leakage.items() for found in own]
     parts = (

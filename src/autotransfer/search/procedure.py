@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +15,10 @@ from ..runs.results import results_table
 from ..runs.run import Run, Tell
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
+from .delivered import delivered_scores
 from .models import build_models
 from .preparation import Preparations, preparation_stage, traits
-from .stages import by_subject, choose, lower_quartile, shortlist, without_subject
+from .stages import SHORTLIST_PER_METHOD, by_subject, choose, lower_quartile, shortlist, without_subject
 from .validation import entries_of, validation_scores
 
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
@@ -33,8 +35,11 @@ def search_stage(run: Run, prepared: Preparations | None, tell: Tell, *, shown: 
     else:
         settings = options.settings() if prepared is None else prepared.prepared(options.settings())
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
-        tell(f"stage one: {len(settings)} settings on one split")
         halving = options.search == "halving"
+        if not halving and all_go_on(settings, apart=prepared is not None):
+            tell(f"stage one: {len(settings)} settings, few enough for all to go on")
+            return settings
+        tell(f"stage one: {len(settings)} settings on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
         if halving:  # who gave up is no candidate
             left = {e.setting for e in run.ledger.entries("search") if e.record and not e.record.get("pruned")}
@@ -49,6 +54,12 @@ def search_stage(run: Run, prepared: Preparations | None, tell: Tell, *, shown: 
         methods = {k: s.method for k, s in by_key.items() if own is None or traits(s) == own}
         kept += shortlist(scores, methods)
     return [by_key[key] for key in kept]
+
+
+def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
+    """Are shortlists long enough for every setting, whatever stage one would find? apart: one for each preparation."""
+    counts = Counter((traits(setting) if apart else None, setting.method) for setting in settings)
+    return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 
 def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bool | None) -> None:
@@ -68,17 +79,28 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     scores = validation_scores(entries)
     keys = [setting.key for setting in candidates]
     chosen = choose(scores, keys)
-    nested = {
-        test: choose(without_subject(scores, test), keys if prepared is None else prepared.allowed(candidates, test))
-        for _, test in folds
+    allowed = {test: keys if prepared is None else prepared.allowed(candidates, test) for _, test in folds}
+    nested = {test: choose(without_subject(scores, test), allowed[test]) for _, test in folds}
+    plain = {setting.key for setting in candidates if setting.method is None}
+    best_uncensored = choose(scores, [key for key in keys if key in plain])
+    nested_uncensored = {
+        test: choose(without_subject(scores, test), [key for key in allowed[test] if key in plain]) for _, test in folds
     }
-    best_uncensored = choose(scores, [setting.key for setting in candidates if setting.method is None])
 
     # Only now are test scores looked at, and nothing below this line chooses.
-    tests = scores_on_test(entries)
     by_key = {setting.key: setting for setting in candidates}
-    baseline = next(setting.key for setting in candidates if setting.method is None)
+    baseline = next(key for key in keys if key in plain)
     name = {key: options.name_of(setting) for key, setting in by_key.items()}
+    picks = {role: dict.fromkeys(nested, key) for role, key in
+             (("chosen", chosen), ("baseline", baseline), ("best_uncensored", best_uncensored))}  # fmt: skip
+    picks |= {"nested": nested, "nested_uncensored": nested_uncensored}
+    single = scores_on_test(entries)
+    pairs = [(by_key[key], test) for own in picks.values() for test, key in own.items()]
+    together = single | delivered_scores(run, entries, pairs)
+
+    def of(role: str, known: dict[tuple[str, int], float]) -> dict[str, float]:
+        return {str(subjects[test]): known[key, test] for test, key in picks[role].items()}
+
     return {
         "chosen": _told(by_key[chosen], name[chosen]),
         "baseline": _told(by_key[baseline], name[baseline]),
@@ -87,16 +109,14 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
         "shortlist": [name[key] for key in keys],
         "validation_q25": {name[key]: lower_quartile(scores, key) for key in keys},
         "validation_mean": {name[key]: float(by_subject(scores, key).mean()) for key in keys},
-        "test_scores": {
-            "chosen": {str(subjects[t]): tests[chosen, t] for _, t in folds},
-            "baseline": {str(subjects[t]): tests[baseline, t] for _, t in folds},
-            "best_uncensored": {str(subjects[t]): tests[best_uncensored, t] for _, t in folds},
-        },
-        "nested_test_scores": {str(subjects[t]): tests[nested[t], t] for _, t in folds},
-        "nested_choices": {str(subjects[t]): name[nested[t]] for _, t in folds},
+        "test_scores": {role: of(role, single) for role in ("chosen", "baseline", "best_uncensored")},
+        "nested_test_scores": of("nested", single),
+        "nested_uncensored_test_scores": of("nested_uncensored", single),
+        "delivered_test_scores": {role: of(role, together) for role in picks},
+        "nested_choices": {str(subjects[t]): name[key] for t, key in nested.items()},
         "transductive": by_key[chosen].adaptation == "transductive",
         "adaptation": by_key[chosen].adaptation,
-        "nested_adaptations": {str(subjects[t]): by_key[nested[t]].adaptation for _, t in folds},
+        "nested_adaptations": {str(subjects[t]): by_key[key].adaptation for t, key in nested.items()},
     } | ({} if prepared is None else {"preparations": _preparations(prepared)})
 
 
