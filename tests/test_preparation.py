@@ -20,7 +20,8 @@ from autotransfer.search.stages import Score
 from report_outline import light
 from tiny import tiny_file
 
-TRIED = [Setting(**own._asdict()) for own in PREPARATIONS["adaptive"]]
+TRIED = [Setting(**own._asdict()) for own in PREPARATIONS["zero-shot"]]
+ADAPTIVE = [Setting(**own._asdict()) for own in PREPARATIONS["adaptive"]]
 TRAITS = list(Traits._fields)
 
 
@@ -67,8 +68,22 @@ def test_a_subjects_scores_never_reach_their_own_preparation() -> None:
     assert changed > 0, "the corruption must be able to change what others get"
 
 
+def prepared_rows(table: pd.DataFrame) -> list[tuple[str, ...]]:
+    return list(table[TRAITS].astype(str).itertuples(index=False, name=None))
+
+
 def prepared(table: pd.DataFrame) -> set[tuple[str, ...]]:
-    return set(table[TRAITS].astype(str).itertuples(index=False, name=None))
+    return set(prepared_rows(table))
+
+
+def by_person(table: pd.DataFrame) -> pd.DataFrame:
+    """Validation score of the plain network's first seed, a row a person, a column a preparation."""
+    table = table[(table["method"] == "none") & (table["batches"] == "shuffled") & (table["seed"] == 0)]
+    own = table[[*TRAITS, "validation_subject", "validation_score"]]
+    twin = table[[*TRAITS, "test_subject", "swapped_validation_score"]]
+    names = [*TRAITS, "on", "score"]
+    both = pd.concat([part.set_axis(names, axis=1) for part in (own, twin)]).astype(dict.fromkeys(TRAITS, str))
+    return both.astype({"score": float}).groupby([*TRAITS, "on"])["score"].mean().unstack(TRAITS)
 
 
 def words(own: Traits) -> tuple[str, ...]:
@@ -90,17 +105,20 @@ def test_every_candidate_stands_on_what_was_found(finished: tuple[Run, dict[str,
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     first = table[table["stage"] == "prepare"]
     assert prepared(first) == {words(own) for own in PREPARATIONS["adaptive"]}
-    assert len(first) == len(TRIED) * 4
+    assert len(first) == len(ADAPTIVE) * 4
     assert (first["method"] == "none").all()
     told = pd.DataFrame(choice["preparations"])
     told["compress"] = [row["compress"] or "none" for row in choice["preparations"]]
     plain = words(Traits("trial"))
     assert prepared(table[table["stage"] != "prepare"]) - {plain} == prepared(told[told["kept"]]) - {plain}
     assert prepared(table[table["method"] != "none"]) == prepared(told[told["kept"]])
-    order = [(round(row.validation_q25, 9), round(row.validation_mean, 9), -row.Index) for row in told.itertuples()]
-    best = told.iloc[order.index(max(order))]
     assert choice["baseline"]["name"] == "baseline", "the plain network, as without preparation"
-    assert prepared(pd.DataFrame([best])) <= prepared(table[table["method"] != "none"])
+    values = by_person(table)
+    assert list(told["validation_mean"]) == pytest.approx([values[row].mean() for row in prepared_rows(told)])
+    best = max(prepared_rows(told), key=lambda row: values[row].mean())
+    short = (values[best].to_numpy() - values[row].to_numpy() for row in prepared_rows(told))
+    near = [gap.mean() <= gap.std(ddof=1) / np.sqrt(len(gap)) for gap in short]
+    assert told["kept"][near.index(True)], "the first that is as good as the best, up to a standard error"
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert [entry.starts for entry in run.ledger.entries()] == [1] * len(table)
     if len(prepared(told[told["kept"]])) == 1:
@@ -122,15 +140,9 @@ def test_a_nested_choice_is_made_among_settings_of_the_subjects_own_preparation(
 
 def test_the_lower_quartiles_are_those_of_the_table(finished: tuple[Run, dict[str, object]]) -> None:
     run, choice = finished
-    table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
-    table = table[(table["method"] == "none") & (table["batches"] == "shuffled") & (table["seed"] == 0)]
-    own = table[[*TRAITS, "validation_subject", "validation_score"]]
-    twin = table[[*TRAITS, "test_subject", "swapped_validation_score"]]
-    names = [*TRAITS, "on", "score"]
-    both = pd.concat([part.set_axis(names, axis=1) for part in (own, twin)]).astype(dict.fromkeys(TRAITS, str))
-    means = both.astype({"score": float}).groupby(names[:5])["score"].mean().unstack()
+    values = by_person(pd.read_csv(run.folder / "results.csv", keep_default_na=False))
     for told in choice["preparations"]:
-        wanted = means.loc[words(Traits(*(told[name] for name in TRAITS)))].quantile(0.25)
+        wanted = values[words(Traits(*(told[name] for name in TRAITS)))].quantile(0.25)
         assert told["validation_q25"] == pytest.approx(wanted)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotransfer.search.stages import Score, choose, lower_quartile, shortlist, without_subject
+from autotransfer.search.stages import Score, choose, lower_quartile, shortlist, simplest, without_subject
 
 
 def scores(**values: list[float]) -> list[Score]:
@@ -30,6 +30,20 @@ def test_seeds_are_averaged_per_subject_first() -> None:
     found = [Score("a", 0, 0.0), Score("a", 0, 1.0), Score("a", 1, 0.5), Score("b", 0, 0.4), Score("b", 1, 0.4)]
     assert lower_quartile(found, "a") == 0.5
     assert choose(found, ["a", "b"]) == "a"
+
+
+def test_the_simplest_of_the_best_is_the_first_within_a_standard_error() -> None:
+    low = [0.5, 0.6, 0.7, 0.8]
+    noise = [0.02, -0.02, 0.02, -0.02]
+    near = [value + 0.01 + gap for value, gap in zip(low, noise, strict=True)]  # better by 0.01 ± 0.0115
+    far = [value + 0.02 + gap for value, gap in zip(low, noise, strict=True)]
+    assert simplest(scores(plain=low, near=near), ["plain", "near"]) == "plain"
+    assert simplest(scores(plain=low, far=far), ["plain", "far"]) == "far"
+    assert simplest(scores(plain=low, near=near, far=far), ["plain", "near", "far"]) == "far", "0.01 ± 0 is short"
+    assert simplest(scores(plain=low, far=far), ["far", "plain"]) == "far", "the order says what is simple"
+    worst_loses = [0.1, 0.9, 0.9, 0.9]  # a lower quartile would refuse it, a mean within its error does not
+    assert simplest(scores(bold=worst_loses, steady=[0.7] * 4), ["bold", "steady"]) == "bold"
+    assert simplest(scores(a=[0.5], b=[0.6]), ["a", "b"]) == "b", "one subject has no spread"
 
 
 def test_the_shortlist_keeps_three_of_each_method_and_the_baseline() -> None:

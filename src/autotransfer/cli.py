@@ -62,7 +62,9 @@ def run(
         str | None, typer.Option(help="trial (default), channel, running, subject (transductive) or none.")
     ] = None,
     align: Annotated[str | None, typer.Option(help="Euclidean: none (default), running or subject.")] = None,
-    prepare: Annotated[str | None, typer.Option(help="zero-shot or adaptive: first find the preparation.")] = None,
+    prepare: Annotated[
+        str, typer.Option(help="First find how to prepare windows: zero-shot (usual with quick), adaptive or none.")
+    ] = "auto",
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,

@@ -69,7 +69,7 @@ class AutoTransferClassifier(WindowClassifier):
         lr: float | None = None,
         standardise: str | None = None,
         align: str | None = None,
-        prepare: str | None = None,
+        prepare: str | None = "auto",
         encoder: str | Factory = "eegnet",
         run_folder: str | os.PathLike[str] | None = None,
         sfreq: float | None = None,

@@ -29,7 +29,8 @@ class RunOptions:
     lr: float | None = None
     standardise: str | None = None
     align: str | None = None
-    prepare: str | None = None  # zero-shot or adaptive: find standardise and align first
+    # zero-shot or adaptive: find standardise and align first; auto: zero-shot where nothing else says how
+    prepare: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
     seeds: int = 1  # how many seeds stage two trains
@@ -49,8 +50,7 @@ class RunOptions:
             check_choice("standardise", self.standardise, STANDARDISATIONS)
         if self.align is not None:
             check_choice("align", self.align, ALIGNMENTS)
-        if self.prepare is not None:
-            self._check_prepare(self.prepare)
+        self._settle_prepare()
         for name in ("trials", "epochs", "patience", "batch_size", "seeds"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -63,8 +63,18 @@ class RunOptions:
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
 
-    def _check_prepare(self, prepare: str) -> None:
-        check_choice("prepare", prepare, ("zero-shot", "adaptive"))
+    def _settle_prepare(self) -> None:
+        if self.prepare is None:
+            return
+        check_choice("prepare", self.prepare, ("auto", "none", "zero-shot", "adaptive"))
+        if self.prepare == "auto":
+            open_to_it = self.standardise is None and self.align is None and self.search != "tpe"
+            usual = self.grid == "quick" and self.nested == "fast" and open_to_it
+            object.__setattr__(self, "prepare", "zero-shot" if usual else None)
+            return
+        if self.prepare == "none":
+            object.__setattr__(self, "prepare", None)
+            return
         if self.grid == "extended":
             raise UserError("the extended grid varies standardise and align itself; use prepare with another grid")
         if self.standardise is not None or self.align is not None:

@@ -1,9 +1,9 @@
-"""`--prepare`: before any censor, how windows are best prepared, found by the same rule on every fold.
+"""`--prepare`: before any censor, how windows are best prepared, found by validation on every fold.
 
 Standardisation moves scores more than any censor does, and which kind is right differs from signal to signal. The
-plain network is trained once on every fold with each preparation; the search that follows takes the best. For a
-person's own estimate the preparation is chosen without their scores: where that makes it another one, that one goes
-through the search as well.
+plain network is trained once on every fold with each preparation; the search that follows takes the simplest of the
+best. For a person's own estimate the preparation is chosen without their scores: where that makes it another one, that
+one goes through the search as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..runs.run import Run, Tell
 from ..settings import Setting
-from .stages import Score, choose, without_subject
+from .stages import Score, simplest, without_subject
 from .validation import entries_of, validation_scores
 
 
@@ -28,7 +28,7 @@ class Traits(NamedTuple):
 
 
 COMPRESS = 10.0
-# The plain network's own comes first
+# The simplest first: others must be better by more than a standard error
 PREPARATIONS = {
     # nothing is asked of a new person
     "zero-shot": (
@@ -37,14 +37,14 @@ PREPARATIONS = {
         Traits("channel", compress=COMPRESS),
         Traits("channel", compress=COMPRESS, envelope=True),
     ),
-    # their unlabelled windows so far are used
+    # their unlabelled windows so far are used, unless that is worse
     "adaptive": (
-        Traits("trial"),
-        Traits("trial", align="running"),
         Traits("running"),
-        Traits("running", align="running"),
         Traits("running", compress=COMPRESS),
         Traits("running", compress=COMPRESS, envelope=True),
+        Traits("running", align="running"),
+        Traits("trial", align="running"),
+        Traits("trial"),
     ),
 }
 
@@ -98,7 +98,7 @@ def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparatio
 def chosen(tried: list[Setting], scores: list[Score], tests: Sequence[int]) -> Preparations:
     """Kept are the best one and whichever is the best without some subject's scores."""
     by_key = {setting.key: setting for setting in tried}
-    best = choose(scores, list(by_key))
-    of_test = {test: choose(without_subject(scores, test), list(by_key)) for test in tests}
+    best = simplest(scores, list(by_key))
+    of_test = {test: simplest(without_subject(scores, test), list(by_key)) for test in tests}
     kept = dict.fromkeys([best, *of_test.values()])
     return Preparations(tried, scores, [by_key[key] for key in kept], {t: by_key[key] for t, key in of_test.items()})

@@ -6,6 +6,7 @@ can reach a decision, because none is ever passed in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -65,6 +66,23 @@ def choose(scores: Sequence[Score], candidates: Sequence[str]) -> str:
             -candidates.index(setting),
         ),
     )
+
+
+def simplest(scores: Sequence[Score], candidates: Sequence[str]) -> str:
+    """The one-standard-error rule (Breiman et al. 1984): the first candidate, simple ones coming first, that falls
+    short of the best mean over subjects by no more than the standard error of that difference.
+
+    A lower quartile hangs on one or two subjects; where the candidates are nearly as good as each other it hops from
+    one to the next as soon as a subject is left out.
+    """
+    best = max(candidates, key=lambda setting: mean_score(scores, setting))
+    top = by_subject(scores, best)
+    for setting in candidates:
+        short = top - by_subject(scores, setting)
+        error = short.std(ddof=1) / math.sqrt(len(short)) if len(short) > 1 else 0.0
+        if short.mean() <= error:
+            return setting
+    raise AssertionError("the best does not fall short of itself")
 
 
 def without_subject(scores: Iterable[Score], subject: int) -> list[Score]:
