@@ -23,6 +23,7 @@ from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import load_model
+from autotransfer.search.preparation import PREPARATIONS
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
@@ -78,7 +79,7 @@ def test_the_folder_holds_what_a_run_leaves(fitted: at.AutoTransferClassifier) -
 def test_fit_continues_and_trains_nothing_twice(
     fitted: at.AutoTransferClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupted after stage one, then continued; then once more, when there is nothing left to do."""
+    """Interrupted before stage two, then continued; then once more, when there is nothing left to do."""
     partial = clone(fitted).set_params(run_folder=tmp_path / "run")
     from autotransfer.search import procedure
 
@@ -89,7 +90,8 @@ def test_fit_continues_and_trains_nothing_twice(
     with pytest.raises(NotFittedError):
         partial.predict(X)
     before = Ledger(tmp_path / "run" / "ledger.sqlite").counts()
-    assert before == {"done": 3}
+    assert before["done"] == 4 * len(PREPARATIONS["zero-shot"])
+    assert before["waiting"] > 0
     partial.fit(X, Y, subjects=SUBJECTS)
     assert partial.choice_ == fitted.choice_
     np.testing.assert_array_equal(partial.predict_proba(X), fitted.predict_proba(X))

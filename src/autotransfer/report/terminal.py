@@ -30,6 +30,10 @@ def answer(choice: dict[str, Any]) -> list[str]:
     best = choice.get("best_uncensored")
     if best and best["name"] != choice["baseline"]["name"]:
         lines.append(f"  best uncensored      {numbers(choice['test_scores']['best_uncensored'])} ({best['name']})")
+    ensembles = choice.get("delivered_test_scores") or {}
+    if "nested" in ensembles and "baseline" in ensembles:
+        lines.append(f"  ensemble, nested     {numbers(ensembles['nested'])}")
+        lines.append(f"  ensemble, baseline   {numbers(ensembles['baseline'])}")
     if "nested_full_test_scores" in choice:
         lines.append(f"  test, nested full    {numbers(choice['nested_full_test_scores'])}")
     return lines
