@@ -22,7 +22,13 @@ from tiny import tiny_file
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, object]]:
     folder = tmp_path_factory.mktemp("delivered")
     options = RunOptions(
-        source=str(tiny_file(folder)), epochs=2, batch_size=8, lr=0.003, device="cpu", standardise=request.param, seeds=2
+        source=str(tiny_file(folder)),
+        epochs=2,
+        batch_size=8,
+        lr=0.003,
+        seeds=2,
+        device="cpu",
+        standardise=request.param,
     )
     run = Run.create(folder / "run", options)
     return run, conduct(run, lambda _: None, shown=False)
