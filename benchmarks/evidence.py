@@ -10,6 +10,8 @@ import pandas as pd
 from autotransfer.report.pooled import Pooled, pooled
 from autotransfer.report.statistics import Paired, paired
 
+ENSEMBLE = "_ensemble"  # how the pipelines of ensembles end in scores.csv
+
 Scores = dict[str, dict[str, float]]  # data set -> subject -> mean score over seeds
 
 
@@ -18,6 +20,7 @@ class Evidence:
     """What the CSVs say; the control apart."""
 
     ours: dict[str, Scores]  # pipeline -> its scores; "none" is the baseline
+    ensembles: dict[str, Scores]  # the same for ensembles, under the names that choice.json has
     control: dict[str, Scores]
     peers: dict[str, Scores]
     leakage: pd.DataFrame
@@ -38,7 +41,11 @@ def read(folder: Path) -> Evidence:
     scores = table("scores")
     true = scores[~scores["control"]] if len(scores) else scores
     control = scores[scores["control"]] if len(scores) else scores
-    return Evidence(_scores(true), _scores(control), _scores(table("peers")), table("leakage"), table("results"))
+    known = _scores(true)
+    single = {name: own for name, own in known.items() if not name.endswith(ENSEMBLE)}
+    together = {name.removesuffix(ENSEMBLE): own for name, own in known.items() if name.endswith(ENSEMBLE)}
+    peers, leakage, results = _scores(table("peers")), table("leakage"), table("results")
+    return Evidence(single, together, _scores(control), peers, leakage, results)
 
 
 def _scores(table: pd.DataFrame) -> dict[str, Scores]:

@@ -26,7 +26,6 @@ from autotransfer.report.outcomes import settled
 from autotransfer.runs.files import Lock, write_atomically
 from autotransfer.runs.here import Here
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.results import COLUMNS
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 
@@ -34,6 +33,12 @@ TABLES = ("results", "scores", "leakage")
 # of RunOptions
 ASKED = ("grid", "epochs", "seeds", "standardise", "align", "prepare", "lr", "batch_size", "patience", "nested")
 STOPPED = 3
+# of results.csv; a setting's name says the rest
+COLUMNS = [
+    "stage", "setting", "baseline", "method", "validation_subject", "test_subject", "seed", "best_epoch", "epochs",
+    "validation_score", "test_score", "swapped_best_epoch", "swapped_validation_score", "swapped_test_score", "seconds",
+    "failure",
+]  # fmt: skip
 
 
 class TimeIsUp(Exception):
@@ -88,8 +93,7 @@ def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     summary = settled(collect(run))
     results = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     choice = summary.choice or {}
-    results.insert(2, "baseline", results["setting"] == choice.get("baseline", {}).get("name"))
-    varied = [column for column in results if column in {*COLUMNS, "baseline"} or results[column].nunique() > 1]
+    results["baseline"] = results["setting"] == choice.get("baseline", {}).get("name")
     picks = {"nested": choice.get("nested_choices", {}), "nested_full": choice.get("nested_full_choices", {})}
     scores = [
         {"pipeline": row.key, "setting": row.setting or picks[row.key][subject], "subject": subject, "score": score}
@@ -105,7 +109,7 @@ def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     ]
     leaks = [{"role": role, **found} for role, own in summary.leakage.items() for found in own]
     parts = (
-        results[varied],
+        results[COLUMNS],
         pd.DataFrame(scores),
         pd.DataFrame(leaks, columns=["role", "fold", "accuracy", "chance", "bits"]),
     )

@@ -8,6 +8,7 @@ page is rewritten; words outside stay. Figures are written beside the CSVs.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from autotransfer.report.statistics import holm, spread
+from autotransfer.report.statistics import Paired, holm, spread
 from autotransfer.report.wording import METHOD_NAMES, interval, probability, score, signed
 
 from .drawing import forest, strips
@@ -24,7 +25,9 @@ from .evidence import Evidence, pairs, pool, read
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NAMES = {
     **METHOD_NAMES, "uncensored": "Best uncensored", "published": "AutoTransfer, published",
-    "nested": "AutoTransfer, nested", "nested_full": "AutoTransfer, nested full", "lda": "shrinkage LDA",
+    "nested": "AutoTransfer, nested", "nested_full": "AutoTransfer, nested full",
+    "nested_uncensored": "the same without any censor", "chosen": "AutoTransfer, published",
+    "baseline": METHOD_NAMES["none"], "best_uncensored": "Best uncensored", "lda": "shrinkage LDA",
     "riemann": "pyRiemann",
     "riemann_recentred": "pyRiemann, re-centred (transductive)", "riemann_running": "pyRiemann, running",
     "riemann_running_file_order": "pyRiemann, running, order of the file",
@@ -32,6 +35,7 @@ NAMES = {
     "riemann_templates_recentred": "pyRiemann, templates, re-centred (transductive)",
     "riemann_templates_running": "pyRiemann, templates, running",
     "riemann_templates_running_file_order": "pyRiemann, templates, running, order of the file",
+    "ensemble": "AutoTransfer, ensemble",
     "eegnet": "EEGNet in skorch", "dann": "SKADA's DANN (transductive)", "coral": "SKADA's DeepCORAL (transductive)",
 }  # fmt: skip
 NOTHING = "Not measured yet.\n"
@@ -42,13 +46,28 @@ def markdown(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def beside(heads: list[str], columns: list[dict[str, Paired]]) -> str:
+    """Differences by data set and over all subjects, with their intervals."""
+    datasets = sorted({dataset for column in columns for dataset in column})
+    if not datasets:
+        return NOTHING
+    rows = [
+        [dataset, *(f"{signed(c[dataset].mean)} ({interval(c[dataset])})" if dataset in c else "–" for c in columns)]
+        for dataset in datasets
+    ]
+    whole = [pool(column) for column in columns]
+    rows.append(["**all subjects**", *(f"{signed(own.mean)} ({interval(own)})" if own else "–" for own in whole)])
+    return markdown(heads, rows)
+
+
 # ---- the parts of the page -------------------------------------------------------------------------------------------
 
 
 def levels(evidence: Evidence, folder: Path) -> str:
     """Mean, lower quartile and minimum over test subjects of everybody, by data set."""
     rows = []
-    for pipeline, scores in {**evidence.ours, **evidence.peers}.items():
+    together = {f"{NAMES.get(name, name)}, ensemble": scores for name, scores in evidence.ensembles.items()}
+    for pipeline, scores in {**evidence.ours, **together, **evidence.peers}.items():
         cells = []
         for dataset in evidence.sets:
             found = spread(list(scores[dataset].values())) if dataset in scores else None
@@ -99,14 +118,19 @@ def together(evidence: Evidence, folder: Path) -> str:
 
 
 def censoring(evidence: Evidence, folder: Path) -> str:
-    """The nested choice against the best that the search found without a censor: what is left for censoring itself."""
-    found = pairs(evidence.ours.get("nested", {}), evidence.ours.get("uncensored", {}))
-    whole = pool(found)
-    if whole is None:
-        return NOTHING
-    rows = [[name, str(pair.n), signed(pair.mean), interval(pair), probability(pair.p)] for name, pair in found.items()]
-    rows.append(["**all subjects**", str(whole.n), signed(whole.mean), interval(whole), probability(whole.p)])
-    return markdown(["data set", "subjects", "difference", "95 % interval", "p"], rows)
+    """The nested choice against the nested choice among uncensored settings: what is left for censoring itself."""
+    columns = [
+        pairs(known.get("nested", {}), known.get("nested_uncensored", {}))
+        for known in (evidence.ours, evidence.ensembles)
+    ]
+    return beside(["data set", "single networks", "ensembles"], columns)
+
+
+def ensembles(evidence: Evidence, folder: Path) -> str:
+    """What is delivered against the same ensemble of plain networks, and against a single one of its own."""
+    own = evidence.ensembles.get("nested", {})
+    columns = [pairs(own, evidence.ensembles.get("baseline", {})), pairs(own, evidence.ours.get("nested", {}))]
+    return beside(["data set", "nested minus baseline, both ensembles", "nested, ensemble minus single"], columns)
 
 
 def control(evidence: Evidence, folder: Path) -> str:
@@ -122,13 +146,7 @@ def control(evidence: Evidence, folder: Path) -> str:
         pairs(shuffled, evidence.control.get("none", {})),  # its own baseline: the same trainings
         pairs(both, shuffled),
     ]
-    rows = [
-        [dataset, *(f"{signed(column[dataset].mean)} ({interval(column[dataset])})" for column in columns)]
-        for dataset in both
-    ]
-    whole = [pool(column) for column in columns]
-    rows.append(["**all subjects**", *(f"{signed(own.mean)} ({interval(own)})" if own else "–" for own in whole)])
-    return markdown(["data set", "true subjects", "shuffled subjects", "true minus shuffled"], rows)
+    return beside(["data set", "true subjects", "shuffled subjects", "true minus shuffled"], columns)
 
 
 def leakage(evidence: Evidence, folder: Path) -> str:
@@ -147,24 +165,48 @@ def leakage(evidence: Evidence, folder: Path) -> str:
 
 
 def against_peers(evidence: Evidence, folder: Path) -> str:
-    """The nested choice minus each peer, by data set and over all subjects."""
-    own = evidence.ours.get("nested", {})
+    """The nested choice minus each peer, by data set: as an ensemble, as it is delivered, and as a single network."""
+    tables = []
+    for label, own in (("ensemble", evidence.ensembles.get("nested", {})), ("single", evidence.ours.get("nested", {}))):
+        rows = []
+        for name, scores in evidence.peers.items():
+            found = pairs(own, scores)
+            if not found:
+                continue
+            cells = [f"{signed(found[d].mean)} ({interval(found[d])})" if d in found else "–" for d in evidence.sets]
+            ahead = sum(pair.mean > 0 for pair in found.values())
+            rows.append([NAMES.get(name, name), *cells, f"{ahead} of {len(found)}"])
+        if rows:
+            tables.append(markdown([f"AutoTransfer, nested, {label}, minus", *evidence.sets, "ahead"], rows))
+    return "\n".join(tables) if tables else NOTHING
+
+
+def adaptive(evidence: Evidence, folder: Path) -> str:
+    """With adaptation to each person (the CSVs in folder/adaptive), beside peers that adapt as well."""
+    found = read(folder / "adaptive")
+    ours = {
+        "zero-shot, nested, ensemble": evidence.ensembles.get("nested", {}),
+        "adaptive, nested": found.ours.get("nested", {}),
+        "adaptive, nested, ensemble": found.ensembles.get("nested", {}),
+    }
+    sets = sorted(ours["adaptive, nested"])
+    if not sets:
+        return NOTHING
+    shown = ("riemann_recentred", "riemann_running", "riemann_running_file_order")
+    every = ours | {NAMES[name]: evidence.peers.get(name, {}) for name in shown}
     rows = []
-    for name, scores in evidence.peers.items():
-        found = pairs(own, scores)
-        whole = pool(found)
-        if whole is None:
-            continue
-        cells = [f"{signed(found[d].mean)} ({interval(found[d])})" if d in found else "–" for d in evidence.sets]
-        ahead = sum(pair.mean > 0 for pair in found.values())
-        rows.append([NAMES.get(name, name), *cells, f"{ahead} of {len(found)}"])
-    return markdown(["AutoTransfer, nested, minus", *evidence.sets, "ahead"], rows) if rows else NOTHING
+    for name, scores in every.items():
+        own = {dataset: spread(list(scores[dataset].values())) for dataset in sets if dataset in scores}
+        if own:
+            cells = [f"**{score(own[d].mean)}** · {score(own[d].lower_quartile)}" if d in own else "–" for d in sets]
+            rows.append([name, *cells])
+    return markdown(["mean · lower quartile", *sets], rows)
 
 
 def people(evidence: Evidence, folder: Path) -> str:
     """A figure of every subject's score under a few pipelines."""
-    shown = ["none", "nested", "lda", "riemann", "riemann_recentred", "riemann_running"]
-    every = {**evidence.ours, **evidence.peers}
+    shown = ["none", "nested", "ensemble", "lda", "riemann", "riemann_recentred"]
+    every = {**evidence.ours, "ensemble": evidence.ensembles.get("nested", {}), **evidence.peers}
     panels = {
         dataset: [(NAMES.get(name, name), list(every[name][dataset].values())) for name in shown
                   if dataset in every.get(name, {})]
@@ -207,9 +249,32 @@ def optimism(evidence: Evidence, folder: Path) -> str:
     return markdown(["validation minus test", *evidence.sets], rows)
 
 
+def preparations(evidence: Evidence, folder: Path) -> str:
+    """By validation, what every preparation gains over the plain network's own, with the error of that difference."""
+    table = evidence.results
+    if not len(table):
+        return NOTHING
+    own = table[(table["stage"] == "prepare") & ~table["control"]]
+    names = ["dataset", "setting", "subject", "score"]
+    sides = (("validation_subject", "validation_score"), ("test_subject", "swapped_validation_score"))
+    both = pd.concat([own[["dataset", "setting", *side]].set_axis(names, axis=1) for side in sides])
+    means = both.astype({"subject": str, "score": float}).groupby(names[:3])["score"].mean().unstack("setting")
+    cells: dict[str, list[str]] = {}
+    for dataset in evidence.sets:
+        scores = means.loc[dataset] if dataset in means.index else means.iloc[:0]
+        for name in means.columns.drop("baseline", errors="ignore"):
+            gap = (scores[name] - scores["baseline"]).dropna()
+            told = f"{signed(gap.mean())} ± {gap.std(ddof=1) / math.sqrt(len(gap)):.3f}" if len(gap) > 1 else "–"
+            cells.setdefault(str(name).removeprefix("baseline with "), []).append(told)
+    rows = [[name, *values] for name, values in cells.items()]
+    return markdown(["by validation, minus standardise trial", *evidence.sets], rows) if rows else NOTHING
+
+
 PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "levels": levels, "people": people, "gains": gains, "together": together, "censoring": censoring,
+    "ensembles": ensembles, "adaptive": adaptive,
     "control": control, "leakage": leakage, "peers": against_peers, "seeds": seeds, "optimism": optimism,
+    "preparations": preparations,
 }  # fmt: skip
 
 

@@ -10,7 +10,10 @@ import pytest
 from benchmarks.results import PARTS, main, read
 
 SUBJECTS = {"first": 8, "second": 6}
-GAIN = {"nested": 0.04, "published": 0.05, "mmd": 0.06, "mige": 0.0, "uncensored": 0.03}
+GAIN = {
+    "nested": 0.04, "published": 0.05, "mmd": 0.06, "mige": 0.0, "nested_uncensored": 0.03,
+    "baseline_ensemble": 0.1, "nested_ensemble": 0.12,
+}  # fmt: skip
 
 
 def invented(folder: Path) -> None:
@@ -27,11 +30,14 @@ def invented(folder: Path) -> None:
                     rows.append(given | {"pipeline": name, "setting": name, "score": own})
             for seed in range(3):
                 results.append({"dataset": dataset, "control": False, "baseline": True, "method": "none",
+                                "stage": "prepare", "setting": "baseline", "swapped_validation_score": 0.5,
+                                "validation_subject": (i + 1) % n,
                                 "test_subject": i, "seed": seed, "test_score": base + 0.01 * seed,
                                 "validation_score": base + 0.01 * seed + 0.02})  # fmt: skip
-                results.append(
-                    results[-1] | {"baseline": False, "method": "mmd", "test_score": 0.9, "validation_score": 0.95}
-                )
+                other = {"baseline": False, "setting": "baseline with standardise channel"}
+                results.append(results[-1] | other | {"swapped_validation_score": 0.5 + 0.1 * (i % 2)})
+                censored = {"method": "mmd", "stage": "folds", "test_score": 0.9, "validation_score": 0.95}
+                results.append(results[-1] | censored)
         for role, accuracy in (("baseline", 0.9), ("chosen", 0.4)):
             leak = {"dataset": dataset, "control": False, "role": role, "fold": 0}
             leaks.append(leak | {"accuracy": accuracy, "chance": 0.1, "bits": 2.0})
@@ -92,10 +98,27 @@ def test_pooled(page: dict[str, list[list[str]]]) -> None:
     assert p == "< 0.001".replace(" ", "\u00a0")
 
 
-def test_censoring_beside_the_best_uncensored(page: dict[str, list[list[str]]]) -> None:
-    assert [row[:3] for row in page["censoring"]] == [
-        ["first", "8", "+0.010"], ["second", "6", "+0.010"], ["**all subjects**", "14", "+0.010"]
-    ]  # fmt: skip
+def test_censoring_beside_the_same_choice_without(page: dict[str, list[list[str]]]) -> None:
+    assert [row[0] for row in page["censoring"]] == ["first", "second", "**all subjects**"]
+    assert [row[1].split(" ")[0] for row in page["censoring"]] == ["+0.010"] * 3
+    assert [row[2] for row in page["censoring"]] == ["–"] * 3, "no ensemble without a censor was invented"
+
+
+def test_ensembles_are_compared_with_ensembles(page: dict[str, list[list[str]]]) -> None:
+    both, own = ([row[place].split(" ")[0] for row in page["ensembles"]] for place in (1, 2))
+    assert both == ["+0.020"] * 3  # .12 - .1, not .12
+    assert own == ["+0.080"] * 3
+    assert not any("ensemble" in row[0] for row in page["together"])
+    assert "AutoTransfer, nested, ensemble" in {row[0] for row in page["levels"]}
+
+
+def test_preparations_by_validation(page: dict[str, list[list[str]]]) -> None:
+    """Every subject has two scores, one of which gains 0.1 for every other subject: 0.025 of their mean."""
+    (name, first, second) = page["preparations"][0]
+    assert name == "standardise channel"
+    assert first == "+0.025 ± 0.009"  # 0.05 · sqrt(.25 · 8/7) / sqrt(8)
+    assert second == "+0.025 ± 0.011"
+    assert len(page["preparations"]) == 1
 
 
 def test_control_says_what_only_the_true_subjects_give(page: dict[str, list[list[str]]]) -> None:
@@ -106,7 +129,8 @@ def test_control_says_what_only_the_true_subjects_give(page: dict[str, list[list
 def test_leakage_peers_and_seeds(page: dict[str, list[list[str]]]) -> None:
     assert page["leakage"][0] == ["first", "0.900, 2.00 bits", "0.400, 2.00 bits", "0.100"]
     assert page["peers"][0][0] == "shrinkage LDA"
-    assert page["peers"][0][1].startswith("+0.203")
+    assert page["peers"][0][1].startswith("+0.283"), "the ensemble first"
+    assert page["peers"][3][1].startswith("+0.203"), "a single network, after the second table's two lines of head"
     assert page["peers"][0][-1] == "2 of 2"
     assert page["seeds"][0] == ["first", "3", "0.566", "0.010"]
 
@@ -124,8 +148,10 @@ def test_the_committed_page_is_the_one_that_the_csvs_make(tmp_path: Path) -> Non
     docs = Path(__file__).parent.parent / "docs"
     copy = tmp_path / "results"
     copy.mkdir()
-    for path in (docs / "results").glob("*.csv"):
-        (copy / path.name).write_bytes(path.read_bytes())
+    for path in (docs / "results").rglob("*.csv"):
+        target = copy / path.relative_to(docs / "results")
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(path.read_bytes())
     page = tmp_path / "results.md"
     page.write_text((docs / "results.md").read_text(encoding="utf-8"), encoding="utf-8")
     main([str(copy), "--page", str(page)])
