@@ -215,9 +215,11 @@ CHOICE = {
     "nested_test_scores": "test score by subject, of the setting chosen without that subject",
     "nested_uncensored_test_scores": "the same where only uncensored settings may be chosen; the difference is "
     "censoring's",
-    "delivered_test_scores": "test score by subject of the mean over all trainings that left the subject out, for "
-    "`chosen`, `baseline`, `best_uncensored`, `nested` and `nested_uncensored`: an ensemble, as is what a new "
-    "person gets",
+    "delivered_test_scores": "test score by subject of the mean over all trainings that left the subject out, by "
+    "role: an ensemble, as is what a new person gets",
+    "careful": "the simplest candidate, with its `name`, whose mean validation score falls short of the best by no "
+    "more than a standard error; in `test_scores` too",
+    "nested_careful_test_scores": "test score by subject of the careful choice made without that subject",
     "nested_choices": "by subject: that setting",
     "best_uncensored": "the uncensored candidate that validation ranks first, with its `name`; in `test_scores` too",
     "transductive": "whether the chosen setting uses all of the test subject's own unlabelled trials at once",

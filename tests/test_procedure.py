@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,7 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
     run, choice = finished
     candidates = [s for s in run.options.settings() if run.options.name_of(s) in choice["shortlist"]]
     generator = np.random.default_rng(0)
-    changed = 0
+    changed, moved = 0, Counter[str]()
     for subject in range(4):
 
         def corrupted(entries: object, *, twins: bool = True, subject: int = subject) -> list[object]:
@@ -110,8 +111,14 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
             monkeypatch.setattr(procedure, "validation_scores", corrupted)
             again = procedure.decide(run, candidates)
             assert again["nested_choices"][str(subject)] == choice["nested_choices"][str(subject)]
+            for kind in ("nested", "nested_uncensored", "nested_careful"):
+                own, before = again[f"{kind}_test_scores"], choice[f"{kind}_test_scores"]
+                assert own[str(subject)] == before[str(subject)]
+                moved[kind] += own != before
             changed += again["nested_choices"] != choice["nested_choices"]
     assert changed > 0, "the corruption must be able to change other subjects' choices"
+    assert moved["nested"] > 0
+    assert moved["nested_careful"] > 0
 
 
 def test_test_scores_do_not_reach_the_choice(finished: tuple[Run, dict[str, object]]) -> None:

@@ -123,6 +123,37 @@ def test_a_gain_with_several_causes_is_not_called_censorings() -> None:
     assert "“Uncensored, align running” first among the uncensored settings" in text
 
 
+def test_a_preparation_that_only_nested_choices_have_is_a_cause_too() -> None:
+    run = finished()
+    assert run.choice is not None
+    picks = dict.fromkeys(run.choice["nested_choices"], "baseline with standardise channel")
+    text = Outline(light(replace(run, choice={**run.choice, "nested_choices": picks}))).text
+    assert "Censoring helped" not in text
+    assert "The chosen setting helped on unseen subjects" in text
+
+
+def test_censorings_own_part_is_what_the_same_choice_lacks_without_it() -> None:
+    run = finished()
+    assert run.choice is not None
+    nested = run.choice["nested_test_scores"]
+    plain = {subject: value - 0.01 * (1 + place % 3) for place, (subject, value) in enumerate(nested.items())}
+    text = Outline(light(replace(run, choice={**run.choice, "nested_uncensored_test_scores": plain}))).text
+    part = paired(nested, plain)
+    assert part is not None
+    assert f"censoring's own part of the difference is {signed(part.mean)}" in text
+    same = {**run.choice, "nested_uncensored_test_scores": nested}
+    assert "censoring's own part" not in Outline(light(replace(run, choice=same))).text
+
+
+def test_a_simpler_setting_that_validation_does_not_tell_from_the_best_is_named() -> None:
+    run = finished()
+    assert run.choice is not None
+    baseline = {**run.choice, "careful": run.choice["baseline"]}
+    assert "“Uncensored baseline” falls short of the best mean" in Outline(light(replace(run, choice=baseline))).text
+    itself = {**run.choice, "careful": run.choice["chosen"]}
+    assert "falls short of the best mean" not in Outline(light(replace(run, choice=itself))).text
+
+
 def test_an_unfinished_run_claims_nothing() -> None:
     text = example("unfinished")
     outline = Outline(text)

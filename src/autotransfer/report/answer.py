@@ -8,6 +8,7 @@ from typing import Any
 
 from .comparison import Contender, find, honest
 from .escaping import Html, joined, tag
+from .outcomes import numbers
 from .statistics import FEWEST_TO_TEST, Paired, paired
 from .summary import Summary
 from .tables import setting_names
@@ -130,6 +131,14 @@ def _other_causes(summary: Summary) -> list[str]:
     """What is censoring's part, where the search varied more than that."""
     choice = summary.choice or {}
     best, tests = choice.get("best_uncensored") or {}, choice.get("test_scores") or {}
+    plain, nested = numbers(choice.get("nested_uncensored_test_scores")), numbers(choice.get("nested_test_scores"))
+    part = paired(nested, plain)
+    if part is not None and part.ties < part.n:
+        return [
+            f"The baseline is the plain network. Where only uncensored settings may be chosen, the same nested choice "
+            f"scores {score(part.second.mean)}: censoring's own part of the difference is {signed(part.mean)} "
+            f"({interval(part)})."
+        ]
     if not best or best.get("name") == (choice.get("baseline") or {}).get("name") or not tests.get("best_uncensored"):
         return []
     values = [float(value) for value in tests["best_uncensored"].values()]
@@ -167,6 +176,12 @@ def _estimate_notes(summary: Summary, rows: list[Contender]) -> list[str]:
             "has seen validation scores of every subject, so read it as the optimistic one of the two."
         )
     notes += _nested_choices(summary)
+    careful = (summary.choice or {}).get("careful") or {}
+    if careful and careful.get("name") != ((summary.choice or {}).get("chosen") or {}).get("name"):
+        notes.append(
+            f"Validation does not tell the chosen setting from a simpler one: “{setting_words(careful)}” falls short "
+            "of the best mean over subjects by no more than the standard error of that difference."
+        )
     return notes
 
 

@@ -179,8 +179,8 @@ def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
 
 def _subject_of_the_claim(choice: Mapping[str, Any]) -> str:
     """Censoring, where nothing else tells the chosen setting from the baseline: a gain has one cause then."""
-    chosen = choice.get("chosen") or {}
-    if " with " in str(chosen.get("name", "")):
+    names = [(choice.get("chosen") or {}).get("name", ""), *(choice.get("nested_choices") or {}).values()]
+    if any(" with " in str(name) for name in names):
         return "The chosen setting"
     return "Censoring"
 

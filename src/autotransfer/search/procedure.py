@@ -18,7 +18,7 @@ from ..settings import Setting
 from .delivered import delivered_scores
 from .models import build_models
 from .preparation import Preparations, preparation_stage, traits
-from .stages import SHORTLIST_PER_METHOD, by_subject, choose, lower_quartile, shortlist, without_subject
+from .stages import SHORTLIST_PER_METHOD, by_subject, choose, lower_quartile, shortlist, simplest, without_subject
 from .validation import entries_of, validation_scores
 
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
@@ -78,22 +78,24 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     entries = entries_of(run, candidates, folds, seeds)
     scores = validation_scores(entries)
     keys = [setting.key for setting in candidates]
-    chosen = choose(scores, keys)
-    allowed = {test: keys if prepared is None else prepared.allowed(candidates, test) for _, test in folds}
-    nested = {test: choose(without_subject(scores, test), allowed[test]) for _, test in folds}
     plain = {setting.key for setting in candidates if setting.method is None}
-    best_uncensored = choose(scores, [key for key in keys if key in plain])
-    nested_uncensored = {
-        test: choose(without_subject(scores, test), [key for key in allowed[test] if key in plain]) for _, test in folds
+    allowed = {test: keys if prepared is None else prepared.allowed(candidates, test) for _, test in folds}
+    others = {test: without_subject(scores, test) for test in allowed}
+    picks = {
+        "chosen": dict.fromkeys(allowed, choose(scores, keys)),
+        "baseline": dict.fromkeys(allowed, next(key for key in keys if key in plain)),
+        "best_uncensored": dict.fromkeys(allowed, choose(scores, [key for key in keys if key in plain])),
+        "careful": dict.fromkeys(allowed, simplest(scores, keys)),
+        "nested": {t: choose(others[t], own) for t, own in allowed.items()},
+        "nested_uncensored": {t: choose(others[t], [k for k in own if k in plain]) for t, own in allowed.items()},
+        "nested_careful": {t: simplest(others[t], own) for t, own in allowed.items()},
     }
 
     # Only now are test scores looked at, and nothing below this line chooses.
     by_key = {setting.key: setting for setting in candidates}
-    baseline = next(key for key in keys if key in plain)
     name = {key: options.name_of(setting) for key, setting in by_key.items()}
-    picks = {role: dict.fromkeys(nested, key) for role, key in
-             (("chosen", chosen), ("baseline", baseline), ("best_uncensored", best_uncensored))}  # fmt: skip
-    picks |= {"nested": nested, "nested_uncensored": nested_uncensored}
+    overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
+    adaptations = {str(subjects[t]): by_key[key].adaptation for t, key in picks["nested"].items()}
     single = scores_on_test(entries)
     pairs = [(by_key[key], test) for own in picks.values() for test, key in own.items()]
     together = single | delivered_scores(run, entries, pairs)
@@ -102,21 +104,18 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
         return {str(subjects[test]): known[key, test] for test, key in picks[role].items()}
 
     return {
-        "chosen": _told(by_key[chosen], name[chosen]),
-        "baseline": _told(by_key[baseline], name[baseline]),
-        "best_uncensored": _told(by_key[best_uncensored], name[best_uncensored]),
-        "baseline_won": chosen == baseline,
+        **{role: _told(by_key[key], name[key]) for role, key in overall.items()},
+        "baseline_won": overall["chosen"] == overall["baseline"],
         "shortlist": [name[key] for key in keys],
         "validation_q25": {name[key]: lower_quartile(scores, key) for key in keys},
         "validation_mean": {name[key]: float(by_subject(scores, key).mean()) for key in keys},
-        "test_scores": {role: of(role, single) for role in ("chosen", "baseline", "best_uncensored")},
-        "nested_test_scores": of("nested", single),
-        "nested_uncensored_test_scores": of("nested_uncensored", single),
+        "test_scores": {role: of(role, single) for role in overall},
+        **{f"{role}_test_scores": of(role, single) for role in picks if role not in overall},
         "delivered_test_scores": {role: of(role, together) for role in picks},
-        "nested_choices": {str(subjects[t]): name[key] for t, key in nested.items()},
-        "transductive": by_key[chosen].adaptation == "transductive",
-        "adaptation": by_key[chosen].adaptation,
-        "nested_adaptations": {str(subjects[t]): by_key[key].adaptation for t, key in nested.items()},
+        "nested_choices": {str(subjects[t]): name[key] for t, key in picks["nested"].items()},
+        "transductive": by_key[overall["chosen"]].adaptation == "transductive",
+        "adaptation": by_key[overall["chosen"]].adaptation,
+        "nested_adaptations": adaptations,
     } | ({} if prepared is None else {"preparations": _preparations(prepared)})
 
 
