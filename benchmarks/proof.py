@@ -65,11 +65,11 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
     if not (folder / "ledger.sqlite").exists():
         return Run.create(folder, RunOptions(source=source, device=options.device, **asked))
     run = Run.open(folder)
-    stored = run.options.to_dict()
-    for key, value in asked.items():
-        if stored[key] != value:
+    stored, wanted = run.options.to_dict(), RunOptions(source=source, **asked).to_dict()
+    for key in asked:
+        if stored[key] != wanted[key]:
             run.ledger.close()
-            raise UserError(f"{folder} was begun with {key} {stored[key]!r}, not {value!r}; choose another --out")
+            raise UserError(f"{folder} was begun with {key} {stored[key]!r}, not {wanted[key]!r}; choose another --out")
     return run
 
 

@@ -26,7 +26,8 @@ PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NAMES = {
     **METHOD_NAMES, "uncensored": "Best uncensored", "published": "AutoTransfer, published",
     "nested": "AutoTransfer, nested", "nested_full": "AutoTransfer, nested full",
-    "nested_uncensored": "the same without any censor", "chosen": "AutoTransfer, published",
+    "nested_uncensored": "the same without any censor", "careful": "AutoTransfer, careful",
+    "nested_careful": "AutoTransfer, nested, careful", "chosen": "AutoTransfer, published",
     "baseline": METHOD_NAMES["none"], "best_uncensored": "Best uncensored", "lda": "shrinkage LDA",
     "riemann": "pyRiemann",
     "riemann_recentred": "pyRiemann, re-centred (transductive)", "riemann_running": "pyRiemann, running",

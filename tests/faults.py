@@ -28,7 +28,7 @@ from autotransfer.runs.seals import SEALED, seal_of
 from autotransfer.search.procedure import conduct
 
 EPOCHS = 6
-OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7}
+OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7, "prepare": "none"}
 ARGUMENTS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 

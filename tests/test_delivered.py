@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from autotransfer.runs.assembly import Priors, assemble
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import SavedModel
+from autotransfer.search import procedure
 from autotransfer.search.delivered import delivered_scores
 from autotransfer.search.procedure import conduct
+from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
 
 
@@ -67,9 +70,16 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
     assert differ > 0, "an ensemble that is never anything but its members proves nothing"
 
 
-def test_a_setting_whose_trainings_all_failed_has_no_ensemble(finished: tuple[Run, dict[str, object]]) -> None:
+def test_failed_trainings_take_no_part(finished: tuple[Run, dict[str, object]]) -> None:
     run, _ = finished
-    assert delivered_scores(run, run.ledger.entries(), [(Setting(lr=9.0), 0)]) == {}
+    plain = run.options.settings()[0]
+    entries = run.ledger.entries()
+    own = [e for e in entries if e.setting == plain.to_json() and 0 in (e.test, e.validation)]
+    half = [replace(e, status="failed") if e in own[:2] else e for e in entries]
+    remaining = [e for e in half if e not in own or e in own[2:]]
+    assert delivered_scores(run, half, [(plain, 0)]) == delivered_scores(run, remaining, [(plain, 0)])
+    failed = [replace(e, status="failed") for e in entries]
+    assert delivered_scores(run, failed, [(plain, 0)]) == {}
 
 
 def test_priors_are_measured_once(finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +109,31 @@ def test_uncensored_choices_are_made_among_uncensored_settings(finished: tuple[R
     means = {key: np.mean(own) for key, own in scores.items()}
     for person, value in choice["nested_uncensored_test_scores"].items():
         assert any(value == pytest.approx(mean) for (_, on), mean in means.items() if on == person)
+
+
+def test_a_censor_that_validation_adores_is_no_uncensored_choice(
+    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, choice = finished
+    censored = {setting.key for setting in run.options.settings() if setting.method is not None}
+
+    def adored(entries: object, **more: object) -> list[object]:
+        return [s._replace(value=1.0) if s.setting in censored else s for s in validation_scores(entries, **more)]
+
+    monkeypatch.setattr(procedure, "validation_scores", adored)
+    again = procedure.decide(run, run.options.settings())
+    assert again["nested_uncensored_test_scores"] == choice["nested_uncensored_test_scores"]
+    assert again["best_uncensored"] == choice["best_uncensored"]
+    assert again["chosen"]["method"] != "none"
+
+
+def test_without_any_ensemble_single_scores_stand_in(
+    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, choice = finished
+    monkeypatch.setattr(procedure, "delivered_scores", lambda *_: {})
+    again = procedure.decide(run, run.options.settings())
+    assert again["delivered_test_scores"]["nested"] == choice["nested_test_scores"]
 
 
 def test_a_folder_of_an_earlier_version_is_told_without_ensembles(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ import pytest
 from autotransfer import Setting
 from autotransfer.errors import UserError
 from autotransfer.report.collect import collect
+from autotransfer.report.comparison import validation_table
+from autotransfer.report.outcomes import settled, tried_once
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.estimate import count_trainings
@@ -51,8 +54,9 @@ def test_a_subject_whose_scores_decide_gets_the_other() -> None:
     assert found.prepared([Setting(), censored[0]]) == [TRIED[0], censored[0], TRIED[1], censored[1]]
     other = chosen(TRIED[:2], scores_of([[0.5, 0.6, 0.7], [0.7, 0.8, 0.9]]), [0, 1, 2])
     assert other.prepared([Setting(), censored[0]]) == [Setting(), TRIED[1], censored[1]], "the plain network stays"
-    assert found.allowed(candidates, 0) == [TRIED[1].key, censored[1].key]
+    assert found.allowed(candidates, 0) == [TRIED[0].key, TRIED[1].key, censored[1].key], "and the plain network"
     assert found.allowed(candidates, 1) == [TRIED[0].key, censored[0].key]
+    assert found.allowed(candidates) == [TRIED[0].key, censored[0].key], "for everybody the best one"
 
 
 def test_a_subjects_scores_never_reach_their_own_preparation() -> None:
@@ -134,8 +138,14 @@ def test_a_nested_choice_is_made_among_settings_of_the_subjects_own_preparation(
     tried = [replace(plain, **own._asdict()) for own in PREPARATIONS["adaptive"]]
     scores = [Score(setting.key, 0, 0.5) for setting in tried]
     for own in tried:
-        found = decide(run, tried, Preparations(tried, scores, tried, dict.fromkeys(range(4), own)))
-        assert set(found["nested_choices"].values()) == {run.options.name_of(own)}
+        others = [setting for setting in tried if setting != own]
+        found = decide(run, tried, Preparations(tried, scores, [own, *others], dict.fromkeys(range(4), own)))
+        mine = {run.options.name_of(own), run.options.name_of(tried[0])}
+        assert set(found["nested_choices"].values()) <= mine
+        assert {found[role]["name"] for role in ("chosen", "best_uncensored", "careful")} <= mine
+        assert set(found["shortlist"]) == set(found["validation_q25"]) == mine
+        best = max(found["validation_q25"], key=lambda name: found["validation_q25"][name])
+        assert found["validation_q25"][found["chosen"]["name"]] == found["validation_q25"][best]
 
 
 def test_the_lower_quartiles_are_those_of_the_table(finished: tuple[Run, dict[str, object]]) -> None:
@@ -151,6 +161,41 @@ def test_a_resumed_run_finds_the_same(finished: tuple[Run, dict[str, object]]) -
     before = len(run.ledger.entries())
     assert conduct(run, lambda _: None, shown=False) == choice
     assert len(run.ledger.entries()) == before
+
+
+def test_the_plain_network_stays_with_halving(tmp_path: Path) -> None:
+    """It was trained before stage one, which must not take it for one that gave up."""
+    options = RunOptions(
+        source=str(tiny_file(tmp_path)), epochs=4, batch_size=8, device="cpu", prepare="zero-shot", search="halving"
+    )
+    choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
+    assert choice["baseline"]["name"] == "baseline"
+    assert choice["shortlist"][0] == "baseline"
+
+
+def test_the_report_has_networks_that_were_trained_for_the_preparation(tmp_path: Path) -> None:
+    """With one seed all of their jobs stand under "prepare"."""
+    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, device="cpu", prepare="zero-shot")
+    run = Run.create(tmp_path / "run", options)
+    conduct(run, lambda _: None, shown=False)
+    summary = settled(collect(run))
+    assert set(validation_table(summary).index) >= set(summary.choice["shortlist"])
+    assert "baseline" in set(tried_once(summary.results)["setting"])
+    assert len(tried_once(summary.results)) >= 13
+    assert not tried_once(summary.results).duplicated(["setting"]).any()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"grid": "paper"}, {"grid": "extended"}, {"standardise": "channel"}, {"align": "running"}, {"search": "tpe"},
+     {"nested": "full"}],
+)  # fmt: skip
+def test_auto_leaves_alone_what_says_itself_how_windows_are_prepared(options: dict[str, str]) -> None:
+    assert RunOptions(source="x", prepare="auto", **options).prepare is None
+    assert RunOptions(source="x", prepare="auto").prepare == "zero-shot"
+    assert RunOptions(source="x", prepare="auto", search="halving").prepare == "zero-shot"
+    assert RunOptions(source="x", prepare="none").prepare is None
+    assert RunOptions(source="x").prepare is None
 
 
 @pytest.mark.parametrize(

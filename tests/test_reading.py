@@ -45,6 +45,13 @@ def test_an_envelope_is_the_root_mean_square_around_each_sample(width: int) -> N
     assert (root_mean_square(torch.zeros(1, 40), width) == 0).all()
 
 
+def test_a_spike_does_not_drown_the_quiet_rest() -> None:
+    x = 0.1 * torch.randn(1, 400)
+    clean = root_mean_square(x, 16)
+    x[0, 20] = 3000.0
+    torch.testing.assert_close(root_mean_square(x, 16)[0, 60:], clean[0, 60:], rtol=1e-4, atol=0)
+
+
 def test_envelopes_stand_beside_the_channels_and_are_0_at_a_power_of_1() -> None:
     x = torch.randn(4, 3, 40)
     found = read(x, MU, 7)
@@ -158,6 +165,11 @@ def test_wrong_values_are_told() -> None:
         at.Setting(compress=MU, encoder="own")
     with pytest.raises(UserError, match="envelope needs compress"):
         at.Setting(envelope=True)
+    assert '"envelope"' not in at.Setting(compress=10).to_json(), (
+        "runs from before there were envelopes keep their keys"
+    )
+    both = at.Setting(compress=10, envelope=True)
+    assert at.Setting.from_json(both.to_json()) == both
     told = at.Setting(compress=10, envelope=True).name_beside(at.Setting())
     assert told == "baseline with compress 10.0, envelope"
     assert at.Setting(compress=10).name_beside(at.Setting()) == "baseline with compress 10.0"

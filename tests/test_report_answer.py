@@ -152,6 +152,8 @@ def test_a_simpler_setting_that_validation_does_not_tell_from_the_best_is_named(
     assert "“Uncensored baseline” falls short of the best mean" in Outline(light(replace(run, choice=baseline))).text
     itself = {**run.choice, "careful": run.choice["chosen"]}
     assert "falls short of the best mean" not in Outline(light(replace(run, choice=itself))).text
+    other = {**run.choice, "chosen": run.choice["baseline"], "careful": run.choice["chosen"]}
+    assert "falls short of the best mean" not in Outline(light(replace(run, choice=other))).text, "no censor is simpler"
 
 
 def test_an_unfinished_run_claims_nothing() -> None:

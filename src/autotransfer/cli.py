@@ -133,9 +133,10 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     say(describe(leave_one_subject_out(recordings)))
     cost = estimate(recordings, options, encoders)
     first = f"{cost.preparations} preparations on every fold, " if cost.preparations else ""
+    cut = f"{cost.settings} settings on one split, then at most " if cost.settings > cost.candidates else ""
     say(
-        f"{cost.trainings} trainings of up to {options.max_epochs} epochs: {first}{cost.settings} settings on one "
-        f"split, then at most {cost.candidates} candidates on {cost.folds} folds with {options.seeds} seeds"
+        f"{cost.trainings} trainings of up to {options.max_epochs} epochs: {first}{cut}"
+        f"{cost.candidates} candidates on {cost.folds} folds with {options.seeds} seeds"
     )
     say(f"about {clock(cost.seconds)} on this machine, about {cost.bytes / 2**30:.1f} GiB of memory")
 

@@ -252,7 +252,10 @@ class Setting:
 
     def to_json(self) -> str:
         """Canonical text: equal settings give equal text."""
-        return json.dumps(asdict(self), sort_keys=True)
+        values = asdict(self)
+        if not self.envelope:  # settings of runs from before there were envelopes keep their keys
+            del values["envelope"]
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Setting:

@@ -23,9 +23,10 @@ def root_mean_square(x: Tensor, width: int) -> Tensor:
     place = torch.arange(times, device=x.device)
     start = (place - (width - 1) // 2).clamp(min=0)
     stop = (place + width // 2 + 1).clamp(max=times)
-    total = torch.nn.functional.pad(x.square().cumsum(-1), (1, 0))
+    # In float64, where a spike leaves digits for the quiet rest of a window
+    total = torch.nn.functional.pad(x.double().square().cumsum(-1), (1, 0))
     power = (total.index_select(-1, stop) - total.index_select(-1, start)) / (stop - start)
-    return power.clamp(min=0.0).sqrt()  # rounding may dip below 0
+    return power.clamp(min=0.0).sqrt().to(x.dtype)  # rounding may dip below 0
 
 
 def read(x: Tensor, compress: float | None, envelope: int) -> Tensor:

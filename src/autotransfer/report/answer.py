@@ -176,11 +176,11 @@ def _estimate_notes(summary: Summary, rows: list[Contender]) -> list[str]:
             "has seen validation scores of every subject, so read it as the optimistic one of the two."
         )
     notes += _nested_choices(summary)
-    careful = (summary.choice or {}).get("careful") or {}
-    if careful and careful.get("name") != ((summary.choice or {}).get("chosen") or {}).get("name"):
+    careful, chosen = ((summary.choice or {}).get(side) or {} for side in ("careful", "chosen"))
+    if careful and given(careful, "method") is None and given(chosen, "method") is not None:
         notes.append(
-            f"Validation does not tell the chosen setting from a simpler one: “{setting_words(careful)}” falls short "
-            "of the best mean over subjects by no more than the standard error of that difference."
+            f"Validation does not show that a censor is needed: “{setting_words(careful)}” falls short of the best "
+            "mean over subjects by no more than the standard error of that difference."
         )
     return notes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -30,8 +30,9 @@ TEXTS = ("stage", "setting", "method", "mode", "validation_subject", "test_subje
 def settled(summary: Summary) -> Summary:
     """The same run with every column, subjects as text, and without claims if it is unfinished.
 
-    Two columns are added: `failed`, and `in_folds` for the jobs that stage two counts. A job that stage one has done
-    is not trained again, so the first fold of each candidate stands under "search".
+    Three columns are added: `failed`, `in_folds` for the jobs that stage two counts, and `in_search` for those of stage
+    one. A finished job is not trained again, so the first fold of each candidate stands under "search", and a plain
+    network may stand under "prepare" altogether.
     """
     table = summary.results.reindex(columns=pd.Index(COLUMNS)).astype(object).reset_index(drop=True)
     for column in NUMBERS:
@@ -39,18 +40,29 @@ def settled(summary: Summary) -> Summary:
     for column in TEXTS:
         table[column] = [plain(value) for value in table[column]]
     table["failed"] = pd.Series([not is_empty(value) for value in table["failure"]], dtype=bool)
-    table["in_folds"] = _counted_in_folds(table)
+    table["in_folds"] = _counted_in_folds(table, (summary.choice or {}).get("shortlist") or [])
+    table["in_search"] = _counted_in_search(table)
     if not summary.complete:  # whatever was chosen so far may be chosen differently in the end
         return replace(summary, results=table, choice=None, leakage={}, latent={}, confusion={})
     run = replace(summary, results=table)
     return _without_twin(run) if (summary.choice or {}).get("baseline_won") else run
 
 
-def _counted_in_folds(table: pd.DataFrame) -> pd.Series[bool]:
+def _counted_in_search(table: pd.DataFrame) -> pd.Series[bool]:
+    """Jobs of stage one, and those of its split that the search for a preparation had done before."""
+    search = table["stage"] == "search"
+    own: pd.Series[bool] = search | (
+        (table["stage"] == "prepare") & table["in_folds"] & table["fold"].isin(table["fold"][search])
+        & table["seed"].isin(table["seed"][search])
+    )  # fmt: skip
+    return own
+
+
+def _counted_in_folds(table: pd.DataFrame, shortlist: Iterable[object]) -> pd.Series[bool]:
     stages = list(table["stage"])
     jobs = list(zip(table["setting"], table["fold"], table["seed"], strict=True))
     trained = {job for job, stage in zip(jobs, stages, strict=True) if stage == "folds"}
-    candidates = {setting for setting, *_ in trained}
+    candidates = {setting for setting, *_ in trained} | {plain(name) for name in shortlist}
     own = [
         stage == "folds" or (job[0] in candidates and job not in trained)
         for job, stage in zip(jobs, stages, strict=True)
@@ -73,7 +85,7 @@ def is_empty(value: object) -> bool:
 
 def tried_once(results: pd.DataFrame) -> pd.DataFrame:
     """Jobs of stage one that ended well."""
-    return results[(results["stage"] == "search") & ~results["failed"]].dropna(subset=["validation_score"])
+    return results[results["in_search"] & ~results["failed"]].dropna(subset=["validation_score"])
 
 
 def tried_everywhere(results: pd.DataFrame) -> pd.DataFrame:

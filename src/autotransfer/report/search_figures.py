@@ -48,7 +48,7 @@ def tried(summary: Summary) -> Figure | None:
         key="tried",
         title="Settings tried in stage one",
         caption="Each mark is one setting, trained once on the same split; a ring marks those that went on to stage "
-        "two, the best three of each method. Methods are moved apart a little sideways.",
+        "two, at most three of each method. Methods are moved apart a little sideways.",
         data=_all_marks(censored, modes, listed) + _legend_only(baseline is not None),
         layout=plot.stacked(*parts),
         columns=("setting", "method", "mode", "strength", "validation_score", "shortlisted"),

@@ -80,6 +80,17 @@ CHOICE: dict[Any, Any] = {  # of choice.json
 }  # fmt: skip
 
 
+def _scores(value: Any) -> bool:
+    return bool(value) and _matches(value, {str: _share})
+
+
+OF_SOME_CHOICES: dict[str, Pattern] = {  # earlier versions and other options leave these out
+    "nested_full_test_scores": {str: _share}, "nested_full_choices": {str: str}, "careful": _row,
+    "nested_uncensored_test_scores": _scores, "nested_careful_test_scores": _scores,
+    "delivered_test_scores": {str: _scores},
+}  # fmt: skip
+
+
 def _matches(value: Any, pattern: Any) -> bool:
     """pattern: a type, a test, [pattern], {str: pattern}, {name: pattern, ...} or (alternatives)."""
     if pattern is None:
@@ -112,8 +123,8 @@ def read_choice(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         choice = None
     full = choice if isinstance(choice, dict) else {}
-    sound = _matches(full.get("nested_full_test_scores", {}), {str: _share})
-    if not sound or not _matches(full.get("nested_full_choices", {}), {str: str}) or not _matches(choice, CHOICE):
+    sound = all(_matches(full[name], pattern) for name, pattern in OF_SOME_CHOICES.items() if name in full)
+    if not sound or not _matches(choice, CHOICE):
         raise UserError(f"{path} is damaged; remove it, then make it again with: autotransfer resume {folder}")
     return full
 

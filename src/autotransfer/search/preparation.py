@@ -63,9 +63,11 @@ class Preparations(NamedTuple):
         found = [_with(setting, traits(base)) for base in self.kept for setting in settings]
         return list(dict.fromkeys([settings[0], *found]))
 
-    def allowed(self, candidates: Sequence[Setting], test: int) -> list[str]:
-        """Keys of the candidates with the preparation that was chosen for a test subject."""
-        return [setting.key for setting in candidates if traits(setting) == traits(self.of_test[test])]
+    def allowed(self, candidates: Sequence[Setting], test: int | None = None) -> list[str]:
+        """Keys of the plain network and of the candidates with the preparation that was chosen for everybody, or for
+        a test subject."""
+        own = traits(self.kept[0] if test is None else self.of_test[test])
+        return [setting.key for setting in candidates if setting is candidates[0] or traits(setting) == own]
 
 
 def traits(setting: Setting) -> Traits:

@@ -42,7 +42,8 @@ def search_stage(run: Run, prepared: Preparations | None, tell: Tell, *, shown: 
         tell(f"stage one: {len(settings)} settings on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
         if halving:  # who gave up is no candidate
-            left = {e.setting for e in run.ledger.entries("search") if e.record and not e.record.get("pruned")}
+            entries = entries_of(run, settings, [folds[0]], [options.seed])  # the plain network's was made before
+            left = {entry.setting for entry in entries if entry.record and not entry.record.get("pruned")}
             settings = [setting for setting in settings if setting.to_json() in left]
     first = entries_of(run, settings, [folds[0]], [options.seed])
     scores = validation_scores(first, twins=False)
@@ -78,8 +79,9 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     entries = entries_of(run, candidates, folds, seeds)
     scores = validation_scores(entries)
     keys = [setting.key for setting in candidates]
-    plain = {setting.key for setting in candidates if setting.method is None}
     allowed = {test: keys if prepared is None else prepared.allowed(candidates, test) for _, test in folds}
+    keys = keys if prepared is None else prepared.allowed(candidates)
+    plain = {setting.key for setting in candidates if setting.method is None}
     others = {test: without_subject(scores, test) for test in allowed}
     picks = {
         "chosen": dict.fromkeys(allowed, choose(scores, keys)),

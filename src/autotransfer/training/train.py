@@ -20,6 +20,7 @@ from .progress import Progress, Stopwatch
 from .stream import Stream
 
 Prepared = dict[tuple[str, str, int], Windows]  # by standardisation, alignment and temporal kernel
+KEPT = 2  # preparations whose windows stay in memory
 
 
 def run(
@@ -119,6 +120,8 @@ def windows_for(
         job.setting.standardise, job.setting.align, moments_of(job.setting, recordings.sfreq),
     )  # fmt: skip
     if key not in prepared:
+        while len(prepared) >= KEPT:  # populations of one preparation follow each other
+            del prepared[next(iter(prepared))]
         make = Windows if fits(recordings, device, dtype) else Stream
         prepared[key] = make(recordings, kind, kernel, device=device, dtype=dtype, align=align)
     return prepared[key]
