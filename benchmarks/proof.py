@@ -100,7 +100,7 @@ def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
         for row in contenders(summary)
         for subject, score in row.scores.items()
     ]
-    more = {"nested_uncensored": choice.get("nested_uncensored_test_scores", {})}
+    more = {role: choice.get(f"{role}_test_scores", {}) for role in ("nested_uncensored", "nested_careful")}
     more |= {f"{role}_ensemble": own for role, own in choice.get("delivered_test_scores", {}).items()}
     scores += [
         {"pipeline": key, "setting": "", "subject": subject, "score": score}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score
 
 from autotransfer import Setting
+from autotransfer.errors import UserError
 from autotransfer.runs.assembly import Priors, assemble
+from autotransfer.runs.contents import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import SavedModel
@@ -134,6 +137,29 @@ def test_without_any_ensemble_single_scores_stand_in(
     monkeypatch.setattr(procedure, "delivered_scores", lambda *_: {})
     again = procedure.decide(run, run.options.settings())
     assert again["delivered_test_scores"]["nested"] == choice["nested_test_scores"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delivered_test_scores": {"nested": {}, "baseline": {}}},
+        {"delivered_test_scores": 3},
+        {"nested_uncensored_test_scores": "x"},
+        {"nested_careful_test_scores": {"0": 7.0}},
+        {"careful": 5},
+    ],
+)
+def test_damaged_scores_are_refused(
+    finished: tuple[Run, dict[str, object]], tmp_path: Path, change: dict[str, object]
+) -> None:
+    _, choice = finished
+    (tmp_path / "choice.json").write_text(json.dumps(choice))
+    assert read_choice(tmp_path) == choice
+    (tmp_path / "choice.json").write_text(json.dumps(choice | change))
+    with pytest.raises(UserError, match="is damaged"):
+        read_choice(tmp_path)
+    (tmp_path / "choice.json").write_text(json.dumps({k: v for k, v in choice.items() if k not in change}))
+    read_choice(tmp_path)  # as an earlier version left it
 
 
 def test_a_folder_of_an_earlier_version_is_told_without_ensembles(tmp_path: Path) -> None:

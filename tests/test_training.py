@@ -306,3 +306,14 @@ def test_no_wide_tensor_is_ever_built() -> None:
     with Watch():
         stack.train_epoch()
     assert 32 * 32 * 64 <= largest < 32 * 8 * 32 * 64
+
+
+def test_windows_of_earlier_preparations_are_let_go() -> None:
+    recordings, prepared = ragged(), {}
+    fold = at.leave_one_subject_out(recordings)[0]
+    place = {"device": torch.device("cpu"), "dtype": torch.float32}
+    for kind in ("trial", "channel", "running", "none"):
+        job = at.Job(at.Setting(standardise=kind), fold)
+        own = train_module.windows_for(recordings, job, prepared, **place)
+        assert train_module.windows_for(recordings, job, prepared, **place) is own
+    assert [key[0] for key in prepared] == ["running", "none"]

@@ -50,7 +50,7 @@ class People:
         The standard deviation is the root of the mean variance within people: how much one person varies, not how much
         people differ. With standardise="channel" shift and gain are those of all training rows.
         """
-        people = self.subject[training].unique()  # type: ignore[no-untyped-call]
+        people = self.subject[training].unique()  # type: ignore[no-untyped-call]  # torch's
         shift = gain = None
         if self.standardise == "channel":
             shift, gain = self.shift, self.gain

@@ -124,7 +124,7 @@ class SavedModel:
         if subject is None or self.setting.adaptation == "none":
             return self.codes(X, self._person())
         z = torch.empty(self.card.members, len(X), self.net.latent_dim)
-        for person in subject.unique():  # type: ignore[no-untyped-call]
+        for person in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == person).nonzero()[:, 0]
             z[:, rows] = self.codes(X[rows], self._person())
         return z
@@ -163,7 +163,7 @@ class NewPerson:
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:
         """The person's next raw windows (n, channels, times), or a single one (channels, times) -> (n, classes)."""
-        windows, _ = check_windows(X[None] if getattr(X, "ndim", 3) == 2 else X)  # type: ignore[index]
+        windows, _ = check_windows(X[None] if getattr(X, "ndim", 3) == 2 else X)  # type: ignore[index]  # has ndim
         self._model.check(windows, None, None)
         self.windows += len(windows)
         return self._model.probabilities(self._model.codes(windows, self._person))

@@ -84,7 +84,7 @@ class Censors:
     def penalty(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
         """z: (P, B, D); y, s: (P, B) -> (P,)."""
         if len(self.parts) == 1 and len(self.parts[0].index) == len(z):
-            return self.parts[0].censor(z, y, s)  # type: ignore[no-any-return]
+            return self.parts[0].censor(z, y, s)  # type: ignore[no-any-return]  # modules give Any
 
         def work(part: _Part) -> Tensor:
             found: Tensor = part.censor(z[part.index], y[part.index], s[part.index])
