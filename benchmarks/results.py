@@ -183,14 +183,13 @@ def against_peers(evidence: Evidence, folder: Path) -> str:
 
 
 def adaptive(evidence: Evidence, folder: Path) -> str:
-    """With adaptation to each person (the CSVs in folder/adaptive), beside peers that adapt as well."""
-    found = read(folder / "adaptive")
-    ours = {
-        "zero-shot, nested, ensemble": evidence.ensembles.get("nested", {}),
-        "adaptive, nested": found.ours.get("nested", {}),
-        "adaptive, nested, ensemble": found.ensembles.get("nested", {}),
-    }
-    sets = sorted(ours["adaptive, nested"])
+    """With adaptation to each person (the CSVs in folder/adaptive and folder/transductive), beside peers that adapt."""
+    ours = {"zero-shot, nested, ensemble": evidence.ensembles.get("nested", {})}
+    for kind in ("adaptive", "transductive"):
+        found = read(folder / kind)
+        ours |= {f"{kind}, nested": found.ours.get("nested", {})}
+        ours |= {f"{kind}, nested, ensemble": found.ensembles.get("nested", {})}
+    sets = sorted({dataset for name, own in ours.items() if "zero-shot" not in name for dataset in own})
     if not sets:
         return NOTHING
     shown = ("riemann_recentred", "riemann_running", "riemann_running_file_order")

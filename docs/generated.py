@@ -98,8 +98,10 @@ MEANING = {
     "latent_filters": "F2 of EEGNet: channels of the latent code",
     "temporal_kernel": "samples of a temporal filter; none: half a second, within 3 and 64; `half`: half of that",
     "compress": "μ of sign(x) log(1 + μ\\|x\\|) / log(1 + μ), which EEGNet reads in place of its windows x; none: x",
-    "envelope": "with `compress`, EEGNet also reads the envelope of every channel: the root mean square of as many "
-    "samples as a temporal filter has, compressed in the same way",
+    "levels": "EEGNet reads every window standardised by itself, and beside it mean and logarithm of the deviation of "
+    "every channel as signals that do not move; not with `standardise` trial, which leaves no levels",
+    "power": "EEGNet's code also has the logarithm of the power of every spatial filter's signal, in the code's steps of "
+    "time",
     "dropout": "probability that a unit is dropped",
     "max_norm": "spatial filters have norm at most 1, as in EEGNet's published code",
     "standardise": "`trial`: each channel of each trial; `channel`: with statistics of the training subjects; "
@@ -208,7 +210,7 @@ CHOICE = {
     "chosen": "every field of the chosen setting, and its `name`",
     "baseline": "the same of the baseline",
     "baseline_won": "whether the baseline was chosen",
-    "shortlist": "names of the candidates of stage two",
+    "shortlist": "names of the candidates of stage two; after a preparation those for which the plain network may be left",
     "validation_q25": "by name: lower quartile over subjects of the validation scores, by which the choice was made",
     "validation_mean": "by name: their mean",
     "test_scores": "`chosen` and `baseline`: test score by subject, as published",

@@ -92,8 +92,8 @@ def test_every_parameter_reaches_the_setting() -> None:
     """A parameter that is stored and then forgotten would be silently ignored."""
     given: dict[str, object] = {
         "strength": 0.7, "max_epochs": 2, "patience": 5, "batch_size": 12, "lr": 0.02, "weight_decay": 0.3,
-        "dropout": 0.1, "standardise": "channel", "align": "running", "compress": 5.0, "envelope": True,
-        "warm_up": 3,
+        "dropout": 0.1, "standardise": "channel", "align": "running", "compress": 5.0, "levels": True,
+        "power": True, "warm_up": 3,
     }  # fmt: skip
     by_method: list[dict[str, object]] = [
         {"method": "mige", "mode": "complementary", "estimator": "ssge", "length_scale": 2.0, "regularization": 0.05},

@@ -27,6 +27,7 @@ from autotransfer.export.proof import BATCHES, largest_difference, sample_window
 from autotransfer.model.any_module import AnyModule
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.layers import Linear
+from autotransfer.model.reading import Reading
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import PRIOR, ModelCard, SavedModel
@@ -51,19 +52,22 @@ def random_model(
     times: int = 32,
     kernel: int = 16,
     members: int = 3,
-    compress: float | None = None,
-    envelope: bool = False,
+    reading: Reading | None = None,
+    power: bool = False,
 ) -> SavedModel:
     """With statistics and scales of its own everywhere: defaults of 0 and 1 hide mistakes."""
     generator = torch.Generator().manual_seed(channels * times)
     sizes = {"temporal_filters": 4, "spatial_depth": 3, "latent_filters": 6}
-    setting = at.Setting(standardise=kind, compress=compress, envelope=envelope, **sizes)
+    reading = reading or Reading()
+    setting = at.Setting(standardise=kind, power=power, **reading._asdict(), **sizes)
     card = ModelCard(
         name="noise", kind="ensemble", members=members, setting=asdict(setting), n_times=times,
         channels=[f"é{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], kernel=kernel, subjects=5,
         scores={"nested_test_mean": 0.5},
     )  # fmt: skip
-    net = EEGNet(channels, times, members, temporal_kernel=kernel, envelope=envelope, seeds=range(members), **sizes)
+    net = EEGNet(
+        channels, times, members, temporal_kernel=kernel, reading=reading, power=power, seeds=range(members), **sizes
+    )
     modules = {"encoder.": net, "classifier.": Linear(members, net.latent_dim, 3, seeds=range(members))}
     tensors = {
         prefix + name: torch.rand(tensor.shape, generator=generator) + 0.5 if "norm" in name else tensor.detach()

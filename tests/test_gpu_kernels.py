@@ -14,6 +14,7 @@ from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import filtering, layers
 from autotransfer.model.norm_pool import kept
+from autotransfer.model.power import square_pool
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
@@ -81,7 +82,8 @@ def test_sign(rows: int) -> None:
 
 @pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])
 @pytest.mark.parametrize("shared", [False, True])
-def test_norm_pool(batch: int, times: int, pool: int, shared: bool) -> None:
+@pytest.mark.parametrize("squared", [False, True])
+def test_norm_pool(batch: int, times: int, pool: int, shared: bool, squared: bool) -> None:
     members, features, eps = 3, 4, 1e-5
     groups = 2 if shared else members
     v = torch.randn(members, features, batch * times, requires_grad=True)
@@ -93,15 +95,21 @@ def test_norm_pool(batch: int, times: int, pool: int, shared: bool) -> None:
     dropping = Dropping(halves, group, torch.tensor([0.0, 0.25, 0.5]))
     normal, mean, var = apply(layers._Normalise, v, gamma, beta, None, eps)
     expected = kept(dropping, layers.elu_pool(normal.view(members, features, batch, times), pool))
-    grad = torch.randn_like(expected)
-    gradients = torch.autograd.grad(expected, [v, gamma, beta], grad)
+    power = square_pool(v.view(members, features, batch, times), pool)
+    grad, grad_power = torch.randn_like(expected), torch.randn_like(power)
+    loss = (expected * grad).sum() + ((power * grad_power).sum() if squared else 0.0)
+    gradients = torch.autograd.grad(loss, [v, gamma, beta])
 
     there = Dropping(halves.to(DEVICE), None if group is None else group.to(DEVICE), dropping.drop.to(DEVICE))
     tensors = [tensor.detach().to(DEVICE) for tensor in (v, gamma, beta)]
-    out, *moments = gpu.norm_pool_forward(*tensors, there, times, pool, eps)
+    out, squares, *moments = gpu.norm_pool_forward(*tensors, there, times, pool, eps, squared)
     torch.testing.assert_close(out.cpu(), expected, rtol=1e-4, atol=1e-5)
+    assert (squares is not None) == squared
+    if squares is not None:
+        torch.testing.assert_close(squares.cpu(), power, rtol=1e-5, atol=1e-6)
     for found, wanted in zip(moments, (mean, var), strict=True):
         torch.testing.assert_close(found.cpu(), wanted, rtol=1e-4, atol=1e-5)
-    back = gpu.norm_pool_backward(grad.to(DEVICE), tensors[0], *moments, *tensors[1:], there, times, pool, eps)
+    slopes = grad.to(DEVICE), grad_power.to(DEVICE) if squared else None
+    back = gpu.norm_pool_backward(*slopes, tensors[0], *moments, *tensors[1:], there, times, pool, eps)
     for found, wanted in zip(back, gradients, strict=True):
         torch.testing.assert_close(found.cpu(), wanted, rtol=1e-3, atol=1e-4)

@@ -98,8 +98,8 @@ def test_quick_grid_covers_every_method() -> None:
 def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
     settings = at.grid("extended")
     assert settings[0] == Setting()
-    assert len(settings) == len(set(settings)) == len({s.key for s in settings}) == 66
-    assert len({s.name_beside(Setting()) for s in settings}) == 66, "names are keys in choice.json"
+    assert len(settings) == len(set(settings)) == len({s.key for s in settings}) == 69
+    assert len({s.name_beside(Setting()) for s in settings}) == 69, "names are keys in choice.json"
     plain = [s for s in settings if s.method is None]
     assert {(s.standardise, s.align) for s in plain} == {
         (kind, align) for kind in ("trial", "channel", "running") for align in ("none", "running")

@@ -6,7 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotransfer.search.stages import Score, choose, lower_quartile, shortlist, simplest, without_subject
+from autotransfer.search.stages import (
+    Score,
+    choose,
+    lower_quartile,
+    shortlist,
+    simplest,
+    without_subject,
+    worth_leaving,
+)  # fmt: skip
 
 
 def scores(**values: list[float]) -> list[Score]:
@@ -44,6 +52,19 @@ def test_the_simplest_of_the_best_is_the_first_within_a_standard_error() -> None
     worst_loses = [0.1, 0.9, 0.9, 0.9]  # a lower quartile would refuse it, a mean within its error does not
     assert simplest(scores(bold=worst_loses, steady=[0.7] * 4), ["bold", "steady"]) == "bold"
     assert simplest(scores(a=[0.5], b=[0.6]), ["a", "b"]) == "b", "one subject has no spread"
+
+
+def test_the_plain_network_is_left_for_a_mean_that_is_no_lower_or_a_lower_quartile_that_is_clearly_higher() -> None:
+    plain = [0.5, 0.52, 0.54, 0.56, 0.7, 0.8, 0.9, 0.95]
+    everybody = [value + 0.01 for value in plain]
+    lucky = [0.5, 0.53, 0.54, 0.56, 0.6, 0.7, 0.8, 0.9]  # a lower quartile higher by .0075, a mean lower by .03
+    lifted = [0.58, 0.6, 0.62, 0.6, 0.6, 0.62, 0.6, 0.62]  # all low ones rise by .06 and more, at the cost of the high
+    found = scores(plain=plain, everybody=everybody, lucky=lucky, lifted=lifted)
+    assert np.mean(lifted) < np.mean(plain)
+    assert lower_quartile(found, "lucky") > lower_quartile(found, "plain")
+    assert worth_leaving(found, ["plain", "everybody", "lucky", "lifted"]) == ["plain", "everybody", "lifted"]
+    assert worth_leaving(found, ["lucky", "plain"]) == ["lucky", "plain"], "the first is what it is compared with"
+    assert worth_leaving(scores(plain=plain, same=plain), ["plain", "same"]) == ["plain", "same"]
 
 
 def test_the_shortlist_keeps_three_of_each_method_and_the_baseline() -> None:

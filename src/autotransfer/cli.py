@@ -50,7 +50,9 @@ def say(line: str) -> None:
 def run(
     data: Source,
     out: Annotated[Path, typer.Option(help="Folder for everything the run produces.")],
-    grid: Annotated[str, typer.Option(help="Settings to try: quick (13), extended (66) or paper (346).")] = "quick",
+    grid: Annotated[
+        str, typer.Option(help="Settings: quick (13), extended (69), paper (346), uncensored (2).")
+    ] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: the worse give up early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Annotated[str | None, typer.Option(help="URL of Optuna's storage; default: RUN/optuna.sqlite.")] = None,
@@ -63,7 +65,7 @@ def run(
     ] = None,
     align: Annotated[str | None, typer.Option(help="Euclidean: none (default), running or subject.")] = None,
     prepare: Annotated[
-        str, typer.Option(help="First find how to prepare windows: zero-shot (usual with quick), adaptive or none.")
+        str, typer.Option(help="Find first how to prepare windows: zero-shot (usual), adaptive, transductive, none.")
     ] = "auto",
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

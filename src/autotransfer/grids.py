@@ -60,7 +60,7 @@ BASES = (Setting(), Setting(standardise="running"), Setting(standardise="running
 
 
 def _extended() -> list[Setting]:
-    """Censoring joined with what else matters: 66 settings, 21 of them uncensored, and no full product.
+    """Censoring joined with what else matters: 69 settings, 24 of them uncensored, and no full product.
 
     Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each method
     × mode on each base, at one of its two strengths in turn, so that every method meets every base at both.
@@ -77,6 +77,7 @@ def _extended() -> list[Setting]:
             {"dropout": 0.5},
             {"temporal_kernel": "half"},
             {"compress": 10.0},
+            {"power": True},
             {"batches": "balanced"},
             {"lr": 3e-3},
         )
@@ -90,7 +91,12 @@ def _extended() -> list[Setting]:
     return settings
 
 
-GRIDS = {"paper": _paper, "quick": _quick, "extended": _extended}
+def _uncensored() -> list[Setting]:
+    """For a run that only finds out how windows are best prepared."""
+    return [setting for setting in _quick() if setting.method is None]
+
+
+GRIDS = {"paper": _paper, "quick": _quick, "extended": _extended, "uncensored": _uncensored}
 
 
 def grid(name: str) -> list[Setting]:

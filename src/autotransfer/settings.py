@@ -64,8 +64,11 @@ MOST = {
     "warm_up": 10**6,
 }  # fmt: skip
 
+# What the numbers cannot give an encoder of one's own, and what that would have to do.
+EEGNET_ONLY = {"compress": "compress its windows", "levels": "part its windows", "power": "measure power"}
+
 # What else a search may vary, said by `name_beside`.
-TRAITS = ("standardise", "align", "compress", "envelope", "dropout", "temporal_kernel", "lr")
+TRAITS = ("standardise", "align", "compress", "levels", "power", "dropout", "temporal_kernel", "lr")
 
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
 DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
@@ -106,7 +109,8 @@ class Setting:
     latent_filters: int = 16
     temporal_kernel: int | str | None = None  # samples; None: half a second, within [3, 64]; "half": half of that
     compress: float | None = None  # μ: EEGNet reads sign(x) log(1 + μ|x|) / log(1 + μ) of its windows
-    envelope: bool = False  # with compress: and beside each channel its envelope, over as many samples as a filter has
+    levels: bool = False  # EEGNet reads every window standardised by itself, and mean and log deviation beside it
+    power: bool = False  # EEGNet's code also has the log power of every spatial filter's signal
     dropout: float = 0.25
     max_norm: bool = False
     # training
@@ -184,10 +188,11 @@ class Setting:
                 raise UserError(f"{name} is {value!r}; it must be a positive number")
         if isinstance(self.length_scale, (int, float)) and not 0 < self.length_scale < math.inf:
             raise UserError(f"length_scale is {self.length_scale!r}; it must be a positive number")
-        if self.compress is not None and self.encoder != "eegnet":
-            raise UserError("compress belongs to EEGNet; let the encoder of your own compress its windows itself")
-        if self.envelope and self.compress is None:
-            raise UserError("envelope needs compress, by which envelopes are compressed, too; compress=10 is usual")
+        for name, what in EEGNET_ONLY.items():
+            if getattr(self, name) and self.encoder != "eegnet":
+                raise UserError(f"{name} belongs to EEGNet; let the encoder of your own {what} itself")
+        if self.levels and self.standardise == "trial":
+            raise UserError('levels has nothing to read in windows that standardise="trial" levels; choose "channel"')
         if self.fraction is not None and self.fraction > 1:
             raise UserError(f"fraction is {self.fraction}; it must lie in (0, 1]")
         if self.size is not None and self.size < 2:
@@ -253,8 +258,9 @@ class Setting:
     def to_json(self) -> str:
         """Canonical text: equal settings give equal text."""
         values = asdict(self)
-        if not self.envelope:  # settings of runs from before there were envelopes keep their keys
-            del values["envelope"]
+        for name in ("levels", "power"):  # settings of runs from before there were these keep their keys
+            if not values[name]:
+                del values[name]
         return json.dumps(values, sort_keys=True)
 
     @classmethod

@@ -39,8 +39,9 @@ class CensoredClassifier(WindowClassifier):
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr: options of the methods that
         read them, as in `Setting`; None is the method's default, and the others ignore them
     warm_up, max_epochs, patience, batch_size, lr, weight_decay, dropout: the training, as in `Setting`
-    standardise, align, compress, envelope: how a person's windows are prepared, as in `Setting`. Under "running" a new
-        person is adapted to from their own unlabelled windows so far, under "subject" from all of them at once
+    standardise, align, compress, levels, power: how a person's windows are prepared and read, as in `Setting`. Under
+        "running" a new person is adapted to from their own unlabelled windows so far, under "subject" from all of them
+        at once
     encoder: "eegnet", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z; `dropout`
         is EEGNet's and means nothing to it
     sfreq: sampling rate in Hz; gives EEGNet's temporal kernel its length, half a second. Epochs bring their own
@@ -78,7 +79,8 @@ class CensoredClassifier(WindowClassifier):
         standardise: str = "trial",
         align: str = "none",
         compress: float | None = None,
-        envelope: bool = False,
+        levels: bool = False,
+        power: bool = False,
         warm_up: int = 0,
         encoder: str | Factory = "eegnet",
         sfreq: float | None = None,
@@ -107,7 +109,8 @@ class CensoredClassifier(WindowClassifier):
         self.standardise = standardise
         self.align = align
         self.compress = compress
-        self.envelope = envelope
+        self.levels = levels
+        self.power = power
         self.warm_up = warm_up
         self.encoder = encoder
         self.sfreq = sfreq
@@ -159,7 +162,7 @@ class CensoredClassifier(WindowClassifier):
             fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             max_epochs=self.max_epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
             weight_decay=self.weight_decay, dropout=self.dropout, standardise=self.standardise, align=self.align,
-            compress=self.compress, envelope=self.envelope, warm_up=self.warm_up, encoder=encoder,
+            compress=self.compress, levels=self.levels, power=self.power, warm_up=self.warm_up, encoder=encoder,
         )  # fmt: skip
 
 

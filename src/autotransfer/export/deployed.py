@@ -18,6 +18,7 @@ from ..model.any_module import AnyModule
 from ..model.eegnet import EEGNet
 from ..model.layers import BatchNorm
 from ..model.moments import padding
+from ..model.power import FLOOR
 from ..model.reading import read
 from ..runs.saved_model import SavedModel
 
@@ -56,6 +57,9 @@ class FoldedEEGNets(nn.Module):
     spatial_bias: Tensor
     temporal: Tensor
     temporal_bias: Tensor
+    scale: Tensor
+    power_scale: Tensor
+    power_shift: Tensor
     depthwise: Tensor
     pointwise: Tensor
     pointwise_bias: Tensor
@@ -64,7 +68,7 @@ class FoldedEEGNets(nn.Module):
 
     def __init__(self, saved: SavedModel, net: EEGNet) -> None:
         super().__init__()
-        self.kind, self.compress, self.envelope = saved.setting.standardise, net.compress, net.envelope
+        self.kind, self.reading, self.power = saved.setting.standardise, net.reading, net.power_norm is not None
         self.members, self.n_classes, self.pools = saved.card.members, len(saved.card.classes), net.pools
         self.temporal_padding, self.depthwise_padding = padding(net.kernel), padding(net.depthwise.shape[-1])
         for name, tensor in folded(saved, net).items():
@@ -73,17 +77,27 @@ class FoldedEEGNets(nn.Module):
     def forward(self, windows: Tensor) -> Tensor:
         wide = self.spatial.shape[0]
         x = standardised(windows, self.kind) if self.kind in POOLED_AXES else windows - self.centre
-        if self.compress is None:
+        if self.reading.as_is:
             h = F.conv1d(x, self.spatial, self.spatial_bias)
         else:  # every member's own windows, side by side as channels
             own = (x[:, None] - self.shift) * self.gain
-            read_by_all = read(own, self.compress, self.envelope).flatten(1, 2)
+            read_by_all = read(own, self.reading).flatten(1, 2)
             h = F.conv1d(read_by_all, self.spatial, groups=self.members)
-        h = F.conv1d(F.pad(h, self.temporal_padding), self.temporal, self.temporal_bias, groups=wide)
+        h = F.pad(h, self.temporal_padding)
+        if self.power:
+            v = F.conv1d(h, self.temporal, groups=wide)
+            power = F.avg_pool1d(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1])
+            power = (power + FLOOR).log() * self.power_scale + self.power_shift
+            h = v * self.scale + self.temporal_bias[:, None]
+        else:
+            power = None
+            h = F.conv1d(h, self.temporal, self.temporal_bias, groups=wide)
         h = F.avg_pool1d(F.elu(h), self.pools[0])
         h = F.conv1d(F.pad(h, self.depthwise_padding), self.depthwise, groups=wide)
         h = F.conv1d(h, self.pointwise, self.pointwise_bias, groups=self.members)
         h = F.avg_pool1d(F.elu(h), self.pools[1])
+        if power is not None:  # a member's code is its filters, then its powers
+            h = torch.cat([part.reshape(h.shape[0], self.members, -1) for part in (h, power)], 2)
         logits = F.conv1d(h.flatten(1).unsqueeze(2), self.head, self.head_bias, groups=self.members)
         return logits.reshape(-1, self.members, self.n_classes).softmax(-1).mean(1)
 
@@ -106,7 +120,7 @@ def standardised(windows: Tensor, kind: str) -> Tensor:
 @torch.no_grad()
 def folded(saved: SavedModel, net: EEGNet) -> dict[str, Tensor]:
     """The tensors of `FoldedEEGNets`, float64. P members, W filters each, of C channels or of those and their
-    envelopes.
+    levels.
 
     Standardisation "channel" goes into the spatial filters: they act on windows less `centre`, the members' mean
     shift, so that a large offset is gone before anything is multiplied.
@@ -119,6 +133,12 @@ def folded(saved: SavedModel, net: EEGNet) -> dict[str, Tensor]:
     scale2, shift2 = _affine(net.norm2)
     scale3, shift3 = _affine(net.norm3)
     temporal = (net.temporal.double() * scale1[..., None]).repeat_interleave(net.depth, 1)
+    powers = {}
+    if net.power_norm is None:
+        temporal = temporal * scale2[..., None]
+    else:  # power is that of signals before they are normalised
+        names = ("scale", "power_scale", "power_shift")
+        powers = dict(zip(names, (t.reshape(-1, 1) for t in (scale2, *_affine(net.power_norm))), strict=True))
     offset = shift1.repeat_interleave(net.depth, 1) * spatial.sum(-1)
 
     centre = spatial.new_zeros(channels)
@@ -127,17 +147,18 @@ def folded(saved: SavedModel, net: EEGNet) -> dict[str, Tensor]:
     if saved.shift is not None and saved.gain is not None:
         shift, gain = saved.shift.double(), saved.gain.double()  # (P, C)
         centre = shift.mean(0).to(torch.float32).double()  # as the graph will hold it
-    if net.compress is None:
+    if net.reading.as_is:
         spatial = spatial * gain[:, None]
         spatial_bias = (spatial * (centre - shift)[:, None]).sum(-1)
     return {
         "centre": centre[:, None],
-        "shift": (shift - centre)[..., None],  # read only where windows are compressed before they are filtered
+        "shift": (shift - centre)[..., None],  # used only where windows are not read as they are
         "gain": gain[..., None],
         "spatial": spatial.reshape(members * wide, inputs, 1),
         "spatial_bias": spatial_bias.flatten(),
-        "temporal": (temporal * scale2[..., None]).reshape(members * wide, 1, net.kernel),
+        "temporal": temporal.reshape(members * wide, 1, net.kernel),
         "temporal_bias": (offset * scale2 + shift2).flatten(),
+        **powers,
         "depthwise": net.depthwise.double().reshape(members * wide, 1, -1),
         "pointwise": (net.pointwise.double() * scale3[..., None]).reshape(-1, wide, 1),
         "pointwise_bias": shift3.flatten(),

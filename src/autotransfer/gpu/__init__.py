@@ -78,36 +78,39 @@ def tile(side: int) -> int:
 
 
 def norm_pool_forward(
-    v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float, squared: bool = False
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """Normalisation by batch statistics, ELU, mean over `pool` neighbours, dropout.
 
-    v (P, F, B·T), gamma and beta (P, F) -> output (P, F, B, T // pool), mean and variance (P, F).
+    v (P, F, B·T), gamma and beta (P, F) -> output (P, F, B, T // pool), with `squared` the mean squares of v in the
+    same shape, mean and variance (P, F).
     """
     members, features, n = v.shape
     batch = n // times
     out = v.new_empty(members, features, batch, times // pool)
+    squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     _kernels().norm_pool_forward[(members * features,)](
-        v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping, members), out, mean, variance,
-        features, batch, eps, TIMES=times, POOL=pool, WIDTH=_power(pool), UNITS=BLOCK // _power(pool), BLOCK=BLOCK,
-        num_warps=4,
+        v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping, members), out,
+        out if squares is None else squares, mean, variance, features, batch, eps, TIMES=times, POOL=pool,
+        WIDTH=_power(pool), UNITS=BLOCK // _power(pool), BLOCK=BLOCK, SQUARED=squared, num_warps=4,
     )  # fmt: skip
-    return out, mean, variance
+    return out, squares, mean, variance
 
 
 def norm_pool_backward(
-    grad: Tensor, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping,
-    times: int, pool: int, eps: float,
+    grad: Tensor, grad_squares: Tensor | None, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor,
+    dropping: Dropping, times: int, pool: int, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of v, gamma and beta."""
     members, features, n = v.shape
     grad_v = torch.empty_like(v, memory_format=torch.contiguous_format)
     grad_gamma, grad_beta = torch.empty_like(mean), torch.empty_like(mean)
+    grad = grad.contiguous()
     _kernels().norm_pool_backward[(members * features,)](
-        grad.contiguous(), v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping, members), mean,
-        variance, grad_v, grad_gamma, grad_beta, features, n // times, eps, TIMES=times, POOL=pool, BLOCK=BLOCK,
-        num_warps=4,
+        grad, grad if grad_squares is None else grad_squares.contiguous(), v.contiguous(), gamma.contiguous(),
+        beta.contiguous(), *_draws(dropping, members), mean, variance, grad_v, grad_gamma, grad_beta, features,
+        n // times, eps, TIMES=times, POOL=pool, BLOCK=BLOCK, SQUARED=grad_squares is not None, num_warps=4,
     )  # fmt: skip
     return grad_v, grad_gamma, grad_beta
 

@@ -46,8 +46,9 @@ def _elu_of(v, mean, scale, shift):
 
 @triton.jit
 def norm_pool_forward(
-    v, gamma, beta, halves, group, threshold, boost, out, means, variances, features, batch, eps,
+    v, gamma, beta, halves, group, threshold, boost, out, squares, means, variances, features, batch, eps,
     TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr, BLOCK: tl.constexpr,
+    SQUARED: tl.constexpr,
 ):  # fmt: skip
     """One program for a member and feature: statistics of its batch × TIMES samples, then the pooled units.
 
@@ -60,14 +61,14 @@ def norm_pool_forward(
     # One pass: sums about the first sample, so that a large offset does not cancel.
     middle = tl.load(v + row * n)
     total = tl.zeros((BLOCK,), dtype=tl.float32)
-    squares = tl.zeros((BLOCK,), dtype=tl.float32)
+    spread = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, n, BLOCK):
         at = start + lane
         value = tl.load(v + row * n + at, mask=at < n, other=middle) - middle
         total += value
-        squares += value * value
+        spread += value * value
     mean = tl.sum(total) / n
-    variance = tl.maximum(tl.sum(squares) / n - mean * mean, 0.0)
+    variance = tl.maximum(tl.sum(spread) / n - mean * mean, 0.0)
     mean += middle
     tl.store(means + row, mean)
     tl.store(variances + row, variance)
@@ -85,7 +86,10 @@ def norm_pool_forward(
         inside = unit < units
         first = unit // steps * TIMES + unit % steps * POOL
         used = inside[:, None] & (i < POOL)
-        value, _ = _elu_of(tl.load(v + row * n + first[:, None] + i, mask=used, other=0.0), mean, scale, shift)
+        signal = tl.load(v + row * n + first[:, None] + i, mask=used, other=0.0)
+        if SQUARED:
+            tl.store(squares + row * units + unit, tl.sum(signal * signal, 1) / POOL, mask=inside)
+        value, _ = _elu_of(signal, mean, scale, shift)
         pooled = tl.sum(tl.where(used, value, 0.0), 1)
         draw = tl.load(halves + (source * features + feature) * units + unit, mask=inside, other=0)
         pooled = tl.where(draw.to(tl.int32) >= least, pooled / POOL * gain, 0.0)
@@ -106,8 +110,9 @@ def _unit_gradient(grad, draws, at, n, least, gain, TIMES: tl.constexpr, POOL: t
 
 @triton.jit
 def norm_pool_backward(
-    grad, v, gamma, beta, halves, group, threshold, boost, means, variances, grad_v, grad_gamma, grad_beta, features,
-    batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+    grad, grad_squares, v, gamma, beta, halves, group, threshold, boost, means, variances, grad_v, grad_gamma,
+    grad_beta, features, batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
+    SQUARED: tl.constexpr,
 ):  # fmt: skip
     """The gradients of norm_pool_forward: sums over the row first, then every sample."""
     row = tl.program_id(0).to(tl.int64)
@@ -139,7 +144,13 @@ def norm_pool_backward(
         value = tl.load(v + row * n + at, mask=at < n, other=0.0)
         _, slope = _elu_of(value, mean, scale, shift)
         g = slope * _unit_gradient(grad + row * units, draws, at, n, least, gain, TIMES, POOL)
-        tl.store(grad_v + row * n + at, scale * g - level - pull * (value - mean), mask=at < n)
+        slope_v = scale * g - level - pull * (value - mean)
+        if SQUARED:
+            step = at % TIMES // POOL
+            inside = (at < n) & (step < steps)
+            unit = row * units + at // TIMES * steps + step
+            slope_v += 2.0 / POOL * value * tl.load(grad_squares + unit, mask=inside, other=0.0)
+        tl.store(grad_v + row * n + at, slope_v, mask=at < n)
 
 
 @triton.jit

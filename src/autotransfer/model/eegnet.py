@@ -21,7 +21,8 @@ from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_signals
 from .moments import Moments, window_moments
 from .norm_pool import kept, norm_pool
-from .reading import read
+from .power import log_power, square_pool
+from .reading import Reading, read
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -42,8 +43,9 @@ class EEGNet(nn.Module):
     Windows of any length from 8 samples work: the first pool averages 4 samples, the second
     min(8, times // 4), so that at least one step of time is left.
 
-    compress=μ: the network reads `compressed(x, μ)`; with envelope=True the envelope of every channel as well
-    (reading.py). The moments of x serve it no longer.
+    reading: the windows are not taken as they are but compressed, or parted into shapes and levels (reading.py). The
+    moments of x serve such a network no longer.
+    power: the code also has the log power of every spatial filter's signal (power.py).
     """
 
     def __init__(
@@ -57,8 +59,8 @@ class EEGNet(nn.Module):
         temporal_filters: int = 8,
         spatial_depth: int = 2,
         latent_filters: int = 16,
-        compress: float | None = None,
-        envelope: bool = False,
+        reading: Reading | None = None,
+        power: bool = False,
         dropout: float = 0.25,
         seeds: Sequence[int] | None = None,
     ) -> None:
@@ -72,12 +74,11 @@ class EEGNet(nn.Module):
                 raise UserError(f"{name} is {size}; EEGNet needs at least 1")
         self.filters, self.depth = temporal_filters, spatial_depth
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
-        self.compress, self.dropout = compress, dropout
-        self.envelope = self.kernel if envelope else 0  # samples
-        self.inputs = n_channels * (2 if envelope else 1)
-        self.latent_dim = latent_filters * (n_times // self.pools[0] // self.pools[1])
-
+        self.reading, self.dropout = reading or Reading(), dropout
+        self.inputs = self.reading.inputs(n_channels)
         wide = temporal_filters * spatial_depth
+        self.latent_dim = (latent_filters + (wide if power else 0)) * (n_times // self.pools[0] // self.pools[1])
+
         stack = () if members is None else (members,)
         self.temporal = nn.Parameter(torch.empty(*stack, temporal_filters, self.kernel))
         self.norm1 = BatchNorm(members, temporal_filters)
@@ -86,6 +87,7 @@ class EEGNet(nn.Module):
         self.depthwise = nn.Parameter(torch.empty(*stack, wide, SECOND_KERNEL))
         self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
         self.norm3 = BatchNorm(members, latent_filters)
+        self.power_norm = BatchNorm(members, wide) if power else None
         self._initialise(seeds)
 
     def _initialise(self, seeds: Sequence[int] | None) -> None:
@@ -117,8 +119,8 @@ class EEGNet(nn.Module):
         drop: (P,) dropout probabilities in place of self.dropout
         active: (P,) bool; members that are not leave their running statistics alone
         """
-        if self.compress is not None:
-            x, moments = read(x, self.compress, self.envelope), None
+        if not self.reading.as_is:
+            x, moments = read(x, self.reading), None
         if self.members is None:
             return self._forward(x[None], None, moments, noise, drop, active)[0]
         if x.dim() == 3:
@@ -146,11 +148,15 @@ class EEGNet(nn.Module):
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
-        h = self._block(self.norm2, v, batch, self.pools[0], offset, group, noise, drop, active)
+        h, squares = self._block(self.norm2, v, batch, self.pools[0], offset, group, noise, drop, active)
         times = h.shape[-1]
         h = filter_times(h.reshape(members * wide, batch, times), self.depthwise.reshape(members * wide, SECOND_KERNEL))
         h = mix_channels(self.pointwise.reshape(members, -1, wide), h.reshape(members, wide, batch * times))
-        h = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
+        h, _ = self._block(self.norm3, h, batch, self.pools[1], None, group, noise, drop, active)
+        if self.power_norm is not None and squares is not None:
+            power = log_power(squares, self.pools[1])
+            power = self.power_norm(power.flatten(2), None, active).view(power.shape)
+            h = torch.cat([h, self._dropped(power, 3, group, noise, drop)], 1)
         return h.transpose(1, 2).flatten(2)
 
     def _block(
@@ -164,21 +170,34 @@ class EEGNet(nn.Module):
         noise: Tensor | None,
         drop: Tensor | None,
         active: Tensor | None,
-    ) -> Tensor:
-        """Normalisation, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool)."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """Normalisation, ELU, pooling, dropout: (P, F, B·T) -> (P, F, B, T // pool). Where the code has power, the
+        first block's mean squares of v as well, in the same shape."""
         times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
+        squared = self.power_norm is not None and norm is self.norm2
+        if self.training and noise is not None and gpu.available(v):
+            dropping = self._dropping(v, v.shape[1] * batch * (times // pool), layer, group, noise, drop)
+            return norm_pool(norm, v, times, pool, dropping, offset, active, squared=squared)
+        signal = v.view(*v.shape[:2], batch, times)
+        h = elu_pool(norm(v, offset, active).view(signal.shape), pool)
+        return self._dropped(h, layer, group, noise, drop), square_pool(signal, pool) if squared else None
+
+    def _dropped(
+        self, h: Tensor, layer: int, group: Tensor | None, noise: Tensor | None, drop: Tensor | None
+    ) -> Tensor:
+        """Units (P, F, B, T) after dropout; `layer` tells the draws of one layer from those of others."""
         if self.training and noise is not None:
-            units = v.shape[1] * batch * (times // pool)
-            # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
-            halves = bits(fold_in(noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
-            if drop is None:
-                drop = torch.full((len(v),), self.dropout, dtype=v.dtype, device=v.device)
-            dropping = Dropping(halves, group, drop)
-            if gpu.available(v):
-                return norm_pool(norm, v, times, pool, dropping, offset, active)
-            return kept(dropping, elu_pool(norm(v, offset, active).view(*v.shape[:2], batch, times), pool))
-        h = elu_pool(norm(v, offset, active).view(*v.shape[:2], batch, times), pool)
+            return kept(self._dropping(h, h[0].numel(), layer, group, noise, drop), h)
         return nn.functional.dropout(h, self.dropout, training=self.training)
+
+    def _dropping(
+        self, v: Tensor, units: int, layer: int, group: Tensor | None, noise: Tensor, drop: Tensor | None
+    ) -> Dropping:
+        # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
+        halves = bits(fold_in(noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
+        if drop is None:
+            drop = torch.full((len(v),), self.dropout, dtype=v.dtype, device=v.device)
+        return Dropping(halves, group, drop)
 
     def _first_norm(
         self, w: Tensor, signal: Tensor, group: Tensor | None, moments: Moments | None, active: Tensor | None

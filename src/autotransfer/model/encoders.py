@@ -8,6 +8,7 @@ from ..errors import UserError, shown
 from ..settings import Setting
 from .any_module import AnyModule, Factory
 from .eegnet import EEGNet, temporal_kernel_for
+from .reading import Reading
 
 Encoders = Mapping[str, Factory]  # users' factories by the name that Setting.encoder gives
 Encoder = EEGNet | AnyModule
@@ -23,10 +24,14 @@ def kernel_of(setting: Setting, sfreq: float | None) -> int:
     return setting.temporal_kernel or usual
 
 
+def reading_of(setting: Setting) -> Reading:
+    return Reading(setting.compress, setting.levels)
+
+
 def moments_of(setting: Setting, sfreq: float | None) -> int:
     """The filter length for which moments of the windows can be known beforehand; 0: nobody needs them, or the network
     changes its windows first."""
-    return kernel_of(setting, sfreq) if setting.compress is None else 0
+    return kernel_of(setting, sfreq) if reading_of(setting).as_is else 0
 
 
 def find_factory(name: str, encoders: Encoders | None) -> Factory:
@@ -55,8 +60,8 @@ def make_encoder(
     if setting.encoder == "eegnet":
         return EEGNet(
             n_channels, n_times, members, temporal_kernel=kernel, temporal_filters=setting.temporal_filters,
-            spatial_depth=setting.spatial_depth, latent_filters=setting.latent_filters, compress=setting.compress,
-            envelope=setting.envelope, seeds=seeds,
+            spatial_depth=setting.spatial_depth, latent_filters=setting.latent_filters, reading=reading_of(setting),
+            power=setting.power, seeds=seeds,
         )  # fmt: skip
     factory = find_factory(setting.encoder, encoders)
     return AnyModule(factory, n_channels, n_times, members, n_outputs=n_classes, sfreq=sfreq, seeds=seeds)

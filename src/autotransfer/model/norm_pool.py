@@ -1,7 +1,7 @@
 """Batch normalisation, ELU, average pooling and dropout as one step with a backward pass of its own, for GPUs.
 
-The same as BatchNorm, elu_pool and `kept` one after the other, which are the plain path and its oracle. The signal is
-read and its gradient written once; nothing of its size is kept but the signal itself.
+The same as BatchNorm, elu_pool, `kept` and, if wanted, square_pool one after the other, which are the plain path and
+its oracle. The signal is read and its gradient written once; nothing of its size is kept but the signal itself.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ class _NormPool(Function):
     @staticmethod
     def forward(
         ctx: Any, v: Tensor, gamma: Tensor, beta: Tensor, offset: Tensor | None, dropping: Dropping, times: int,
-        pool: int, eps: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        out, mean, var = gpu.norm_pool_forward(v, gamma, beta, dropping, times, pool, eps)
+        pool: int, eps: float, squared: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
+        out, squares, mean, var = gpu.norm_pool_forward(v, gamma, beta, dropping, times, pool, eps, squared)
         ctx.save_for_backward(v, mean, var, gamma, beta)
         ctx.mark_non_differentiable(mean, var)
         ctx.rest, ctx.has_offset = (dropping, times, pool, eps), offset is not None
-        return out, mean, var
+        return out, squares, mean, var
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        grad_v, grad_gamma, grad_beta = gpu.norm_pool_backward(grad, *ctx.saved_tensors, *ctx.rest)
+    def backward(ctx: Any, grad: Tensor, grad_squares: Tensor | None, *_: Tensor) -> tuple[Tensor | None, ...]:
+        grad_v, grad_gamma, grad_beta = gpu.norm_pool_backward(grad, grad_squares, *ctx.saved_tensors, *ctx.rest)
         no_offset = torch.zeros_like(grad_beta) if ctx.has_offset else None
-        return grad_v, grad_gamma, grad_beta, no_offset, None, None, None, None
+        return grad_v, grad_gamma, grad_beta, no_offset, None, None, None, None, None
 
 
 def norm_pool(
     norm: BatchNorm, v: Tensor, times: int, pool: int, dropping: Dropping, offset: Tensor | None = None,
-    active: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """v: (P, F, B·T) -> (P, F, B, T // pool); `offset` and `active` as in BatchNorm, which is in training mode."""
+    active: Tensor | None = None, *, squared: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """v: (P, F, B·T) -> (P, F, B, T // pool), and if wanted the mean squares of v in the same shape; `offset` and
+    `active` as in BatchNorm, which is in training mode."""
     size = v.shape[:2]
     weight, bias = norm.weight.reshape(size), norm.bias.reshape(size)
-    out, mean, var = apply(_NormPool, v, weight, bias, offset, dropping, times, pool, norm.eps)
+    out, squares, mean, var = apply(_NormPool, v, weight, bias, offset, dropping, times, pool, norm.eps, squared)
     norm.track(mean if offset is None else mean + offset, var, v.shape[-1], active)
-    pooled: Tensor = out
-    return pooled
+    return out, squares

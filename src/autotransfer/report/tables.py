@@ -138,17 +138,17 @@ def preparations(summary: Summary) -> Html | None:
     def number(value: object) -> float | None:
         return float(value) if isinstance(value, (int, float)) else None
 
-    heads = ("standardise", "align", "compress", "envelope", "kept", "lower quartile", "mean")
+    heads = ("standardise", "align", "compress", "levels", "power", "kept", "lower quartile", "mean")
     lines = [
         [
-            *(plain("none" if row.get(name) in (None, False) else row[name]) for name in heads[:4]),
+            *(plain("none" if row.get(name) in (None, False) else row[name]) for name in heads[:5]),
             "yes" if row.get("kept") else "",
             score(number(row.get("validation_q25"))),
             score(number(row.get("validation_mean"))),
         ]
         for row in found
     ]
-    return table("How windows are prepared: validation scores of the plain network", heads, lines, numeric=5, less="6")
+    return table("How windows are prepared: validation scores of the plain network", heads, lines, numeric=6, less="7")
 
 
 def _by_setting(column: pd.Series[Any]) -> dict[str, float]:

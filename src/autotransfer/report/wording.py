@@ -145,7 +145,7 @@ def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
         return Verdict(
             "baseline",
             "Censoring did not help on these recordings",
-            "The uncensored baseline had the highest lower quartile of validation scores, so AutoTransfer kept it.",
+            "By validation no setting promised a higher lower quartile than the baseline, so AutoTransfer kept it.",
         )
     if pair is None or pair.interval is None:
         return Verdict("unknown", f"Chosen: {chosen}", "There are too few test scores to compare it with the baseline.")

@@ -11,7 +11,8 @@ from ..jobs import check_seed
 from ..settings import ALIGNMENTS, STANDARDISATIONS, Setting
 
 MOST = {"trials": 10**6, "seeds": 10**4}  # beyond these a slip of the keyboard is likelier than a wish
-DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200}
+DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200, "uncensored": 100}
+PREPARE = ("zero-shot", "adaptive", "transductive")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class RunOptions:
     lr: float | None = None
     standardise: str | None = None
     align: str | None = None
-    # zero-shot or adaptive: find standardise and align first; auto: zero-shot where nothing else says how
+    # one of PREPARE: find standardise and align first; auto: zero-shot where nothing else says how
     prepare: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
@@ -66,10 +67,10 @@ class RunOptions:
     def _settle_prepare(self) -> None:
         if self.prepare is None:
             return
-        check_choice("prepare", self.prepare, ("auto", "none", "zero-shot", "adaptive"))
+        check_choice("prepare", self.prepare, ("auto", "none", *PREPARE))
         if self.prepare == "auto":
             open_to_it = self.standardise is None and self.align is None and self.search != "tpe"
-            usual = self.grid == "quick" and self.nested == "fast" and open_to_it
+            usual = self.grid in ("quick", "uncensored") and self.nested == "fast" and open_to_it
             object.__setattr__(self, "prepare", "zero-shot" if usual else None)
             return
         if self.prepare == "none":

@@ -1,7 +1,7 @@
 """`--prepare`: before any censor, how windows are best prepared, found by validation on every fold.
 
 Standardisation moves scores more than any censor does, and which kind is right differs from signal to signal. The
-plain network is trained once on every fold with each preparation; the search that follows takes the simplest of the
+uncensored network is trained once on every fold with each preparation; the search that follows takes the first of the
 best. For a person's own estimate the preparation is chosen without their scores: where that makes it another one, that
 one goes through the search as well.
 """
@@ -24,27 +24,40 @@ class Traits(NamedTuple):
     standardise: str
     align: str = "none"
     compress: float | None = None
-    envelope: bool = False
+    levels: bool = False
+    power: bool = False
 
 
 COMPRESS = 10.0
-# The simplest first: others must be better by more than a standard error
+# The simplest of a kind first: others must be better by more than a standard error
 PREPARATIONS = {
     # nothing is asked of a new person
     "zero-shot": (
         Traits("trial"),
-        Traits("channel"),
-        Traits("channel", compress=COMPRESS),
-        Traits("channel", compress=COMPRESS, envelope=True),
+        Traits("trial", power=True),
+        Traits("channel", levels=True, power=True),
+        Traits("channel", compress=COMPRESS, power=True),
+        Traits("channel", power=True),
     ),
     # their unlabelled windows so far are used, unless that is worse
     "adaptive": (
-        Traits("running"),
-        Traits("running", compress=COMPRESS),
-        Traits("running", compress=COMPRESS, envelope=True),
-        Traits("running", align="running"),
-        Traits("trial", align="running"),
+        Traits("running", power=True),
+        Traits("running", levels=True, power=True),
+        Traits("running", align="running", power=True),
+        Traits("trial", align="running", power=True),
         Traits("trial"),
+        Traits("trial", power=True),
+        Traits("channel", levels=True, power=True),
+    ),
+    # all of them, later ones too
+    "transductive": (
+        Traits("subject", power=True),
+        Traits("subject", levels=True, power=True),
+        Traits("subject", align="subject", power=True),
+        Traits("trial", align="subject", power=True),
+        Traits("trial"),
+        Traits("trial", power=True),
+        Traits("channel", levels=True, power=True),
     ),
 }
 
@@ -79,8 +92,10 @@ def _with(setting: Setting, own: Traits) -> Setting:
 
 
 def preparations_of(name: str, plain: Setting) -> list[Traits]:
-    """Those that the setting's encoder can have: only EEGNet compresses."""
-    return [own for own in PREPARATIONS[name] if own.compress is None or plain.encoder == "eegnet"]
+    """Those that the setting's encoder can have: how windows are read is EEGNet's own."""
+    if plain.encoder == "eegnet":
+        return list(PREPARATIONS[name])
+    return list(dict.fromkeys(Traits(own.standardise, own.align) for own in PREPARATIONS[name]))
 
 
 def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparations | None:

@@ -18,7 +18,16 @@ from ..settings import Setting
 from .delivered import delivered_scores
 from .models import build_models
 from .preparation import Preparations, preparation_stage, traits
-from .stages import SHORTLIST_PER_METHOD, by_subject, choose, lower_quartile, shortlist, simplest, without_subject
+from .stages import (
+    SHORTLIST_PER_METHOD,
+    by_subject,
+    choose,
+    lower_quartile,
+    shortlist,
+    simplest,
+    without_subject,
+    worth_leaving,
+)  # fmt: skip
 from .validation import entries_of, validation_scores
 
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
@@ -79,10 +88,12 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     entries = entries_of(run, candidates, folds, seeds)
     scores = validation_scores(entries)
     keys = [setting.key for setting in candidates]
-    allowed = {test: keys if prepared is None else prepared.allowed(candidates, test) for _, test in folds}
-    keys = keys if prepared is None else prepared.allowed(candidates)
+    others = {test: without_subject(scores, test) for _, test in folds}
+    allowed = dict.fromkeys(others, keys)
+    if prepared is not None:  # a run that may change the network itself must not make it worse
+        allowed = {test: worth_leaving(own, prepared.allowed(candidates, test)) for test, own in others.items()}
+        keys = worth_leaving(scores, prepared.allowed(candidates))
     plain = {setting.key for setting in candidates if setting.method is None}
-    others = {test: without_subject(scores, test) for test in allowed}
     picks = {
         "chosen": dict.fromkeys(allowed, choose(scores, keys)),
         "baseline": dict.fromkeys(allowed, next(key for key in keys if key in plain)),

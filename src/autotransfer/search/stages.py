@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHORTLIST_PER_METHOD = 3
+RESAMPLES = 1000
 
 
 class Score(NamedTuple):
@@ -66,6 +67,22 @@ def choose(scores: Sequence[Score], candidates: Sequence[str]) -> str:
             -candidates.index(setting),
         ),
     )
+
+
+def worth_leaving(scores: Sequence[Score], candidates: Sequence[str]) -> list[str]:
+    """The first candidate, the plain network, and those for which it may be left: their mean over subjects is no lower,
+    or their lower quartile is higher by more than a standard error (a bootstrap over subjects).
+
+    Where nothing helps, the highest of many lower quartiles is luck, and with a lower mean likelier to
+    cost than to gain.
+    """
+    table = np.array([by_subject(scores, setting) for setting in candidates])  # (candidates, subjects)
+    draws = np.random.default_rng(0).integers(table.shape[1], size=(RESAMPLES, table.shape[1]))
+    gain = np.percentile(table, 25, axis=1) - np.percentile(table[0], 25)
+    drawn = np.percentile(table[:, draws], 25, axis=2)
+    error = (drawn - drawn[0]).std(1)
+    worth = (table.mean(1) >= table[0].mean()) | (gain > error)
+    return [setting for place, setting in enumerate(candidates) if place == 0 or worth[place]]
 
 
 def simplest(scores: Sequence[Score], candidates: Sequence[str]) -> str:

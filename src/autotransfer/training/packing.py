@@ -12,7 +12,7 @@ import torch
 from ..errors import UserError, shown
 from ..jobs import Job
 from ..model.any_module import saved_bytes
-from ..model.encoders import Encoders, find_factory, kernel_of
+from ..model.encoders import Encoders, find_factory, kernel_of, reading_of
 from ..recordings import Recordings
 
 CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
@@ -65,8 +65,8 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
         signals = 2 * batch * saved_bytes(factory, *size, n_outputs=recordings.n_classes, sfreq=recordings.sfreq)
         return signals * dtype.itemsize // 4 + dtype.itemsize * censor + 8 * 6 * setting.max_epochs
     wide = setting.temporal_filters * setting.spatial_depth
-    channels = recordings.n_channels * (2 if setting.envelope else 1)
-    signals = batch * times * (channels + 6 * wide)
+    channels = reading_of(setting).inputs(recordings.n_channels)
+    signals = batch * times * (channels + (7 if setting.power else 6) * wide)
     toeplitz = 4 * setting.temporal_filters * min(times, 192) ** 2
     weights = 12 * (setting.temporal_filters * 64 + wide * (channels + 80) + wide * times)
     return dtype.itemsize * (signals + toeplitz + censor + weights) + 8 * 6 * setting.max_epochs
@@ -76,7 +76,7 @@ def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
     """Jobs that agree in this can be stacked: the same shapes everywhere. All else is a number per member."""
     setting, train = job.setting, job.fold.train
     return (
-        setting.encoder, kernel_of(setting, recordings.sfreq), setting.compress, setting.envelope,
+        setting.encoder, kernel_of(setting, recordings.sfreq), setting.compress, setting.levels, setting.power,
         setting.temporal_filters, setting.spatial_depth, setting.latent_filters, setting.max_norm,
         setting.standardise, setting.align, min(setting.batch_size, len(train)),
         len(np.unique(recordings.subject.numpy()[train])),

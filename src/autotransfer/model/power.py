@@ -1,0 +1,55 @@
+"""The power of filtered signals, which a network with ELU has to piece together and a linear classifier cannot.
+
+EEGNet's code says how signals move; with power=True it says beside that how strong each spatial filter's signal is,
+in the same steps of time, as a logarithm: what differs between people by a factor then differs by a summand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from ..gpu.autograd import apply
+
+FLOOR = 1e-3  # of a power that is about 1, so that silence has a logarithm, and not one that drowns all else
+
+
+class _SquarePool(Function):
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, pool: int) -> Tensor:
+        used = v[..., : v.shape[-1] // pool * pool]
+        out = used[..., ::pool].square()
+        for i in range(1, pool):  # slices add faster than a strided reduction of so few elements
+            out.addcmul_(used[..., i::pool], used[..., i::pool])
+        ctx.save_for_backward(v)
+        ctx.pool = pool
+        return out.div_(pool)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (v,) = ctx.saved_tensors
+        used = grad.shape[-1] * ctx.pool
+        slope = (grad * (2.0 / ctx.pool))[..., None].expand(*grad.shape, ctx.pool)
+        if used == v.shape[-1]:
+            return v * slope.flatten(-2), None
+        grad_v = torch.zeros_like(v)
+        torch.mul(v[..., :used], slope.flatten(-2), out=grad_v[..., :used])
+        return grad_v, None
+
+
+def square_pool(v: Tensor, pool: int) -> Tensor:
+    """Squares, then their mean over `pool` neighbours: (..., times) -> (..., times // pool)."""
+    squares: Tensor = apply(_SquarePool, v, pool)
+    return squares
+
+
+def log_power(squares: Tensor, pool: int) -> Tensor:
+    """Mean squares (..., times), pooled once more, as logarithms (..., times // pool)."""
+    steps = squares.shape[-1] // pool
+    segments = squares[..., : steps * pool].reshape(*squares.shape[:-1], steps, pool)
+    return (segments.mean(-1) + FLOOR).log()
