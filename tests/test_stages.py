@@ -52,6 +52,8 @@ def test_the_simplest_of_the_best_is_the_first_within_a_standard_error() -> None
     worst_loses = [0.1, 0.9, 0.9, 0.9]  # a lower quartile would refuse it, a mean within its error does not
     assert simplest(scores(bold=worst_loses, steady=[0.7] * 4), ["bold", "steady"]) == "bold"
     assert simplest(scores(a=[0.5], b=[0.6]), ["a", "b"]) == "b", "one subject has no spread"
+    assert simplest(scores(plain=low, near=near), ["plain", "near"], 0.5) == "near", "0.01 is more than half of 0.0115"
+    assert simplest(scores(plain=low, far=far), ["plain", "far"], 2.0) == "plain"
 
 
 def test_the_plain_network_is_left_for_a_mean_that_is_no_lower_or_a_lower_quartile_that_is_clearly_higher() -> None:

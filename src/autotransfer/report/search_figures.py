@@ -25,6 +25,10 @@ from .summary import Summary
 from .wording import METHOD_NAMES, score, setting_words
 
 MOST_TICKS = 9
+WHY_NOT = (
+    "they prepare windows as only some subjects' nested choice does, or validation gives no reason to leave the plain "
+    "network for them"
+)
 
 
 def tried(summary: Summary) -> Figure | None:
@@ -124,9 +128,11 @@ def _legend_only(baseline: bool) -> list[Json]:
 
 def candidates(summary: Summary) -> Figure | None:
     """Stage two: lower quartile and mean of each candidate's validation scores, the best first."""
-    table = validation_table(summary)
+    every = validation_table(summary)
+    table = every[every.index.isin(shortlist(summary))]
     if table.empty:
         return None
+    left_out = len(every) - len(table)
     once = tried_everywhere(summary.results).drop_duplicates("setting")
     words = {str(r["setting"]): setting_words(r) for r in records(once)}
     chosen = chosen_name(summary)
@@ -142,7 +148,8 @@ def candidates(summary: Summary) -> Figure | None:
         key="candidates",
         title="How the choice was made",
         caption="Validation score of each candidate on every subject. The highest lower quartile (diamond) is chosen, "
-        "because a mean can be carried by a few easy subjects; the dashed line is chance.",
+        "because a mean can be carried by a few easy subjects; the dashed line is chance."
+        + (f" {left_out} more were trained and could not be chosen: {WHY_NOT}." if left_out else ""),
         data=[
             _subjects(scores_on_validation(summary.results), names, words),
             _summaries(mean, [words[n] for n in names], "mean", INK, "x-thin"),

@@ -29,7 +29,10 @@ class Traits(NamedTuple):
 
 
 COMPRESS = 10.0
-# The simplest of a kind first: others must be better by more than a standard error
+# How much better than a simpler one the best must be, in standard errors of the difference. Preparations differ by more
+# than these err, unlike censors, so the odds need not be long: half an error is two to one.
+CAUTION = 0.5
+# The simplest of a kind first
 PREPARATIONS = {
     # nothing is asked of a new person
     "zero-shot": (
@@ -115,7 +118,7 @@ def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparatio
 def chosen(tried: list[Setting], scores: list[Score], tests: Sequence[int]) -> Preparations:
     """Kept are the best one and whichever is the best without some subject's scores."""
     by_key = {setting.key: setting for setting in tried}
-    best = simplest(scores, list(by_key))
-    of_test = {test: simplest(without_subject(scores, test), list(by_key)) for test in tests}
+    best = simplest(scores, list(by_key), CAUTION)
+    of_test = {test: simplest(without_subject(scores, test), list(by_key), CAUTION) for test in tests}
     kept = dict.fromkeys([best, *of_test.values()])
     return Preparations(tried, scores, [by_key[key] for key in kept], {t: by_key[key] for t, key in of_test.items()})

@@ -85,9 +85,9 @@ def worth_leaving(scores: Sequence[Score], candidates: Sequence[str]) -> list[st
     return [setting for place, setting in enumerate(candidates) if place == 0 or worth[place]]
 
 
-def simplest(scores: Sequence[Score], candidates: Sequence[str]) -> str:
+def simplest(scores: Sequence[Score], candidates: Sequence[str], errors: float = 1.0) -> str:
     """The one-standard-error rule (Breiman et al. 1984): the first candidate, simple ones coming first, that falls
-    short of the best mean over subjects by no more than the standard error of that difference.
+    short of the best mean over subjects by no more than the standard error of that difference, or `errors` of them.
 
     A lower quartile hangs on one or two subjects; where the candidates are nearly as good as each other it hops from
     one to the next as soon as a subject is left out.
@@ -97,7 +97,7 @@ def simplest(scores: Sequence[Score], candidates: Sequence[str]) -> str:
     for setting in candidates:
         short = top - by_subject(scores, setting)
         error = short.std(ddof=1) / math.sqrt(len(short)) if len(short) > 1 else 0.0
-        if short.mean() <= error:
+        if short.mean() <= errors * error:
             return setting
     raise AssertionError("the best does not fall short of itself")
 
