@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, help="default: the grid's")
     parser.add_argument("--standardise", help="for all settings; default: each setting's own")
     parser.add_argument("--align")
-    parser.add_argument("--prepare", help="zero-shot or adaptive: find standardise and align first")
+    parser.add_argument("--prepare", help="zero-shot, adaptive or transductive: find first how windows are prepared")
     parser.add_argument("--lr", type=float)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--patience", type=int)

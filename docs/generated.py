@@ -99,7 +99,8 @@ MEANING = {
     "temporal_kernel": "samples of a temporal filter; none: half a second, within 3 and 64; `half`: half of that",
     "compress": "μ of sign(x) log(1 + μ\\|x\\|) / log(1 + μ), which EEGNet reads in place of its windows x; none: x",
     "levels": "EEGNet reads every window standardised by itself, and beside it mean and logarithm of the deviation of "
-    "every channel as signals that do not move; not with `standardise` trial, which leaves no levels",
+    "every channel as signals that do not move; not with `standardise` trial, which leaves no levels, and with `none` only "
+    "where windows already are in units of a deviation",
     "power": "EEGNet's code also has the logarithm of the power of every spatial filter's signal, in the code's steps of "
     "time",
     "dropout": "probability that a unit is dropped",
@@ -210,8 +211,8 @@ CHOICE = {
     "chosen": "every field of the chosen setting, and its `name`",
     "baseline": "the same of the baseline",
     "baseline_won": "whether the baseline was chosen",
-    "shortlist": "names of the candidates of stage two; after a preparation those for which the plain network may be left",
-    "validation_q25": "by name: lower quartile over subjects of the validation scores, by which the choice was made",
+    "shortlist": "names of the candidates of stage two",
+    "validation_q25": "by name of those among which was chosen: lower quartile over subjects of the validation scores",
     "validation_mean": "by name: their mean",
     "test_scores": "`chosen` and `baseline`: test score by subject, as published",
     "nested_test_scores": "test score by subject, of the setting chosen without that subject",

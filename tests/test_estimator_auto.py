@@ -52,7 +52,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> at.AutoTransferClassifie
 
 
 def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, lr=1e-2, device="cpu")
+    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, lr=1e-2, device="cpu", prepare="auto")
     run = Run.create(tmp_path / "run", options)
     choice = conduct(run, lambda _: None, shown=False)
     model = load_model(tmp_path / "run" / "model")

@@ -15,8 +15,11 @@ from autotransfer.report.collect import collect
 from autotransfer.report.comparison import validation_table
 from autotransfer.report.outcomes import settled, tried_once
 from autotransfer.report.search_figures import candidates
+from autotransfer.report.terminal import answer, no_censor_tried
+from autotransfer.report.wording import verdict
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
+from autotransfer.search import preparation, procedure
 from autotransfer.search.estimate import count_trainings
 from autotransfer.search.preparation import PREPARATIONS, Preparations, Traits, chosen
 from autotransfer.search.procedure import conduct, decide
@@ -145,8 +148,9 @@ def test_a_nested_choice_is_made_among_settings_of_the_subjects_own_preparation(
         mine = {run.options.name_of(own), run.options.name_of(tried[0])}
         assert set(found["nested_choices"].values()) <= mine
         assert {found[role]["name"] for role in ("chosen", "best_uncensored", "careful")} <= mine
-        assert set(found["shortlist"]) == set(found["validation_q25"]) <= mine, "less those that nothing speaks for"
-        assert run.options.name_of(tried[0]) in found["shortlist"]
+        assert set(found["shortlist"]) == {run.options.name_of(setting) for setting in tried}
+        assert set(found["validation_q25"]) <= mine, "less those that nothing speaks for"
+        assert run.options.name_of(tried[0]) in found["validation_q25"]
         best = max(found["validation_q25"], key=lambda name: found["validation_q25"][name])
         assert found["validation_q25"][found["chosen"]["name"]] == found["validation_q25"][best]
 
@@ -176,15 +180,80 @@ def test_the_plain_network_stays_with_halving(tmp_path: Path) -> None:
     assert choice["shortlist"][0] == "baseline"
 
 
+def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them(
+    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither their preparation, nor for which settings the plain network may be left, nor the choice. The scores are
+    drawn: those of a run so small are all about chance, and every choice the plain network."""
+    run, choice = finished
+    plain = run.options.settings()[0]
+    known = {replace(s, **own._asdict()) for s in run.options.settings() for own in PREPARATIONS["adaptive"]}
+    trained = [s for s in known if run.options.name_of(s) in choice["shortlist"]]  # type: ignore[operator]
+    trained.sort(key=lambda setting: (setting != plain, setting.key))  # the plain network first
+    clean = preparation.preparation_stage(run, lambda _: None, shown=False)
+    assert clean is not None
+    draw = np.random.default_rng(0)
+    moved = 0
+    for subject in range(4):
+        for _ in range(20):
+            table = {(setting.key, person): draw.random() for setting in known for person in range(4)}
+            chosen_for = []
+            for _ in range(2):
+                scores = [Score(*place, value) for place, value in table.items()]
+                for module in (preparation, procedure):
+                    monkeypatch.setattr(module, "validation_scores", lambda *_, found=scores, **__: found)
+                found = preparation.preparation_stage(run, lambda _: None, shown=False)
+                assert found is not None
+                chosen_for.append(decide(run, trained, replace_kept(found, set(clean.kept))))
+                table |= {(key, person): draw.random() for key, person in table if person == subject}
+            before, after = chosen_for
+            for kind in ("nested", "nested_uncensored", "nested_careful"):
+                own = f"{kind}_test_scores"
+                assert after[own][str(subject)] == before[own][str(subject)]
+            assert after["nested_choices"][str(subject)] == before["nested_choices"][str(subject)]
+            moved += after["nested_choices"] != before["nested_choices"]
+    assert moved > 0, "the corruption must be able to change what others get"
+
+
+def replace_kept(found: Preparations, trained: set[Setting]) -> Preparations:
+    """With a preparation that was trained wherever corruption has chosen one that was not."""
+    some = next(iter(trained))
+    of_test = {test: own if own in trained else some for test, own in found.of_test.items()}
+    return found._replace(kept=[some], of_test=of_test)
+
+
 def test_the_report_draws_those_among_which_was_chosen(finished: tuple[Run, dict[str, object]]) -> None:
     run, choice = finished
     summary = settled(collect(run))
     figure = candidates(summary)
     assert figure is not None
-    assert {row[0] for row in figure.rows} == set(choice["shortlist"])  # type: ignore[arg-type]
-    more = len(validation_table(summary)) - len(choice["shortlist"])  # type: ignore[arg-type]
-    assert more > 0, "in this run some are left out"
-    assert f"{more} more were trained and could not be chosen" in figure.caption
+    among, every = set(choice["validation_q25"]), set(choice["shortlist"])  # type: ignore[call-overload]
+    assert {row[0] for row in figure.rows} == among < every, "in this run some are left out"
+    assert set(validation_table(summary).index) == every
+    assert f"{len(every) - len(among)} more were trained and could not be chosen" in figure.caption
+
+
+def test_a_run_without_censors_says_nothing_about_them(tmp_path: Path) -> None:
+    options = RunOptions(
+        source=str(tiny_file(tmp_path)), epochs=1, batch_size=8, device="cpu", prepare="auto", grid="uncensored"
+    )
+    assert options.prepare == "zero-shot"
+    choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
+    assert no_censor_tried(choice)
+    choice |= {"baseline_won": True}
+    assert "censoring" not in " ".join(answer(choice))
+    assert "No censor was tried" in verdict(choice, None).sentence
+    assert not no_censor_tried({"shortlist": ["baseline", "mmd marginal 1 median with power"]})
+    with pytest.raises(UserError, match="tpe search samples censors"):
+        RunOptions(source="x", grid="uncensored", search="tpe")
+
+
+@pytest.mark.parametrize("grid", ["quick", "extended"])
+def test_an_encoder_of_ones_own_is_not_asked_for_what_is_eegnets(grid: str) -> None:
+    options = RunOptions(source="x", grid=grid, encoder="mine")
+    assert all(setting.encoder == "mine" for setting in options.settings())
+    for name in PREPARATIONS:
+        assert {own.power or own.levels for own in preparation.preparations_of(name, options.settings()[0])} == {False}
 
 
 def test_the_report_has_networks_that_were_trained_for_the_preparation(tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ MOST = {
 # What the numbers cannot give an encoder of one's own, and what that would have to do.
 EEGNET_ONLY = {"compress": "compress its windows", "levels": "part its windows", "power": "measure power"}
 
+# Fields that settings had for a while; stored ones may still say that they do without.
+RETIRED = ("envelope",)
+
 # What else a search may vary, said by `name_beside`.
 TRAITS = ("standardise", "align", "compress", "levels", "power", "dropout", "temporal_kernel", "lr")
 
@@ -271,6 +274,15 @@ class Setting:
             raise UserError("a setting is stored as text that is not JSON") from None
         if not isinstance(values, dict):
             raise UserError("a setting is stored as a JSON object")
+        return cls.from_dict(values)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Setting:
+        """Of stored fields, by this version or another."""
+        for name in RETIRED:
+            if values.get(name):
+                raise UserError(f"a stored setting has {name}, which there is no longer; start a new run")
+        values = {name: value for name, value in values.items() if name not in RETIRED}
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:

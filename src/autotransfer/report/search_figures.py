@@ -14,6 +14,7 @@ from .outcomes import (
     Scores,
     chance,
     chosen_name,
+    numbers,
     records,
     scores_on_validation,
     shortlist,
@@ -129,7 +130,8 @@ def _legend_only(baseline: bool) -> list[Json]:
 def candidates(summary: Summary) -> Figure | None:
     """Stage two: lower quartile and mean of each candidate's validation scores, the best first."""
     every = validation_table(summary)
-    table = every[every.index.isin(shortlist(summary))]
+    among = numbers((summary.choice or {}).get("validation_q25")) or set(every.index)
+    table = every[every.index.isin(among)]
     if table.empty:
         return None
     left_out = len(every) - len(table)

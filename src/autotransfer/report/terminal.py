@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+
+def no_censor_tried(choice: Mapping[str, Any]) -> bool:
+    """Whether the run only looked for a preparation; names of uncensored settings begin with "baseline"."""
+    names = [str(name) for name in choice.get("shortlist") or []]
+    return bool(names) and all(name.split(" with ")[0] == "baseline" for name in names)
 
 
 def answer(choice: dict[str, Any]) -> list[str]:
@@ -20,7 +27,9 @@ def answer(choice: dict[str, Any]) -> list[str]:
               "transductive": "transductive: uses all unlabelled windows of a new person"}  # fmt: skip
     if choice.get("adaptation") in adapts:
         lines.append(f"  {adapts[choice['adaptation']]}; these are no zero-shot scores")
-    if choice["baseline_won"]:
+    if choice["baseline_won"] and no_censor_tried(choice):
+        lines.append("no preparation helped on these recordings: the plain network was chosen")
+    elif choice["baseline_won"]:
         lines.append("censoring did not help on these recordings: the uncensored baseline was chosen")
     lines += [
         f"  test, as published   {numbers(choice['test_scores']['chosen'])}",

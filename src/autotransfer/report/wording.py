@@ -10,6 +10,7 @@ from typing import Any
 
 from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
+from .terminal import no_censor_tried
 
 METHOD_NAMES = {
     "none": "Baseline",
@@ -141,11 +142,17 @@ def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
         return Verdict("unknown", "Nothing has been chosen", "The run recorded no choice.")
     chosen = setting_words(choice.get("chosen") or {})
     what = _subject_of_the_claim(choice)
+    if choice.get("baseline_won") and no_censor_tried(choice):
+        return Verdict(
+            "baseline",
+            "No preparation helped on these recordings",
+            "By validation none gave reason enough to leave the plain network. No censor was tried.",
+        )
     if choice.get("baseline_won"):
         return Verdict(
             "baseline",
             "Censoring did not help on these recordings",
-            "By validation no setting promised a higher lower quartile than the baseline, so AutoTransfer kept it.",
+            "By validation no setting gave reason enough to leave the uncensored baseline, so AutoTransfer kept it.",
         )
     if pair is None or pair.interval is None:
         return Verdict("unknown", f"Chosen: {chosen}", "There are too few test scores to compare it with the baseline.")

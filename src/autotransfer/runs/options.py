@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
 from ..jobs import check_seed
-from ..settings import ALIGNMENTS, STANDARDISATIONS, Setting
+from ..settings import ALIGNMENTS, EEGNET_ONLY, STANDARDISATIONS, Setting
 
 MOST = {"trials": 10**6, "seeds": 10**4}  # beyond these a slip of the keyboard is likelier than a wish
 DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200, "uncensored": 100}
@@ -30,7 +30,7 @@ class RunOptions:
     lr: float | None = None
     standardise: str | None = None
     align: str | None = None
-    # one of PREPARE: find standardise and align first; auto: zero-shot where nothing else says how
+    # one of PREPARE: find how windows are prepared and read first; auto: zero-shot where nothing else says how
     prepare: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
@@ -61,6 +61,8 @@ class RunOptions:
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
         self.apply(Setting())  # complains about any number that no setting may have
+        if self.grid == "uncensored" and self.search == "tpe":
+            raise UserError("a tpe search samples censors, and the uncensored grid has none; use search grid")
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
 
@@ -99,7 +101,10 @@ class RunOptions:
 
     def settings(self) -> list[Setting]:
         """The grid as it will be trained, the baseline first; what the user fixed is not varied."""
-        return list(dict.fromkeys(self.apply(setting) for setting in grid(self.grid)))
+        settings = grid(self.grid)
+        if self.encoder != "eegnet":  # what only EEGNet can do is not varied for others
+            settings = [s for s in settings if not any(getattr(s, name) for name in EEGNET_ONLY)]
+        return list(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:
         """The setting's name in this run: it says what but censoring differs from the run's plain network."""

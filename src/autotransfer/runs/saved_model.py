@@ -60,7 +60,7 @@ class SavedModel:
     """An ensemble: the mean of its members' probabilities. Takes raw windows, standardises and aligns them itself."""
 
     def __init__(self, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> None:
-        self.card, self.setting = card, Setting(**card.setting)
+        self.card, self.setting = card, Setting.from_dict(card.setting)
         self.prior = Prior(*(tensors.get(name) for name in PRIOR))  # (members, ...)
         self.shift, self.gain = self.prior.shift, self.prior.gain
         self._check_prior()

@@ -53,7 +53,7 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
 
 
 def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | None = None) -> Estimate:
-    """Times an epoch of a few settings on this machine and multiplies."""
+    """Times an epoch of a few settings on this machine, with windows as the plain network has them, and multiplies."""
     tried, candidates, trainings = count_trainings(recordings, options)
     device = resolve_device(options.device)
     fold = make_fold(recordings, recordings.n_subjects - 1, 0)
@@ -73,12 +73,15 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
             spent = time.perf_counter() - start
         seconds += spent
         largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in members))
+    prepared = preparations_of(options.prepare, settings[0]) if options.prepare is not None else []
+    others = [Job(replace(settings[0], **own._asdict()), fold) for own in prepared]
+    largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in others), 0)
     many = [Job(setting, fold) for setting in options.settings()] * (1 if trainings < 1000 else 3)
     packs = pack(recordings, many, options.population, device=device, dtype=DTYPE, encoders=encoders)
     stacked = max(map(len, packs))
     data = 2 * recordings.X.numel() * DTYPE.itemsize
     return Estimate(
-        preparations=0 if options.prepare is None else len(preparations_of(options.prepare, settings[0])),
+        preparations=len(prepared),
         settings=tried,
         candidates=candidates,
         folds=recordings.n_subjects,

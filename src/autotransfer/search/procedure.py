@@ -119,7 +119,7 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     return {
         **{role: _told(by_key[key], name[key]) for role, key in overall.items()},
         "baseline_won": overall["chosen"] == overall["baseline"],
-        "shortlist": [name[key] for key in keys],
+        "shortlist": list(name.values()),
         "validation_q25": {name[key]: lower_quartile(scores, key) for key in keys},
         "validation_mean": {name[key]: float(by_subject(scores, key).mean()) for key in keys},
         "test_scores": {role: of(role, single) for role in overall},

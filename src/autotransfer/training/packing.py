@@ -66,7 +66,9 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
         return signals * dtype.itemsize // 4 + dtype.itemsize * censor + 8 * 6 * setting.max_epochs
     wide = setting.temporal_filters * setting.spatial_depth
     channels = reading_of(setting).inputs(recordings.n_channels)
-    signals = batch * times * (channels + (7 if setting.power else 6) * wide)
+    # What reading leaves behind for a while, as measured: copies, in double precision for levels, and transforms
+    read = recordings.n_channels * (14 if setting.levels else 2 if setting.compress is not None else 0)
+    signals = batch * times * (channels + read + (7 if setting.power else 6) * wide)
     toeplitz = 4 * setting.temporal_filters * min(times, 192) ** 2
     weights = 12 * (setting.temporal_filters * 64 + wide * (channels + 80) + wide * times)
     return dtype.itemsize * (signals + toeplitz + censor + weights) + 8 * 6 * setting.max_epochs
