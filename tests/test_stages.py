@@ -14,7 +14,7 @@ from autotransfer.search.stages import (
     simplest,
     without_subject,
     worth_leaving,
-)  # fmt: skip
+)
 
 
 def scores(**values: list[float]) -> list[Score]:

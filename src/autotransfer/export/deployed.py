@@ -18,7 +18,7 @@ from ..model.any_module import AnyModule
 from ..model.eegnet import EEGNet
 from ..model.layers import BatchNorm
 from ..model.moments import padding
-from ..model.power import FLOOR
+from ..model.power import log_power
 from ..model.reading import read
 from ..runs.saved_model import SavedModel
 
@@ -86,8 +86,8 @@ class FoldedEEGNets(nn.Module):
         h = F.pad(h, self.temporal_padding)
         if self.power:
             v = F.conv1d(h, self.temporal, groups=wide)
-            power = F.avg_pool1d(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1])
-            power = (power + FLOOR).log() * self.power_scale + self.power_shift
+            power = log_power(F.avg_pool1d(v.square(), self.pools[0]), self.pools[1])
+            power = power * self.power_scale + self.power_shift
             h = v * self.scale + self.temporal_bias[:, None]
         else:
             power = None

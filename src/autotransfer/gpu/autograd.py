@@ -9,4 +9,4 @@ from torch.autograd import Function
 
 def apply(function: type[Function], *arguments: Any) -> Any:
     """function.apply, which torch leaves without types."""
-    return function.apply(*arguments)  # type: ignore[no-untyped-call]
+    return function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch's

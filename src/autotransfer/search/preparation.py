@@ -33,6 +33,16 @@ COMPRESS = 10.0
 # than these err, unlike censors, so the odds need not be long: half an error is two to one.
 CAUTION = 0.5
 # The simplest of a kind first
+ADAPTIVE = (
+    Traits("running", power=True),
+    Traits("running", levels=True, power=True),
+    Traits("running", align="running", power=True),
+    Traits("trial", align="running", power=True),
+    Traits("trial"),
+    Traits("trial", power=True),
+    Traits("channel", levels=True, power=True),
+)
+AT_ONCE = {"running": "subject"}
 PREPARATIONS = {
     # nothing is asked of a new person
     "zero-shot": (
@@ -43,24 +53,11 @@ PREPARATIONS = {
         Traits("channel", power=True),
     ),
     # their unlabelled windows so far are used, unless that is worse
-    "adaptive": (
-        Traits("running", power=True),
-        Traits("running", levels=True, power=True),
-        Traits("running", align="running", power=True),
-        Traits("trial", align="running", power=True),
-        Traits("trial"),
-        Traits("trial", power=True),
-        Traits("channel", levels=True, power=True),
-    ),
+    "adaptive": ADAPTIVE,
     # all of them, later ones too
-    "transductive": (
-        Traits("subject", power=True),
-        Traits("subject", levels=True, power=True),
-        Traits("subject", align="subject", power=True),
-        Traits("trial", align="subject", power=True),
-        Traits("trial"),
-        Traits("trial", power=True),
-        Traits("channel", levels=True, power=True),
+    "transductive": tuple(
+        own._replace(standardise=AT_ONCE.get(own.standardise, own.standardise), align=AT_ONCE.get(own.align, own.align))
+        for own in ADAPTIVE
     ),
 }
 

@@ -27,7 +27,7 @@ from .stages import (
     simplest,
     without_subject,
     worth_leaving,
-)  # fmt: skip
+)
 from .validation import entries_of, validation_scores
 
 FIRST_CUT = 8  # successive halving begins after this part of the epochs

@@ -73,8 +73,8 @@ def worth_leaving(scores: Sequence[Score], candidates: Sequence[str]) -> list[st
     """The first candidate, the plain network, and those for which it may be left: their mean over subjects is no lower,
     or their lower quartile is higher by more than a standard error (a bootstrap over subjects).
 
-    Where nothing helps, the highest of many lower quartiles is luck, and with a lower mean likelier to
-    cost than to gain.
+    Where nothing helps, the highest of many lower quartiles is luck, and with a lower mean likelier to cost than to
+    gain.
     """
     table = np.array([by_subject(scores, setting) for setting in candidates])  # (candidates, subjects)
     draws = np.random.default_rng(0).integers(table.shape[1], size=(RESAMPLES, table.shape[1]))

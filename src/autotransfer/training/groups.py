@@ -66,7 +66,7 @@ class Groups:
 
     def select(self, keep: Tensor) -> Tensor:
         """Keep these members; groups that nobody reads any more leave. Returns the groups that stay."""
-        stay, of_member = self.of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        stay, of_member = self.of_member[keep].unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
         self.of_member, self._apart = of_member, of_member.tolist() == list(range(len(stay)))
         numbers = stay.tolist()
         self.jobs = [self.jobs[g] for g in numbers]

@@ -26,7 +26,7 @@ def resolve_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # unknown, not compiled in, without memory
         reason = str(error).splitlines()[0][:160]
         raise UserError(f"cannot use the device {shown(str(name))} ({reason}); choose auto, cpu or cuda") from None
     return device
