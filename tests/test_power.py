@@ -15,9 +15,11 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
+from autotransfer.model import eegnet
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.power import FLOOR, log_power, square_pool
 from autotransfer.model.reading import Reading
+from autotransfer.randomness import fold_in
 from autotransfer.training.packing import member_bytes, program_of
 from plain_eegnet import PlainEEGNet, copy_member
 from test_export import difference, random_model, raw_windows
@@ -109,6 +111,22 @@ def test_what_only_power_tells_is_learned_sooner() -> None:
         jobs = [at.Job(setting, fold, 0) for fold in at.leave_one_subject_out(recordings)]
         scores[power] = np.mean([outcome.test_score for outcome in at.train(recordings, jobs, device="cpu")])
     assert scores[True] > scores[False] + 0.1, scores
+
+
+def test_every_layer_drops_by_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = []
+
+    def told(key: Tensor, layer: int) -> Tensor:
+        layers.append(layer)
+        return fold_in(key, layer)
+
+    monkeypatch.setattr(eegnet, "fold_in", told)
+    net = EEGNet(3, 64, 2, temporal_kernel=9, power=True, dropout=0.5, seeds=range(2))
+    z = net(torch.randn(2, 40, 3, 64), noise=torch.tensor([1, 2], dtype=torch.int32))
+    assert len(layers) == len(set(layers)) == 3
+    code, power = (part == 0 for part in z.reshape(2, 40, 2, -1).unbind(2))
+    assert power.float().mean() == pytest.approx(0.5, abs=0.05), "power is dropped, too"
+    assert (code == power).float().mean() == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("standardise", ["trial", "running"])

@@ -47,6 +47,13 @@ def test_the_best_is_kept_alone_where_every_subject_agrees() -> None:
     assert found.of_test == dict.fromkeys(range(3), TRIED[1])
 
 
+def test_half_a_standard_error_is_lead_enough() -> None:
+    plain, lead = [0.5, 0.6, 0.7, 0.8], [0.53, 0.59, 0.73, 0.79]  # 0.01 ± 0.0115
+    assert chosen(TRIED[:2], scores_of([plain, lead]), []).kept == [TRIED[1]]
+    less = [0.53, 0.583, 0.73, 0.77]  # 0.00325 ± 0.0146
+    assert chosen(TRIED[:2], scores_of([plain, less]), []).kept == [TRIED[0]]
+
+
 def test_a_subject_whose_scores_decide_gets_the_other() -> None:
     """The first preparation is the best only thanks to subject 0."""
     found = chosen(TRIED[:2], scores_of([[0.9, 0.5, 0.5], [0.1, 0.6, 0.6]]), [0, 1, 2])
