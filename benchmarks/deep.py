@@ -53,7 +53,7 @@ def standardised(task: Task) -> NDArray[np.float32]:
     return np.asarray((task.X - mean) / np.where(spread > 0, spread, 1.0), dtype=np.float32)
 
 
-def eegnet(task: Task, epochs: int) -> Iterator[tuple[str, Any]]:
+def eegnet(task: Task, epochs: int, device: str) -> Iterator[tuple[str, Any]]:
     from skorch import NeuralNetClassifier
     from skorch.callbacks import Callback
     from skorch.dataset import Dataset
@@ -77,32 +77,32 @@ def eegnet(task: Task, epochs: int) -> Iterator[tuple[str, Any]]:
     X, fold = standardised(task), task.fold
     net = NeuralNetClassifier(
         network_of(task), criterion=nn.CrossEntropyLoss, optimizer=torch.optim.AdamW, lr=RATE, batch_size=BATCH,
-        max_epochs=epochs, iterator_train__shuffle=True, verbose=0, callbacks=[KeepBest()],
+        max_epochs=epochs, iterator_train__shuffle=True, verbose=0, callbacks=[KeepBest()], device=device,
         train_split=predefined_split(Dataset(X[fold.validation], task.y[fold.validation])),
     )  # fmt: skip
     net.fit(X[fold.train], task.y[fold.train])
     yield "eegnet", net.predict(X[fold.test])
 
 
-def dann(task: Task, epochs: int) -> Iterator[tuple[str, Any]]:
+def dann(task: Task, epochs: int, device: str) -> Iterator[tuple[str, Any]]:
     from skada.deep import DANN
 
     network = network_of(task)
-    yield "dann", _adapted(DANN, task, epochs, module=network, num_features=network.width)
+    yield "dann", _adapted(DANN, task, epochs, device, module=network, num_features=network.width)
 
 
-def coral(task: Task, epochs: int) -> Iterator[tuple[str, Any]]:
+def coral(task: Task, epochs: int, device: str) -> Iterator[tuple[str, Any]]:
     from skada.deep import DeepCoral
 
-    yield "coral", _adapted(DeepCoral, task, epochs, module=network_of(task))
+    yield "coral", _adapted(DeepCoral, task, epochs, device, module=network_of(task))
 
 
-def _adapted(make: Any, task: Task, epochs: int, **options: Any) -> NDArray[np.int64]:
+def _adapted(make: Any, task: Task, epochs: int, device: str, **options: Any) -> NDArray[np.int64]:
     """Train with everybody's windows, the test subject's without labels."""
     X = standardised(task)
     net = make(
         layer_name="encoder", optimizer=torch.optim.AdamW, lr=RATE, batch_size=BATCH, max_epochs=epochs, reg=1.0,
-        train_split=None, verbose=0, **options,
+        train_split=None, verbose=0, device=device, **options,
     )  # fmt: skip
     domain = np.where(task.y < 0, TARGET, task.subject + 1)  # subjects as domains; 0 would have no sign
     with warnings.catch_warnings():

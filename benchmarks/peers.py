@@ -27,16 +27,17 @@ COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
 
 
 class Peer(NamedTuple):
-    """A family of pipelines that share their work: (task, epochs) -> name and predictions (n_test,) of each."""
+    """A family of pipelines that share their work: (task, epochs, device) -> name and predictions (n_test,) of
+    each."""
 
-    predict: Callable[[shallow.Task, int], Iterator[tuple[str, Any]]]
+    predict: Callable[[shallow.Task, int, str], Iterator[tuple[str, Any]]]
     random: bool  # whether another seed gives another model
 
 
 PEERS = {
-    "lda": Peer(lambda task, _: shallow.lda(task), False),
-    "riemann": Peer(lambda task, _: shallow.riemann(task), False),
-    "riemann_templates": Peer(lambda task, _: shallow.riemann_templates(task), False),
+    "lda": Peer(lambda task, *_: shallow.lda(task), False),
+    "riemann": Peer(lambda task, *_: shallow.riemann(task), False),
+    "riemann_templates": Peer(lambda task, *_: shallow.riemann_templates(task), False),
     "eegnet": Peer(deep.eegnet, True),
     "dann": Peer(deep.dann, True),
     "coral": Peer(deep.coral, True),
@@ -45,7 +46,14 @@ SHALLOW = [name for name, peer in PEERS.items() if not peer.random]
 
 
 def evaluate(
-    recordings: at.Recordings, peer: str, seed: int, *, epochs: int, skip: set[str], folds: int | None = None
+    recordings: at.Recordings,
+    peer: str,
+    seed: int,
+    *,
+    epochs: int,
+    skip: set[str],
+    folds: int | None = None,
+    device: str = "cpu",
 ) -> Iterator[dict[str, Any]]:
     """A row per fold and pipeline. `seconds` counts what pipelines of a family share with the first of them.
 
@@ -56,7 +64,7 @@ def evaluate(
         if str(fold.test_subject) in skip:
             continue
         start = time.perf_counter()
-        for name, predicted in PEERS[peer].predict(shallow.task_of(recordings, fold, seed), epochs):
+        for name, predicted in PEERS[peer].predict(shallow.task_of(recordings, fold, seed), epochs, device):
             score = balanced_accuracy_score(truth[fold.test], predicted)
             seconds = time.perf_counter() - start
             values = (recordings.name, name, str(fold.test_subject), seed, round(score, 6), round(seconds, 2))
@@ -95,7 +103,8 @@ def _run_one(recordings: at.Recordings, peer: str, seed: int, options: argparse.
             csv.DictWriter(file, COLUMNS, lineterminator="\n").writerows(waiting)
         waiting.clear()
 
-    for row in evaluate(recordings, peer, seed, epochs=options.epochs, skip=skip, folds=options.folds):
+    how = {"epochs": options.epochs, "folds": options.folds, "device": options.device}
+    for row in evaluate(recordings, peer, seed, skip=skip, **how):
         if waiting and waiting[-1]["subject"] != row["subject"]:
             flush()
             if time.monotonic() > deadline:
@@ -126,6 +135,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=SHALLOW, help=f"default: {' '.join(SHALLOW)}")
     parser.add_argument("--seeds", type=int, default=1, help="of the networks; the others are not random")
     parser.add_argument("--epochs", type=int, default=100, help="of the networks")
+    parser.add_argument("--device", default="cpu", help="of the networks")
     parser.add_argument("--folds", type=int, help="only the first so many, to try")
     parser.add_argument("--minutes", type=float, default=1e6, help="for one peer, data set and seed")
     options = parser.parse_args()

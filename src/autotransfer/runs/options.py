@@ -89,6 +89,10 @@ class RunOptions:
     def max_epochs(self) -> int:
         return self.epochs or DEFAULT_EPOCHS[self.grid]
 
+    @property
+    def every_seed(self) -> range:
+        return range(self.seed, self.seed + self.seeds)
+
     def apply(self, setting: Setting) -> Setting:
         """The setting with what the user asked for all of them."""
         changes: dict[str, Any] = {"max_epochs": self.max_epochs, "encoder": self.encoder}

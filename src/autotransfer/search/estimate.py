@@ -45,8 +45,8 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
         candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for method, k in per_method.items())
     candidates = min(candidates, tried)
     trainings = tried + candidates * (n * options.seeds - 1)
-    if options.prepare is not None:  # the best of them and the plain one are candidates, too
-        trainings += (len(preparations_of(options.prepare, settings[0])) - 1) * n + n * (options.seeds - 1)
+    if options.prepare is not None:  # the best of them is among the candidates
+        trainings += (len(preparations_of(options.prepare, settings[0])) - 1) * n * options.seeds
     if options.nested == "full":
         trainings += len(settings) * n * (n - 1) // 2
     return tried, candidates, trainings

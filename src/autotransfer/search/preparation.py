@@ -1,9 +1,9 @@
 """`--prepare`: before any censor, how windows are best prepared, found by validation on every fold.
 
 Standardisation moves scores more than any censor does, and which kind is right differs from signal to signal. The
-uncensored network is trained once on every fold with each preparation; the search that follows takes the first of the
-best. For a person's own estimate the preparation is chosen without their scores: where that makes it another one, that
-one goes through the search as well.
+uncensored network is trained with each preparation on every fold and with every seed, because one seed errs by as much
+as preparations differ; the search that follows takes the first of the best. For a person's own estimate the preparation
+is chosen without their scores: where that makes it another one, that one goes through the search as well.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparatio
         return None
     plain = options.settings()[0]
     tried = [_with(plain, own) for own in preparations_of(options.prepare, plain)]
-    run.add(run.entry("prepare", setting, *fold, options.seed) for setting in tried for fold in folds)
-    tell(f"preparation: {len(tried)} kinds × {len(folds)} folds")
+    run.add(run.entry("prepare", s, *fold, seed) for seed in options.every_seed for s in tried for fold in folds)
+    tell(f"preparation: {len(tried)} kinds × {len(folds)} folds × {options.seeds} seeds")
     run.work(shown=shown)
-    scores = validation_scores(entries_of(run, tried, folds, [options.seed]))
+    scores = validation_scores(entries_of(run, tried, folds, options.every_seed))
     return chosen(tried, scores, [test for _, test in folds])
 
 

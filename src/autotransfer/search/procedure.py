@@ -75,8 +75,7 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
 def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bool | None) -> None:
     """Stage two: the shortlist on every fold, with every seed."""
     options, folds = run.options, run.folds()
-    seeds = range(options.seed, options.seed + options.seeds)
-    run.add(run.entry("folds", setting, *fold, seed) for seed in seeds for setting in candidates for fold in folds)
+    run.add(run.entry("folds", s, *fold, seed) for seed in options.every_seed for s in candidates for fold in folds)
     tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seeds")
     run.work(shown=shown)
 
@@ -84,8 +83,7 @@ def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bo
 def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | None = None) -> dict[str, Any]:
     """The published choice and, beside it, the choice remade for each subject without their scores."""
     options, folds, subjects = run.options, run.folds(), run.recordings.subjects
-    seeds = range(options.seed, options.seed + options.seeds)
-    entries = entries_of(run, candidates, folds, seeds)
+    entries = entries_of(run, candidates, folds, options.every_seed)
     scores = validation_scores(entries)
     keys = [setting.key for setting in candidates]
     others = {test: without_subject(scores, test) for _, test in folds}
