@@ -212,7 +212,8 @@ CHOICE = {
     "baseline": "the same of the baseline",
     "baseline_won": "whether the baseline was chosen",
     "shortlist": "names of the candidates of stage two",
-    "validation_q25": "by name of those among which was chosen: lower quartile over subjects of the validation scores",
+    "validation_q25": "by name, of the baseline and the candidates with the chosen preparation: lower quartile over subjects of the "
+    "validation scores",
     "validation_mean": "by name: their mean",
     "test_scores": "`chosen` and `baseline`: test score by subject, as published",
     "nested_test_scores": "test score by subject, of the setting chosen without that subject",
@@ -220,8 +221,9 @@ CHOICE = {
     "censoring's",
     "delivered_test_scores": "test score by subject of the mean over all trainings that left the subject out, by "
     "role: an ensemble, as is what a new person gets",
-    "careful": "the simplest candidate, with its `name`, whose mean validation score falls short of the best by no "
-    "more than a standard error; in `test_scores` too",
+    "careful": "the plain network, or, of those whose mean validation score is above its own by more than two "
+    "standard errors, the one with the highest lower quartile; with its `name`, in `test_scores` too. What is chosen "
+    "where windows were prepared first",
     "nested_careful_test_scores": "test score by subject of the careful choice made without that subject",
     "nested_choices": "by subject: that setting",
     "best_uncensored": "the uncensored candidate that validation ranks first, with its `name`; in `test_scores` too",

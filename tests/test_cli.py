@@ -118,7 +118,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
-    assert "68 trainings of up to 5 epochs: 5 preparations on every fold, 13 candidates on 4 folds" in result.stdout
+    assert "104 trainings of up to 5 epochs: 2 preparations on every fold, at most 26 candidates" in result.stdout
     assert "fold 0: test 0" in result.stdout
     assert "GiB of memory" in result.stdout
     assert not (tmp_path / "run").exists()

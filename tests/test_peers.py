@@ -74,7 +74,7 @@ def test_features_of_a_window() -> None:
 
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
     out = tmp_path / "peers.csv"
-    options = Namespace(out=out, peers=SHALLOW, seeds=3, epochs=1, folds=None, minutes=1.0)
+    options = Namespace(out=out, peers=SHALLOW, seeds=3, epochs=1, folds=None, minutes=1.0, device="cpu")
     source = str(tiny_file(tmp_path, n_subjects=4, per_class=8))
     run([source], options)
     rows = known_rows(out)

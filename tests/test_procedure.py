@@ -27,6 +27,7 @@ from autotransfer.runs.saved_model import load_model
 from autotransfer.search import procedure
 from autotransfer.search.estimate import count_trainings
 from autotransfer.search.procedure import conduct
+from autotransfer.search.stages import Score
 from autotransfer.search.validation import validation_scores
 from tiny import tiny, tiny_file
 
@@ -118,7 +119,28 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
             changed += again["nested_choices"] != choice["nested_choices"]
     assert changed > 0, "the corruption must be able to change other subjects' choices"
     assert moved["nested"] > 0
-    assert moved["nested_careful"] > 0
+
+
+def test_the_careful_choice_is_made_without_the_subject_too(
+    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scores are drawn, so that some settings are clearly ahead."""
+    run, choice = finished
+    candidates = [s for s in run.options.settings() if run.options.name_of(s) in choice["shortlist"]]
+    generator = np.random.default_rng(0)
+    moved = 0
+    for subject in range(4):
+        quality = {s.key: generator.normal(0.5, 0.02) for s in candidates}
+        table = {(key, person): generator.normal(mean, 0.005) for key, mean in quality.items() for person in range(4)}
+        found = []
+        for _ in range(2):
+            scores = [Score(*place, value) for place, value in table.items()]
+            monkeypatch.setattr(procedure, "validation_scores", lambda *_, own=scores, **__: own)
+            found.append(procedure.decide(run, candidates)["nested_careful_test_scores"])
+            table |= {(key, person): generator.random() for key, person in table if person == subject}
+        assert found[0][str(subject)] == found[1][str(subject)]
+        moved += found[0] != found[1]
+    assert moved > 0, "the corruption must be able to change other subjects' choices"
 
 
 def test_test_scores_do_not_reach_the_choice(finished: tuple[Run, dict[str, object]]) -> None:

@@ -145,15 +145,18 @@ def test_censorings_own_part_is_what_the_same_choice_lacks_without_it() -> None:
     assert "censoring's own part" not in Outline(light(replace(run, choice=same))).text
 
 
-def test_a_simpler_setting_that_validation_does_not_tell_from_the_best_is_named() -> None:
+def test_where_validation_shows_no_need_of_a_censor_the_page_says_so() -> None:
     run = finished()
     assert run.choice is not None
     baseline = {**run.choice, "careful": run.choice["baseline"]}
-    assert "“Uncensored baseline” falls short of the best mean" in Outline(light(replace(run, choice=baseline))).text
+    assert (
+        "no mean over subjects is above that of “Uncensored baseline” by two"
+        in Outline(light(replace(run, choice=baseline))).text
+    )
     itself = {**run.choice, "careful": run.choice["chosen"]}
-    assert "falls short of the best mean" not in Outline(light(replace(run, choice=itself))).text
+    assert "no mean over subjects" not in Outline(light(replace(run, choice=itself))).text
     other = {**run.choice, "chosen": run.choice["baseline"], "careful": run.choice["chosen"]}
-    assert "falls short of the best mean" not in Outline(light(replace(run, choice=other))).text, "no censor is simpler"
+    assert "no mean over subjects" not in Outline(light(replace(run, choice=other))).text, "no censor is simpler"
 
 
 def test_an_unfinished_run_claims_nothing() -> None:

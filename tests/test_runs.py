@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,20 @@ def test_options_are_checked_and_stored() -> None:
     assert RunOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     assert all((s.max_epochs, s.patience, s.standardise) == (7, 3, "subject") for s in options.settings())
     assert RunOptions(source="watch", grid="paper").max_epochs == 500
+
+
+def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
+    recordings = tiny()  # 48 windows of 4 subjects: half of them train
+    options = RunOptions(source="x", batch_size=4)
+    assert options.for_data(recordings).epochs == 417, "six steps an epoch"
+    assert replace(options, batch_size=None).for_data(recordings).epochs == 500, "a step an epoch, and no more than 500"
+    many = at.Recordings(np.zeros((8000, 1, 8)) + np.arange(8), np.arange(8000) % 2, np.arange(8000) // 2000)
+    assert options.for_data(many).epochs == 10, "1000 steps an epoch, and no fewer than 10"
+    assert replace(options, epochs=3).for_data(many).epochs == 3
+    assert replace(options, grid="paper").for_data(many).max_epochs == 500
+    run = Run.create(tmp_path / "run", replace(options, source=str(tiny_file(tmp_path))))
+    assert run.options.epochs == 417
+    assert Run.open(tmp_path / "run").options == run.options
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 0.5, True, "0", None])

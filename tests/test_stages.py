@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from autotransfer.search.stages import (
     Score,
     choose,
+    clearly_ahead,
     lower_quartile,
     shortlist,
-    simplest,
     without_subject,
-    worth_leaving,
 )
 
 
@@ -40,33 +39,16 @@ def test_seeds_are_averaged_per_subject_first() -> None:
     assert choose(found, ["a", "b"]) == "a"
 
 
-def test_the_simplest_of_the_best_is_the_first_within_a_standard_error() -> None:
-    low = [0.5, 0.6, 0.7, 0.8]
-    noise = [0.02, -0.02, 0.02, -0.02]
-    near = [value + 0.01 + gap for value, gap in zip(low, noise, strict=True)]  # better by 0.01 ± 0.0115
-    far = [value + 0.02 + gap for value, gap in zip(low, noise, strict=True)]
-    assert simplest(scores(plain=low, near=near), ["plain", "near"]) == "plain"
-    assert simplest(scores(plain=low, far=far), ["plain", "far"]) == "far"
-    assert simplest(scores(plain=low, near=near, far=far), ["plain", "near", "far"]) == "far", "0.01 ± 0 is short"
-    assert simplest(scores(plain=low, far=far), ["far", "plain"]) == "far", "the order says what is simple"
-    worst_loses = [0.1, 0.9, 0.9, 0.9]  # a lower quartile would refuse it, a mean within its error does not
-    assert simplest(scores(bold=worst_loses, steady=[0.7] * 4), ["bold", "steady"]) == "bold"
-    assert simplest(scores(a=[0.5], b=[0.6]), ["a", "b"]) == "b", "one subject has no spread"
-    assert simplest(scores(plain=low, near=near), ["plain", "near"], 0.5) == "near", "0.01 is more than half of 0.0115"
-    assert simplest(scores(plain=low, far=far), ["plain", "far"], 2.0) == "plain"
-
-
-def test_the_plain_network_is_left_for_a_mean_that_is_no_lower_or_a_lower_quartile_that_is_clearly_higher() -> None:
-    plain = [0.5, 0.52, 0.54, 0.56, 0.7, 0.8, 0.9, 0.95]
-    everybody = [value + 0.01 for value in plain]
-    lucky = [0.5, 0.53, 0.54, 0.56, 0.6, 0.7, 0.8, 0.9]  # a lower quartile higher by .0075, a mean lower by .03
-    lifted = [0.58, 0.6, 0.62, 0.6, 0.6, 0.62, 0.6, 0.62]  # all low ones rise by .06 and more, at the cost of the high
-    found = scores(plain=plain, everybody=everybody, lucky=lucky, lifted=lifted)
-    assert np.mean(lifted) < np.mean(plain)
-    assert lower_quartile(found, "lucky") > lower_quartile(found, "plain")
-    assert worth_leaving(found, ["plain", "everybody", "lucky", "lifted"]) == ["plain", "everybody", "lifted"]
-    assert worth_leaving(found, ["lucky", "plain"]) == ["lucky", "plain"], "the first is what it is compared with"
-    assert worth_leaving(scores(plain=plain, same=plain), ["plain", "same"]) == ["plain", "same"]
+def test_clearly_ahead_is_more_than_two_standard_errors_of_the_paired_difference() -> None:
+    plain = [0.5, 0.6, 0.7, 0.8]
+    noise = [0.02, -0.02, 0.02, -0.02]  # a standard error of 0.0115
+    near = [value + 0.022 + gap for value, gap in zip(plain, noise, strict=True)]
+    far = [value + 0.024 + gap for value, gap in zip(plain, noise, strict=True)]
+    found = scores(plain=plain, near=near, far=far, same=plain, low=[0.1] * 4)
+    assert clearly_ahead(found, ["plain", "near", "far", "same", "low"]) == ["plain", "far"]
+    assert clearly_ahead(found, ["far", "plain"]) == ["far"], "the first is what others are compared with"
+    assert clearly_ahead(found, ["low", "plain", "near"]) == ["low", "plain", "near"], "subjects are paired"
+    assert clearly_ahead(scores(a=[0.5], b=[0.6], c=[0.5]), ["a", "b", "c"]) == ["a", "b"], "one subject has no spread"
 
 
 def test_the_shortlist_keeps_three_of_each_method_and_the_baseline() -> None:

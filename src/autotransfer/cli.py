@@ -56,7 +56,7 @@ def run(
     search: Annotated[str, typer.Option(help="grid; halving: the worse give up early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Annotated[str | None, typer.Option(help="URL of Optuna's storage; default: RUN/optuna.sqlite.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Default 100 (quick), 200 (extended), 500 (paper).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Default: as many as make 2,500 steps; paper: 500.")] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after this many epochs without progress.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
@@ -131,14 +131,16 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     from .training.progress import clock
 
     recordings = load(options.source)
+    options = options.for_data(recordings)
     say(repr(recordings))
     say(describe(leave_one_subject_out(recordings)))
     cost = estimate(recordings, options, encoders)
     first = f"{cost.preparations} preparations on every fold, " if cost.preparations else ""
-    cut = f"{cost.settings} settings on one split, then at most " if cost.settings > cost.candidates else ""
+    cut = f"{cost.settings} settings on one split, then " if cost.settings > cost.candidates else ""
+    most = "at most " if first or cut else ""
     say(
-        f"{cost.trainings} trainings of up to {options.max_epochs} epochs: {first}{cut}"
-        f"{cost.candidates} candidates on {cost.folds} folds with {options.seeds} seeds"
+        f"{cost.trainings} trainings of up to {options.max_epochs} epochs: {first}{cut}{most}{cost.candidates} "
+        f"candidates on {cost.folds} folds with {options.seeds} seeds"
     )
     say(f"about {clock(cost.seconds)} on this machine, about {cost.bytes / 2**30:.1f} GiB of memory")
 

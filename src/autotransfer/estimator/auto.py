@@ -188,7 +188,8 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     if not same_names or fingerprint(known) != fingerprint(asked):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
-    stored, wanted = run.options.to_dict(), options.to_dict()
+    counted = run.options.epochs is not None  # before steps were counted, None was stored
+    stored, wanted = run.options.to_dict(), (options.for_data(recordings) if counted else options).to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     if differing:
         name = differing[0]

@@ -26,10 +26,13 @@ from .summary import Summary
 from .wording import METHOD_NAMES, score, setting_words
 
 MOST_TICKS = 9
-WHY_NOT = (
-    "they prepare windows as only some subjects' nested choice does, or validation gives no reason to leave the plain "
-    "network for them"
+RULE = "The highest lower quartile (diamond) is chosen, because a mean can be carried by a few easy subjects"
+# after windows were prepared
+CAREFUL_RULE = (
+    "The plain network is chosen, unless others have a mean (cross) above its own by more than two standard errors; "
+    "then the highest lower quartile (diamond) among these and itself"
 )
+WHOSE = "subjects whose own nested choice prepares windows in another way"
 
 
 def tried(summary: Summary) -> Figure | None:
@@ -135,6 +138,7 @@ def candidates(summary: Summary) -> Figure | None:
     if table.empty:
         return None
     left_out = len(every) - len(table)
+    rule = CAREFUL_RULE if (summary.choice or {}).get("preparations") else RULE
     once = tried_everywhere(summary.results).drop_duplicates("setting")
     words = {str(r["setting"]): setting_words(r) for r in records(once)}
     chosen = chosen_name(summary)
@@ -149,9 +153,8 @@ def candidates(summary: Summary) -> Figure | None:
     return Figure(
         key="candidates",
         title="How the choice was made",
-        caption="Validation score of each candidate on every subject. The highest lower quartile (diamond) is chosen, "
-        "because a mean can be carried by a few easy subjects; the dashed line is chance."
-        + (f" {left_out} more were trained and could not be chosen: {WHY_NOT}." if left_out else ""),
+        caption=f"Validation score of each candidate on every subject. {rule}; the dashed line is chance."
+        + (f" {left_out} more were trained for {WHOSE}." if left_out else ""),
         data=[
             _subjects(scores_on_validation(summary.results), names, words),
             _summaries(mean, [words[n] for n in names], "mean", INK, "x-thin"),

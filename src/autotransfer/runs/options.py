@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
 from ..jobs import check_seed
 from ..settings import ALIGNMENTS, EEGNET_ONLY, STANDARDISATIONS, Setting
 
+if TYPE_CHECKING:
+    from ..recordings import Recordings
+
 MOST = {"trials": 10**6, "seeds": 10**4}  # beyond these a slip of the keyboard is likelier than a wish
-DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200, "uncensored": 100}
+# A network needs steps, not epochs: an epoch of 600 windows is five of them, one of 16,000 more than a hundred.
+STEPS = 2500  # of the optimiser, for a training of which nobody says how long it is
+EPOCHS = (10, 500)  # the fewest and the most that these make
+DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200, "uncensored": 100}  # of runs that did not count steps
 PREPARE = ("zero-shot", "adaptive", "transductive")
 
 
@@ -84,6 +91,16 @@ class RunOptions:
             raise UserError("prepare finds standardise and align; give either prepare or those")
         if self.search == "tpe" or self.nested == "full":
             raise UserError("prepare goes with search grid or halving and nested fast")
+
+    def for_data(self, recordings: Recordings) -> RunOptions:
+        """With as many epochs as these recordings need, where neither the user nor the paper says how many."""
+        if self.epochs is not None or self.grid == "paper":
+            return self
+        subjects = recordings.n_subjects
+        training = len(recordings.y) * (subjects - 2) / subjects
+        steps = math.ceil(training / self.apply(Setting()).batch_size)
+        fewest, most = EPOCHS
+        return replace(self, epochs=min(max(math.ceil(STEPS / max(steps, 1)), fewest), most))
 
     @property
     def max_epochs(self) -> int:

@@ -80,6 +80,7 @@ class Run:
         resolve_device(options.device)
         check_encoder(options, encoders)
         recordings = load(options.source)
+        options = options.for_data(recordings)
         facts = {
             "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
             "fingerprint": fingerprint(recordings),

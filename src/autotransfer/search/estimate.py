@@ -44,9 +44,11 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
         per_method = Counter(setting.method for setting in settings)
         candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for method, k in per_method.items())
     candidates = min(candidates, tried)
-    trainings = tried + candidates * (n * options.seeds - 1)
-    if options.prepare is not None:  # the best of them is among the candidates
-        trainings += (len(preparations_of(options.prepare, settings[0])) - 1) * n * options.seeds
+    others = 0
+    if options.prepare is not None:  # unless one is clearly ahead, all with two preparations, which are among these
+        tried, candidates = 2 * tried, 2 * candidates
+        others = len(preparations_of(options.prepare, settings[0])) - 2
+    trainings = tried + candidates * (n * options.seeds - 1) + others * n * options.seeds
     if options.nested == "full":
         trainings += len(settings) * n * (n - 1) // 2
     return tried, candidates, trainings

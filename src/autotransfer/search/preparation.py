@@ -1,9 +1,9 @@
-"""`--prepare`: before any censor, how windows are best prepared, found by validation on every fold.
+"""`--prepare`: how windows are best prepared, found by validation on every fold.
 
 Standardisation moves scores more than any censor does, and which kind is right differs from signal to signal. The
 uncensored network is trained with each preparation on every fold and with every seed, because one seed errs by as much
-as preparations differ; the search that follows takes the first of the best. For a person's own estimate the preparation
-is chosen without their scores: where that makes it another one, that one goes through the search as well.
+as preparations differ. The search that follows tries its censors on the best preparation, and on the plain one unless
+one of the two is clearly ahead. For a person's own estimate all this is decided without their scores.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..runs.run import Run, Tell
 from ..settings import Setting
-from .stages import Score, simplest, without_subject
+from .stages import Score, clearly_ahead, mean_score, without_subject
 from .validation import entries_of, validation_scores
 
 
@@ -28,31 +28,17 @@ class Traits(NamedTuple):
     power: bool = False
 
 
-COMPRESS = 10.0
-# How much better than a simpler one the best must be, in standard errors of the difference. Preparations differ by more
-# than these err, unlike censors, so the odds need not be long: half an error is two to one.
-CAUTION = 0.5
-# The simplest of a kind first
+# The plain one first. Beside it those that were the best on some recordings, by validation.
 ADAPTIVE = (
-    Traits("running", power=True),
-    Traits("running", levels=True, power=True),
-    Traits("running", align="running", power=True),
-    Traits("trial", align="running", power=True),
     Traits("trial"),
-    Traits("trial", power=True),
-    Traits("channel", levels=True, power=True),
+    Traits("running", levels=True, power=True),
+    Traits("trial", align="running", power=True),
 )
 AT_ONCE = {"running": "subject"}
 PREPARATIONS = {
     # nothing is asked of a new person
-    "zero-shot": (
-        Traits("trial"),
-        Traits("trial", power=True),
-        Traits("channel", levels=True, power=True),
-        Traits("channel", compress=COMPRESS, power=True),
-        Traits("channel", power=True),
-    ),
-    # their unlabelled windows so far are used, unless that is worse
+    "zero-shot": (Traits("trial"), Traits("channel", levels=True, power=True)),
+    # their unlabelled windows so far
     "adaptive": ADAPTIVE,
     # all of them, later ones too
     "transductive": tuple(
@@ -65,22 +51,26 @@ PREPARATIONS = {
 class Preparations(NamedTuple):
     """What the search goes on with."""
 
-    tried: list[Setting]
+    tried: list[Setting]  # the plain one first
     scores: list[Score]  # of the tried, by their keys
-    kept: list[Setting]  # the best first
-    of_test: dict[int, Setting]  # for each test subject, the one chosen without their scores
+    kept: list[Setting]  # for everybody
+    of_test: dict[int, list[Setting]]  # for each test subject, found without their scores
+
+    @property
+    def needed(self) -> list[Setting]:
+        """Kept for everybody or for somebody."""
+        return list(dict.fromkeys([*self.kept, *(base for own in self.of_test.values() for base in own)]))
 
     def prepared(self, settings: Sequence[Setting]) -> list[Setting]:
-        """The plain network as it would be without all this, then every setting with every preparation that was
-        kept, those with the best one first."""
-        found = [_with(setting, traits(base)) for base in self.kept for setting in settings]
+        """The plain network, then every setting with every preparation that is needed."""
+        found = [_with(setting, traits(base)) for base in self.needed for setting in settings]
         return list(dict.fromkeys([settings[0], *found]))
 
     def allowed(self, candidates: Sequence[Setting], test: int | None = None) -> list[str]:
-        """Keys of the plain network and of the candidates with the preparation that was chosen for everybody, or for
-        a test subject."""
-        own = traits(self.kept[0] if test is None else self.of_test[test])
-        return [setting.key for setting in candidates if setting is candidates[0] or traits(setting) == own]
+        """Keys of the plain network, which is the first candidate, and of those whose preparation was kept for
+        everybody, or for a test subject."""
+        own = {traits(base) for base in (self.kept if test is None else self.of_test[test])}
+        return [setting.key for setting in candidates if setting is candidates[0] or traits(setting) in own]
 
 
 def traits(setting: Setting) -> Traits:
@@ -113,9 +103,17 @@ def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparatio
 
 
 def chosen(tried: list[Setting], scores: list[Score], tests: Sequence[int]) -> Preparations:
-    """Kept are the best one and whichever is the best without some subject's scores."""
-    by_key = {setting.key: setting for setting in tried}
-    best = simplest(scores, list(by_key), CAUTION)
-    of_test = {test: simplest(without_subject(scores, test), list(by_key), CAUTION) for test in tests}
-    kept = dict.fromkeys([best, *of_test.values()])
-    return Preparations(tried, scores, [by_key[key] for key in kept], {t: by_key[key] for t, key in of_test.items()})
+    """What to go on with, for everybody and for each test subject."""
+    of_test = {test: _kept(tried, without_subject(scores, test)) for test in tests}
+    return Preparations(tried, scores, _kept(tried, scores), of_test)
+
+
+def _kept(tried: Sequence[Setting], scores: Sequence[Score]) -> list[Setting]:
+    """The plain preparation and the best other one, or one of the two where it is clearly ahead."""
+    plain, *others = tried
+    best = max(others, key=lambda setting: mean_score(scores, setting.key))
+    if best.key in clearly_ahead(scores, [plain.key, best.key]):
+        return [best]
+    if plain.key in clearly_ahead(scores, [best.key, plain.key]):
+        return [plain]
+    return [plain, best]

@@ -22,11 +22,10 @@ from .stages import (
     SHORTLIST_PER_METHOD,
     by_subject,
     choose,
+    clearly_ahead,
     lower_quartile,
     shortlist,
-    simplest,
     without_subject,
-    worth_leaving,
 )
 from .validation import entries_of, validation_scores
 
@@ -88,18 +87,22 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     keys = [setting.key for setting in candidates]
     others = {test: without_subject(scores, test) for _, test in folds}
     allowed = dict.fromkeys(others, keys)
-    if prepared is not None:  # a run that may change the network itself must not make it worse
-        allowed = {test: worth_leaving(own, prepared.allowed(candidates, test)) for test, own in others.items()}
-        keys = worth_leaving(scores, prepared.allowed(candidates))
+    if prepared is not None:
+        keys = prepared.allowed(candidates)
+        allowed = {test: prepared.allowed(candidates, test) for test in others}
+    ahead, ahead_of = clearly_ahead(scores, keys), {t: clearly_ahead(others[t], own) for t, own in allowed.items()}
+    # a run that may change the network itself leaves the plain one only for what is clearly better
+    among, among_of = (keys, allowed) if prepared is None else (ahead, ahead_of)
     plain = {setting.key for setting in candidates if setting.method is None}
+    baseline = candidates[0].key
     picks = {
-        "chosen": dict.fromkeys(allowed, choose(scores, keys)),
-        "baseline": dict.fromkeys(allowed, next(key for key in keys if key in plain)),
-        "best_uncensored": dict.fromkeys(allowed, choose(scores, [key for key in keys if key in plain])),
-        "careful": dict.fromkeys(allowed, simplest(scores, keys)),
-        "nested": {t: choose(others[t], own) for t, own in allowed.items()},
-        "nested_uncensored": {t: choose(others[t], [k for k in own if k in plain]) for t, own in allowed.items()},
-        "nested_careful": {t: simplest(others[t], own) for t, own in allowed.items()},
+        "chosen": dict.fromkeys(others, choose(scores, among)),
+        "baseline": dict.fromkeys(others, baseline),
+        "best_uncensored": dict.fromkeys(others, choose(scores, [key for key in among if key in plain])),
+        "careful": dict.fromkeys(others, choose(scores, ahead)),
+        "nested": {t: choose(others[t], own) for t, own in among_of.items()},
+        "nested_uncensored": {t: choose(others[t], [k for k in own if k in plain]) for t, own in among_of.items()},
+        "nested_careful": {t: choose(others[t], own) for t, own in ahead_of.items()},
     }
 
     # Only now are test scores looked at, and nothing below this line chooses.
@@ -137,7 +140,7 @@ def _preparations(prepared: Preparations) -> list[dict[str, Any]]:
             **traits(setting)._asdict(),
             "validation_q25": lower_quartile(prepared.scores, setting.key),
             "validation_mean": float(by_subject(prepared.scores, setting.key).mean()),
-            "kept": setting in prepared.kept,
+            "kept": setting in prepared.needed,
         }
         for setting in prepared.tried
     ]

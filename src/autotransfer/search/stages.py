@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHORTLIST_PER_METHOD = 3
-RESAMPLES = 1000
+LEAD = 2.0  # standard errors
 
 
 class Score(NamedTuple):
@@ -69,37 +69,17 @@ def choose(scores: Sequence[Score], candidates: Sequence[str]) -> str:
     )
 
 
-def worth_leaving(scores: Sequence[Score], candidates: Sequence[str]) -> list[str]:
-    """The first candidate, the plain network, and those for which it may be left: their mean over subjects is no lower,
-    or their lower quartile is higher by more than a standard error (a bootstrap over subjects).
+def clearly_ahead(scores: Sequence[Score], candidates: Sequence[str]) -> list[str]:
+    """The first candidate, the simplest, and those whose mean over subjects is above its own by more than `LEAD`
+    standard errors of that difference, subjects being paired.
 
-    Where nothing helps, the highest of many lower quartiles is luck, and with a lower mean likelier to cost than to
-    gain.
+    Where nothing helps, the best of many is luck, and it is another one as soon as a subject is left out.
     """
-    table = np.array([by_subject(scores, setting) for setting in candidates])  # (candidates, subjects)
-    draws = np.random.default_rng(0).integers(table.shape[1], size=(RESAMPLES, table.shape[1]))
-    gain = np.percentile(table, 25, axis=1) - np.percentile(table[0], 25)
-    drawn = np.percentile(table[:, draws], 25, axis=2)
-    error = (drawn - drawn[0]).std(1)
-    worth = (table.mean(1) >= table[0].mean()) | (gain > error)
-    return [setting for place, setting in enumerate(candidates) if place == 0 or worth[place]]
-
-
-def simplest(scores: Sequence[Score], candidates: Sequence[str], errors: float = 1.0) -> str:
-    """The one-standard-error rule (Breiman et al. 1984): the first candidate, simple ones coming first, that falls
-    short of the best mean over subjects by no more than the standard error of that difference, or `errors` of them.
-
-    A lower quartile hangs on one or two subjects; where the candidates are nearly as good as each other it hops from
-    one to the next as soon as a subject is left out.
-    """
-    best = max(candidates, key=lambda setting: mean_score(scores, setting))
-    top = by_subject(scores, best)
-    for setting in candidates:
-        short = top - by_subject(scores, setting)
-        error = short.std(ddof=1) / math.sqrt(len(short)) if len(short) > 1 else 0.0
-        if short.mean() <= errors * error:
-            return setting
-    raise AssertionError("the best does not fall short of itself")
+    first = by_subject(scores, candidates[0])
+    gains = [by_subject(scores, setting) - first for setting in candidates]  # of each, (subjects,)
+    errors = [gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else 0.0 for gain in gains]
+    lead = [gain.mean() > LEAD * error for gain, error in zip(gains, errors, strict=True)]
+    return [setting for place, setting in enumerate(candidates) if place == 0 or lead[place]]
 
 
 def without_subject(scores: Iterable[Score], subject: int) -> list[Score]:
