@@ -135,13 +135,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     say(repr(recordings))
     say(describe(leave_one_subject_out(recordings)))
     cost = estimate(recordings, options, encoders)
-    first = f"{cost.preparations} preparations on every fold, " if cost.preparations else ""
-    cut = f"{cost.settings} settings on one split, then " if cost.settings > cost.candidates else ""
-    most = "at most " if first or cut else ""
-    say(
-        f"{cost.trainings} trainings of up to {options.max_epochs} epochs: {first}{cut}{most}{cost.candidates} "
-        f"candidates on {cost.folds} folds with {options.seeds} seeds"
-    )
+    say(cost.work(options))
     say(f"about {clock(cost.seconds)} on this machine, about {cost.bytes / 2**30:.1f} GiB of memory")
 
 

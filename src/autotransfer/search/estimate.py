@@ -22,7 +22,8 @@ from .stages import SHORTLIST_PER_METHOD
 
 @dataclass(frozen=True)
 class Estimate:
-    """At most: patience and pruning make a run shorter. Counts on one preparation that is the best for everybody."""
+    """At most: patience and pruning make a run shorter, and so does a preparation that is clearly ahead. Only where the
+    best other one differs from person to person more is trained."""
 
     preparations: int  # 0 where none is looked for
     settings: int
@@ -31,6 +32,16 @@ class Estimate:
     trainings: int
     seconds: float
     bytes: int
+
+    def work(self, options: RunOptions) -> str:
+        """What will be trained, in words."""
+        first = f"{self.preparations} preparations on every fold, " if self.preparations else ""
+        cut = f"{self.settings} settings on one split, then " if self.settings > self.candidates else ""
+        most = "at most " if first or cut else ""
+        return (
+            f"{self.trainings} trainings of up to {options.max_epochs} epochs: {first}{cut}{most}{self.candidates} "
+            f"candidates on {self.folds} folds with {options.seeds} seeds"
+        )
 
 
 def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, int, int]:
