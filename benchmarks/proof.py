@@ -65,7 +65,9 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
     if not (folder / "ledger.sqlite").exists():
         return Run.create(folder, RunOptions(source=source, device=options.device, **asked))
     run = Run.open(folder)
-    stored, wanted = run.options.to_dict(), RunOptions(source=source, **asked).for_data(run.recordings).to_dict()
+    own = RunOptions(source=source, **asked)
+    stored = run.options.to_dict()
+    wanted = (own if stored["epochs"] is None else own.for_data(run.recordings)).to_dict()
     for key in asked:
         if stored[key] != wanted[key]:
             run.ledger.close()
@@ -133,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--grid", default="quick")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="default: the grid's")
+    parser.add_argument("--epochs", type=int, help="default: 2,500 steps' worth")
     parser.add_argument("--standardise", help="for all settings; default: each setting's own")
     parser.add_argument("--align")
     parser.add_argument("--prepare", help="zero-shot, adaptive or transductive: find first how windows are prepared")

@@ -212,8 +212,8 @@ CHOICE = {
     "baseline": "the same of the baseline",
     "baseline_won": "whether the baseline was chosen",
     "shortlist": "names of the candidates of stage two",
-    "validation_q25": "by name, of the baseline and the candidates with the chosen preparation: lower quartile over subjects of the "
-    "validation scores",
+    "validation_q25": "by name, of the candidates with a preparation that was kept for everybody: lower quartile over subjects of "
+    "the validation scores",
     "validation_mean": "by name: their mean",
     "test_scores": "`chosen` and `baseline`: test score by subject, as published",
     "nested_test_scores": "test score by subject, of the setting chosen without that subject",
@@ -226,6 +226,9 @@ CHOICE = {
     "where windows were prepared first",
     "nested_careful_test_scores": "test score by subject of the careful choice made without that subject",
     "nested_choices": "by subject: that setting",
+    "preparations": "with `--prepare`: validation scores of the uncensored network with each, and whether censors were "
+    "tried on it",
+    "lead": "with `--prepare`: by how many standard errors a setting had to be ahead of the plain network",
     "best_uncensored": "the uncensored candidate that validation ranks first, with its `name`; in `test_scores` too",
     "transductive": "whether the chosen setting uses all of the test subject's own unlabelled trials at once",
     "adaptation": "`none` (zero-shot), `running` or `transductive`: what it uses of a new person's unlabelled trials",

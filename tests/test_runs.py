@@ -207,6 +207,7 @@ def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
     assert replace(options, batch_size=None).for_data(recordings).epochs == 500, "a step an epoch, and no more than 500"
     many = at.Recordings(np.zeros((8000, 1, 8)) + np.arange(8), np.arange(8000) % 2, np.arange(8000) // 2000)
     assert options.for_data(many).epochs == 10, "1000 steps an epoch, and no fewer than 10"
+    assert replace(options, batch_size=300).for_data(many).epochs == 193, "13 steps: an incomplete batch is dropped"
     assert replace(options, epochs=3).for_data(many).epochs == 3
     assert replace(options, grid="paper").for_data(many).max_epochs == 500
     run = Run.create(tmp_path / "run", replace(options, source=str(tiny_file(tmp_path))))

@@ -191,6 +191,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     counted = run.options.epochs is not None  # before steps were counted, None was stored
     stored, wanted = run.options.to_dict(), (options.for_data(recordings) if counted else options).to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
+    differing.sort(key=lambda name: name == "epochs")  # may follow from another
     if differing:
         name = differing[0]
         raise UserError(

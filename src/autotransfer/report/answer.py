@@ -179,8 +179,8 @@ def _estimate_notes(summary: Summary, rows: list[Contender]) -> list[str]:
     careful, chosen = ((summary.choice or {}).get(side) or {} for side in ("careful", "chosen"))
     if careful and given(careful, "method") is None and given(chosen, "method") is not None:
         notes.append(
-            f"Validation does not show that a censor is needed: no mean over subjects is above that of "
-            f"“{setting_words(careful)}” by two standard errors."
+            "Validation does not show that a censor is needed: among the baseline and the settings that are clearly "
+            f"ahead of it, “{setting_words(careful)}” has the highest lower quartile."
         )
     return notes
 

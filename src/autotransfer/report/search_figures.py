@@ -138,7 +138,7 @@ def candidates(summary: Summary) -> Figure | None:
     if table.empty:
         return None
     left_out = len(every) - len(table)
-    rule = CAREFUL_RULE if (summary.choice or {}).get("preparations") else RULE
+    rule = CAREFUL_RULE if (summary.choice or {}).get("lead") else RULE
     once = tried_everywhere(summary.results).drop_duplicates("setting")
     words = {str(r["setting"]): setting_words(r) for r in records(once)}
     chosen = chosen_name(summary)

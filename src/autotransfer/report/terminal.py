@@ -27,8 +27,8 @@ def answer(choice: dict[str, Any]) -> list[str]:
               "transductive": "transductive: uses all unlabelled windows of a new person"}  # fmt: skip
     if choice.get("adaptation") in adapts:
         lines.append(f"  {adapts[choice['adaptation']]}; these are no zero-shot scores")
-    if choice["baseline_won"] and no_censor_tried(choice):
-        lines.append("no preparation helped on these recordings: the plain network was chosen")
+    if choice["baseline_won"] and (choice.get("lead") or no_censor_tried(choice)):
+        lines.append("nothing was clearly better on these recordings: the plain network was chosen")
     elif choice["baseline_won"]:
         lines.append("censoring did not help on these recordings: the uncensored baseline was chosen")
     lines += [

@@ -136,6 +136,9 @@ def significance(corrected: Mapping[str, float | None], gains: Mapping[str, floa
     return f"Significantly different from the baseline, corrected for {len(tested)}: {', '.join(told)}{others}."
 
 
+NOTHING_CLEARLY_BETTER = "Nothing was clearly better than the plain network on these recordings"
+
+
 def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
     """The headline. A gain is claimed only for enough subjects and where the whole interval lies above zero."""
     if choice is None:
@@ -145,13 +148,13 @@ def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
     if choice.get("baseline_won") and no_censor_tried(choice):
         return Verdict(
             "baseline",
-            "No preparation helped on these recordings",
+            NOTHING_CLEARLY_BETTER,
             "By validation none gave reason enough to leave the plain network. No censor was tried.",
         )
     if choice.get("baseline_won"):
         return Verdict(
             "baseline",
-            "Censoring did not help on these recordings",
+            NOTHING_CLEARLY_BETTER if choice.get("lead") else "Censoring did not help on these recordings",
             "By validation no setting gave reason enough to leave the uncensored baseline, so AutoTransfer kept it.",
         )
     if pair is None or pair.interval is None:

@@ -87,7 +87,7 @@ def _scores(value: Any) -> bool:
 OF_SOME_CHOICES: dict[str, Pattern] = {  # earlier versions and other options leave these out
     "nested_full_test_scores": {str: _share}, "nested_full_choices": {str: str}, "careful": _row,
     "nested_uncensored_test_scores": _scores, "nested_careful_test_scores": _scores,
-    "delivered_test_scores": {str: _scores},
+    "delivered_test_scores": {str: _scores}, "lead": float,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..recordings import Recordings
 
 MOST = {"trials": 10**6, "seeds": 10**4}  # beyond these a slip of the keyboard is likelier than a wish
-# A network needs steps, not epochs: an epoch of 600 windows is five of them, one of 16,000 more than a hundred.
+# A network needs steps, not epochs: an epoch of 600 windows is four of them, one of 16,000 more than a hundred.
 STEPS = 2500  # of the optimiser, for a training of which nobody says how long it is
 EPOCHS = (10, 500)  # the fewest and the most that these make
 DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200, "uncensored": 100}  # of runs that did not count steps
@@ -24,7 +24,7 @@ PREPARE = ("zero-shot", "adaptive", "transductive")
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of `autotransfer run`. None: what the grid or the setting says."""
+    """Options of `autotransfer run`. None: what the grid, the setting or, for epochs, the size of the data says."""
 
     source: str
     grid: str = "quick"
@@ -41,7 +41,7 @@ class RunOptions:
     prepare: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
-    seeds: int = 1  # how many seeds stage two trains
+    seeds: int = 1  # how many seeds preparations and candidates are trained with
     nested: str = "fast"  # full: every pair of subjects left out
     final: str = "ensemble"  # refit: also one model trained on everybody
     device: str = "auto"
@@ -97,10 +97,10 @@ class RunOptions:
         if self.epochs is not None or self.grid == "paper":
             return self
         subjects = recordings.n_subjects
-        training = len(recordings.y) * (subjects - 2) / subjects
-        steps = math.ceil(training / self.apply(Setting()).batch_size)
+        training = len(recordings.y) * (subjects - 2) // subjects
+        steps = max(training // self.apply(Setting()).batch_size, 1)  # an incomplete batch is dropped
         fewest, most = EPOCHS
-        return replace(self, epochs=min(max(math.ceil(STEPS / max(steps, 1)), fewest), most))
+        return replace(self, epochs=min(max(math.ceil(STEPS / steps), fewest), most))
 
     @property
     def max_epochs(self) -> int:

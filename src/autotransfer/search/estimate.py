@@ -22,8 +22,7 @@ from .stages import SHORTLIST_PER_METHOD
 
 @dataclass(frozen=True)
 class Estimate:
-    """At most: patience and pruning make a run shorter, and so does a preparation that is clearly ahead. Only where the
-    best other one differs from person to person more is trained."""
+    """At most: patience and pruning make a run shorter, and so do preparations that nobody needs."""
 
     preparations: int  # 0 where none is looked for
     settings: int
@@ -55,11 +54,10 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
         per_method = Counter(setting.method for setting in settings)
         candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for method, k in per_method.items())
     candidates = min(candidates, tried)
-    others = 0
-    if options.prepare is not None:  # unless one is clearly ahead, all with two preparations, which are among these
-        tried, candidates = 2 * tried, 2 * candidates
-        others = len(preparations_of(options.prepare, settings[0])) - 2
-    trainings = tried + candidates * (n * options.seeds - 1) + others * n * options.seeds
+    if options.prepare is not None:  # somebody may need every one
+        preparations = len(preparations_of(options.prepare, settings[0]))
+        tried, candidates = preparations * tried, preparations * candidates
+    trainings = tried + candidates * (n * options.seeds - 1)
     if options.nested == "full":
         trainings += len(settings) * n * (n - 1) // 2
     return tried, candidates, trainings

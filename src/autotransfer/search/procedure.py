@@ -19,6 +19,7 @@ from .delivered import delivered_scores
 from .models import build_models
 from .preparation import Preparations, preparation_stage, traits
 from .stages import (
+    LEAD,
     SHORTLIST_PER_METHOD,
     by_subject,
     choose,
@@ -98,10 +99,11 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     picks = {
         "chosen": dict.fromkeys(others, choose(scores, among)),
         "baseline": dict.fromkeys(others, baseline),
-        "best_uncensored": dict.fromkeys(others, choose(scores, [key for key in among if key in plain])),
+        "best_uncensored": dict.fromkeys(others, choose(scores, [key for key in keys if key in plain])),
         "careful": dict.fromkeys(others, choose(scores, ahead)),
         "nested": {t: choose(others[t], own) for t, own in among_of.items()},
-        "nested_uncensored": {t: choose(others[t], [k for k in own if k in plain]) for t, own in among_of.items()},
+        # need not be clearly ahead: what a preparation gives must not pass for the censor's
+        "nested_uncensored": {t: choose(others[t], [k for k in own if k in plain]) for t, own in allowed.items()},
         "nested_careful": {t: choose(others[t], own) for t, own in ahead_of.items()},
     }
 
@@ -130,7 +132,7 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
         "transductive": by_key[overall["chosen"]].adaptation == "transductive",
         "adaptation": by_key[overall["chosen"]].adaptation,
         "nested_adaptations": adaptations,
-    } | ({} if prepared is None else {"preparations": _preparations(prepared)})
+    } | ({} if prepared is None else {"preparations": _preparations(prepared), "lead": LEAD})
 
 
 def _preparations(prepared: Preparations) -> list[dict[str, Any]]:
