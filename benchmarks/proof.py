@@ -65,9 +65,7 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
     if not (folder / "ledger.sqlite").exists():
         return Run.create(folder, RunOptions(source=source, device=options.device, **asked))
     run = Run.open(folder)
-    own = RunOptions(source=source, **asked)
-    stored = run.options.to_dict()
-    wanted = (own if stored["epochs"] is None else own.for_data(run.recordings)).to_dict()
+    stored, wanted = run.options.to_dict(), run.would_store(RunOptions(source=source, **asked)).to_dict()
     for key in asked:
         if stored[key] != wanted[key]:
             run.ledger.close()

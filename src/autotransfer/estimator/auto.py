@@ -188,8 +188,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     if not same_names or fingerprint(known) != fingerprint(asked):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
-    counted = run.options.epochs is not None  # before steps were counted, None was stored
-    stored, wanted = run.options.to_dict(), (options.for_data(recordings) if counted else options).to_dict()
+    stored, wanted = run.options.to_dict(), run.would_store(options).to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another
     if differing:

@@ -10,6 +10,7 @@ from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
 from ..jobs import check_seed
 from ..settings import ALIGNMENTS, EEGNET_ONLY, STANDARDISATIONS, Setting
+from ..training.batches import n_batches
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
@@ -98,7 +99,7 @@ class RunOptions:
             return self
         subjects = recordings.n_subjects
         training = len(recordings.y) * (subjects - 2) // subjects
-        steps = max(training // self.apply(Setting()).batch_size, 1)  # an incomplete batch is dropped
+        steps = n_batches(training, self.apply(Setting()).batch_size)
         fewest, most = EPOCHS
         return replace(self, epochs=min(max(math.ceil(STEPS / steps), fewest), most))
 

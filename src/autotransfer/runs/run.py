@@ -97,6 +97,10 @@ class Run:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
         return cls(folder, ledger, recordings, options, encoders)
 
+    def would_store(self, options: RunOptions) -> RunOptions:
+        """The options as this run would have stored them; before steps were counted, None stood for their epochs."""
+        return options if self.options.epochs is None else options.for_data(self.recordings)
+
     @classmethod
     def open(cls, folder: Path, encoders: Encoders | None = None) -> Run:
         """A run that exists, with the data it began with.
