@@ -213,6 +213,9 @@ def test_epochs_are_as_many_as_make_2500_steps(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", replace(options, source=str(tiny_file(tmp_path))))
     assert run.options.epochs == 417
     assert Run.open(tmp_path / "run").options == run.options
+    assert run.would_store(options).epochs == 417
+    run.options = options  # as it was stored before steps were counted
+    assert run.would_store(options).epochs is None
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 0.5, True, "0", None])
