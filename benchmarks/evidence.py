@@ -23,6 +23,7 @@ class Evidence:
     ensembles: dict[str, Scores]  # the same for ensembles, under the names that choice.json has
     control: dict[str, Scores]
     peers: dict[str, Scores]
+    settings: dict[str, dict[str, str]]  # pipeline -> data set -> its setting, where it has one for everybody
     leakage: pd.DataFrame
     results: pd.DataFrame
 
@@ -45,7 +46,26 @@ def read(folder: Path) -> Evidence:
     single = {name: own for name, own in known.items() if not name.endswith(ENSEMBLE)}
     together = {name.removesuffix(ENSEMBLE): own for name, own in known.items() if name.endswith(ENSEMBLE)}
     peers, leakage, results = _scores(table("peers")), table("leakage"), table("results")
-    return Evidence(single, together, _scores(control), peers, leakage, results)
+    return Evidence(single, together, _scores(control), peers, _settings(true), leakage, results)
+
+
+def _settings(table: pd.DataFrame) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    if len(table):
+        for (pipeline, dataset), own in table.groupby(["pipeline", "dataset"], sort=False)["setting"]:
+            if own.nunique() == 1:
+                found.setdefault(str(pipeline), {})[str(dataset)] = str(own.iloc[0])
+    return found
+
+
+def both_sides(results: pd.DataFrame, of: str) -> pd.DataFrame:
+    """Mean `of` (test or validation) score over seeds, by data set, control, setting (the index) and subject: every
+    training has two held-out people, and each of them tests what the other one validated."""
+    other = {"test": "validation", "validation": "test"}[of]
+    names = ["dataset", "control", "setting", "subject", "score"]
+    sides = ((f"{of}_subject", f"{of}_score"), (f"{other}_subject", f"swapped_{of}_score"))
+    both = pd.concat([results[["dataset", "control", "setting", *side]].set_axis(names, axis=1) for side in sides])
+    return both.astype({"subject": str, "score": float}).groupby(names[:4])["score"].mean().reset_index("subject")
 
 
 def _scores(table: pd.DataFrame) -> dict[str, Scores]:

@@ -16,49 +16,15 @@ from typing import Any
 
 import pandas as pd
 
-from autotransfer.report.statistics import Paired, holm, spread
+from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import METHOD_NAMES, interval, probability, score, signed
 
+from .control import control, leakage, same_settings
 from .drawing import forest, strips
-from .evidence import Evidence, pairs, pool, read
+from .evidence import Evidence, Scores, both_sides, pairs, pool, read
+from .markdown import NAMES, NOTHING, beside, markdown
 
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-NAMES = {
-    **METHOD_NAMES, "uncensored": "Best uncensored", "published": "AutoTransfer, published",
-    "nested": "AutoTransfer, nested", "nested_full": "AutoTransfer, nested full",
-    "nested_uncensored": "the same without any censor", "careful": "AutoTransfer, careful",
-    "nested_careful": "AutoTransfer, nested, careful", "chosen": "AutoTransfer, published",
-    "baseline": METHOD_NAMES["none"], "best_uncensored": "Best uncensored", "lda": "shrinkage LDA",
-    "riemann": "pyRiemann",
-    "riemann_recentred": "pyRiemann, re-centred (transductive)", "riemann_running": "pyRiemann, running",
-    "riemann_running_file_order": "pyRiemann, running, order of the file",
-    "riemann_templates": "pyRiemann, templates",
-    "riemann_templates_recentred": "pyRiemann, templates, re-centred (transductive)",
-    "riemann_templates_running": "pyRiemann, templates, running",
-    "riemann_templates_running_file_order": "pyRiemann, templates, running, order of the file",
-    "ensemble": "AutoTransfer, ensemble",
-    "eegnet": "EEGNet in skorch", "dann": "SKADA's DANN (transductive)", "coral": "SKADA's DeepCORAL (transductive)",
-}  # fmt: skip
-NOTHING = "Not measured yet.\n"
-
-
-def markdown(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def beside(heads: list[str], columns: list[dict[str, Paired]]) -> str:
-    """Differences by data set and over all subjects, with their intervals."""
-    datasets = sorted({dataset for column in columns for dataset in column})
-    if not datasets:
-        return NOTHING
-    rows = [
-        [dataset, *(f"{signed(c[dataset].mean)} ({interval(c[dataset])})" if dataset in c else "–" for c in columns)]
-        for dataset in datasets
-    ]
-    whole = [pool(column) for column in columns]
-    rows.append(["**all subjects**", *(f"{signed(own.mean)} ({interval(own)})" if own else "–" for own in whole)])
-    return markdown(heads, rows)
 
 
 # ---- the parts of the page -------------------------------------------------------------------------------------------
@@ -134,52 +100,30 @@ def ensembles(evidence: Evidence, folder: Path) -> str:
     return beside(["data set", "nested minus baseline, both ensembles", "nested, ensemble minus single"], columns)
 
 
-def control(evidence: Evidence, folder: Path) -> str:
-    """The nested choice's gain with the true subjects and with shuffled ones, and what only the true ones give."""
-    true, shuffled, base = (
-        evidence.ours.get("nested", {}), evidence.control.get("nested", {}), evidence.ours.get("none", {})
-    )  # fmt: skip
-    both = {dataset: own for dataset, own in true.items() if dataset in shuffled}
-    if not both:
-        return NOTHING
-    columns = [
-        pairs(both, base),
-        pairs(shuffled, evidence.control.get("none", {})),  # its own baseline: the same trainings
-        pairs(both, shuffled),
-    ]
-    return beside(["data set", "true subjects", "shuffled subjects", "true minus shuffled"], columns)
-
-
-def leakage(evidence: Evidence, folder: Path) -> str:
-    """How well a probe reads the subject from the code: baseline and chosen setting."""
-    if not len(evidence.leakage):
-        return NOTHING
-    rows = []
-    means = evidence.leakage.groupby(["dataset", "control", "role"])[["accuracy", "chance", "bits"]].mean()
-    for dataset, is_control in dict.fromkeys(index[:2] for index in means.index):
-        own = means.loc[(dataset, is_control)]
-        told = {role: f"{own.loc[role, 'accuracy']:.3f}, {own.loc[role, 'bits']:.2f} bits" for role in own.index}
-        name = f"{dataset}, shuffled subjects" if is_control else dataset
-        chosen = told.get("chosen", "the baseline was chosen")
-        rows.append([name, told.get("baseline", "–"), chosen, f"{own['chance'].iloc[0]:.3f}"])
-    return markdown(["data set", "baseline", "chosen setting", "chance"], rows)
-
-
 def against_peers(evidence: Evidence, folder: Path) -> str:
     """The nested choice minus each peer, by data set: as an ensemble, as it is delivered, and as a single network."""
-    tables = []
-    for label, own in (("ensemble", evidence.ensembles.get("nested", {})), ("single", evidence.ours.get("nested", {}))):
-        rows = []
-        for name, scores in evidence.peers.items():
-            found = pairs(own, scores)
-            if not found:
-                continue
-            cells = [f"{signed(found[d].mean)} ({interval(found[d])})" if d in found else "–" for d in evidence.sets]
-            ahead = sum(pair.mean > 0 for pair in found.values())
-            rows.append([NAMES.get(name, name), *cells, f"{ahead} of {len(found)}"])
-        if rows:
-            tables.append(markdown([f"AutoTransfer, nested, {label}, minus", *evidence.sets, "ahead"], rows))
-    return "\n".join(tables) if tables else NOTHING
+    both = (("ensemble", evidence.ensembles), ("single", evidence.ours))
+    tables = [
+        _minus(f"AutoTransfer, nested, {label}, minus", own.get("nested", {}), evidence.peers, evidence.sets)
+        for label, own in both
+    ]
+    return "\n".join(filter(None, tables)) or NOTHING
+
+
+def _minus(head: str, own: Scores, peers: dict[str, Scores], sets: list[str]) -> str:
+    rows = []
+    for name, scores in peers.items():
+        found = pairs(own, scores)
+        if not found:
+            continue
+        cells = [f"{signed(found[d].mean)} ({interval(found[d])})" if d in found else "–" for d in sets]
+        ahead = sum(pair.mean > 0 for pair in found.values())
+        rows.append([NAMES.get(name, name), *cells, f"{ahead} of {len(found)}"])
+    return markdown([head, *sets, "ahead"], rows) if rows else ""
+
+
+# Peers that a new person's unlabelled windows are given to.
+ADAPTING = ("riemann_recentred", "riemann_running", "riemann_running_file_order", "dann", "coral")
 
 
 def adaptive(evidence: Evidence, folder: Path) -> str:
@@ -192,15 +136,19 @@ def adaptive(evidence: Evidence, folder: Path) -> str:
     sets = sorted({dataset for name, own in ours.items() if "zero-shot" not in name for dataset in own})
     if not sets:
         return NOTHING
-    shown = ("riemann_recentred", "riemann_running", "riemann_running_file_order")
-    every = ours | {NAMES[name]: evidence.peers.get(name, {}) for name in shown}
+    peers = {name: evidence.peers[name] for name in ADAPTING if name in evidence.peers}
     rows = []
-    for name, scores in every.items():
-        own = {dataset: spread(list(scores[dataset].values())) for dataset in sets if dataset in scores}
-        if own:
-            cells = [f"**{score(own[d].mean)}** · {score(own[d].lower_quartile)}" if d in own else "–" for d in sets]
+    for name, scores in (ours | {NAMES[peer]: own for peer, own in peers.items()}).items():
+        known = {dataset: spread(list(scores[dataset].values())) for dataset in sets if dataset in scores}
+        if known:
+            cells = [
+                f"**{score(known[d].mean)}** · {score(known[d].lower_quartile)}" if d in known else "–" for d in sets
+            ]
             rows.append([name, *cells])
-    return markdown(["mean · lower quartile", *sets], rows)
+    told = markdown(["mean · lower quartile", *sets], rows)
+    name = "transductive, nested, ensemble"
+    against = _minus(f"{name}, minus", ours[name], peers, sets)
+    return f"{told}\n{against}" if against else told
 
 
 def people(evidence: Evidence, folder: Path) -> str:
@@ -255,10 +203,8 @@ def preparations(evidence: Evidence, folder: Path) -> str:
     if not len(table):
         return NOTHING
     own = table[(table["stage"] == "prepare") & ~table["control"]]
-    names = ["dataset", "setting", "subject", "score"]
-    sides = (("validation_subject", "validation_score"), ("test_subject", "swapped_validation_score"))
-    both = pd.concat([own[["dataset", "setting", *side]].set_axis(names, axis=1) for side in sides])
-    means = both.astype({"subject": str, "score": float}).groupby(names[:3])["score"].mean().unstack("setting")
+    found = both_sides(own, "validation").reset_index()
+    means = found.set_index(["dataset", "subject", "setting"])["score"].unstack("setting")
     cells: dict[str, list[str]] = {}
     for dataset in evidence.sets:
         scores = means.loc[dataset] if dataset in means.index else means.iloc[:0]
@@ -267,14 +213,14 @@ def preparations(evidence: Evidence, folder: Path) -> str:
             told = f"{signed(gap.mean())} ± {gap.std(ddof=1) / math.sqrt(len(gap)):.3f}" if len(gap) > 1 else "–"
             cells.setdefault(str(name).removeprefix("baseline with "), []).append(told)
     rows = [[name, *values] for name, values in cells.items()]
-    return markdown(["by validation, minus standardise trial", *evidence.sets], rows) if rows else NOTHING
+    return markdown(["by validation, minus the plain network", *evidence.sets], rows) if rows else NOTHING
 
 
 PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "levels": levels, "people": people, "gains": gains, "together": together, "censoring": censoring,
     "ensembles": ensembles, "adaptive": adaptive,
-    "control": control, "leakage": leakage, "peers": against_peers, "seeds": seeds, "optimism": optimism,
-    "preparations": preparations,
+    "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
+    "optimism": optimism, "preparations": preparations,
 }  # fmt: skip
 
 

@@ -114,11 +114,14 @@ MEANING = {
     "batches": "`balanced`: enough rows of each subject in a batch to compare them; `shuffled`; `auto`: balanced with "
     "a censor, shuffled without",
     "batch_size": "rows of a minibatch",
-    "lr": "learning rate of the first epoch; it falls as 1/√epoch",
+    "lr": "learning rate of the first epoch; `schedule` says how it goes on",
+    "schedule": "of the learning rates, the critic's too: `inverse_sqrt`: lr/√epoch, as published; `constant`",
     "weight_decay": "of AdamW",
-    "max_epochs": "epochs; the snapshot of lowest validation loss is kept",
+    "max_epochs": "epochs; `keep` says which one's weights are kept",
+    "keep": "`best`: the weights of the epoch with the lowest validation loss, as published; `last`: those of the last "
+    "epoch, which no validation has picked",
     "encoder": "`eegnet`, or the name of [a network of your own](../recipes/own_encoder.md)",
-    "patience": "stop after this many epochs without a better validation loss; none: never",
+    "patience": "stop after this many epochs without a better validation loss; none: never, as with `keep` last",
 }
 
 
@@ -180,12 +183,12 @@ COLUMN = {
     "stage": "`search` (stage one), `folds` (stage two) or `nested`",
     "setting": "short name of the setting",
     "fold": "position of the test subject",
-    "validation_subject": "who chose the epoch",
+    "validation_subject": "who validated, and chose the epoch unless `keep` is last",
     "test_subject": "who was tested",
     "seed": "of this training",
     "best_epoch": "the epoch whose weights were kept, counted from 1",
     "epochs": "how many were trained",
-    "validation_score": "balanced accuracy on the validation subject at the best epoch",
+    "validation_score": "balanced accuracy on the validation subject with the weights that were kept",
     "test_score": "the same on the test subject",
     "swapped_best_epoch": "of the same training with validation and test subject exchanged",
     "swapped_validation_score": "on what is the test subject of this row",
@@ -226,8 +229,8 @@ CHOICE = {
     "where windows were prepared first",
     "nested_careful_test_scores": "test score by subject of the careful choice made without that subject",
     "nested_choices": "by subject: that setting",
-    "preparations": "with `--prepare`: validation scores of the uncensored network with each, and whether censors were "
-    "tried on it",
+    "preparations": "with `--prepare`: for each, how windows were prepared, `schedule` and `keep` of its training, "
+    "validation scores of the uncensored network, and whether it was `kept` for the steps that follow",
     "lead": "with `--prepare`: by how many standard errors a setting had to be ahead of the plain network",
     "best_uncensored": "the uncensored candidate that validation ranks first, with its `name`; in `test_scores` too",
     "transductive": "whether the chosen setting uses all of the test subject's own unlabelled trials at once",

@@ -93,7 +93,7 @@ def test_every_parameter_reaches_the_setting() -> None:
     given: dict[str, object] = {
         "strength": 0.7, "max_epochs": 2, "patience": 5, "batch_size": 12, "lr": 0.02, "weight_decay": 0.3,
         "dropout": 0.1, "standardise": "channel", "align": "running", "compress": 5.0, "levels": True,
-        "power": True, "warm_up": 3,
+        "power": True, "warm_up": 3, "schedule": "constant",
     }  # fmt: skip
     by_method: list[dict[str, object]] = [
         {"method": "mige", "mode": "complementary", "estimator": "ssge", "length_scale": 2.0, "regularization": 0.05},
@@ -104,9 +104,12 @@ def test_every_parameter_reaches_the_setting() -> None:
     fields = set(at.CensoredClassifier().get_params()) - {
         "encoder", "sfreq", "validation_subjects", "random_state", "device", "verbose",
     }  # fmt: skip
-    assert {name for own in by_method for name in own} | set(given) == fields
+    assert {name for own in by_method for name in own} | set(given) | {"keep"} == fields
     for own in by_method:
-        assert at.CensoredClassifier(**given, **own)._setting("eegnet") == at.Setting(**given, **own)
+        for keep in ("best", "last"):  # patience plays a role with the first only
+            setting = at.CensoredClassifier(**given, **own, keep=keep)._setting("eegnet")
+            assert setting == at.Setting(**given, **own, keep=keep)
+            assert setting.patience == (5 if keep == "best" else None)
 
 
 def test_the_rate_sets_the_kernel_and_the_seed_the_weights(fitted: at.CensoredClassifier) -> None:

@@ -35,7 +35,7 @@ def test_the_baseline_is_the_plain_network_and_the_best_uncensored_stands_beside
     choice = json.loads((run.folder / "choice.json").read_text())
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     assert table.loc[table["stage"] == "search", "setting"].is_unique
-    assert (table["stage"] == "search").sum() == 69
+    assert (table["stage"] == "search").sum() == 72
     assert choice["baseline"]["name"] == choice["shortlist"][0] == "baseline"
     plain = table[(table["method"] == "none") & table["setting"].isin(choice["shortlist"])]
     names = list(plain["setting"].unique())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from autotransfer import Setting
 from autotransfer.errors import UserError
-from autotransfer.report.collect import collect
+from autotransfer.report.collect import _roles, collect
 from autotransfer.report.comparison import validation_table
 from autotransfer.report.outcomes import settled, tried_once
 from autotransfer.report.search_figures import candidates
@@ -146,8 +147,10 @@ def test_every_candidate_stands_on_what_was_found(finished: tuple[Run, dict[str,
     needed = prepared(told[told["kept"]])
     only_tried = len(prepared(told) - needed)
     assert len(table) == (13 * len(needed) + only_tried) * 4 * 2
-    assert len(needed) == len(TRIED), "in this run somebody needs every one, as the estimate has to fear"
-    assert len(table) == count_trainings(run.recordings, run.options)[2]
+    feared = found._replace(kept=found.tried).prepared(run.options.settings())
+    assert len(feared) == 13 * len(TRIED)
+    trainings = count_trainings(run.recordings, run.options)[2]
+    assert trainings == len(feared) * 4 * 2 >= len(table), "the estimate has to fear that somebody needs every one"
 
 
 def test_a_nested_choice_is_made_among_settings_of_the_subjects_own_preparation(
@@ -304,7 +307,28 @@ def test_an_encoder_of_ones_own_is_not_asked_for_what_is_eegnets(grid: str) -> N
     options = RunOptions(source="x", grid=grid, encoder="mine")
     assert all(setting.encoder == "mine" for setting in options.settings())
     for name in PREPARATIONS:
-        assert {own.power or own.levels for own in preparation.preparations_of(name, options.settings()[0])} == {False}
+        kinds = preparation.preparations_of(name, options.settings()[0])
+        assert {(own.compress, own.levels, own.power) for own in kinds} == {(None, False, False)}
+        windows = list(dict.fromkeys((own.standardise, own.align) for own in PREPARATIONS[name]))
+        assert kinds == [Traits(*own) for own in windows] + [
+            Traits(*own, schedule="constant", keep="last") for own in windows
+        ], "how long is learned is no matter of the network"
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("zero-shot", 4), ("adaptive", 6), ("transductive", 6)])
+def test_every_preparation_is_tried_with_published_and_with_steady_training(name: str, kinds: int) -> None:
+    plain = Setting(patience=3)
+    tried = preparation.preparations_of(name, plain)
+    assert len(set(tried)) == len(tried) == kinds
+    assert tried[0] == preparation.traits(plain) == Traits("trial")
+    published, steady = tried[: kinds // 2], tried[kinds // 2 :]
+    assert {(own.schedule, own.keep) for own in published} == {("inverse_sqrt", "best")}
+    assert {(own.schedule, own.keep) for own in steady} == {("constant", "last")}
+    assert [own._replace(schedule="inverse_sqrt", keep="best") for own in steady] == published
+    settings = [replace(plain, **own._asdict()) for own in tried]
+    assert len({setting.name_beside(plain) for setting in settings}) == kinds
+    wanted = {"zero-shot": {"none"}, "adaptive": {"none", "running"}, "transductive": {"none", "transductive"}}
+    assert {setting.adaptation for setting in settings} == wanted[name]
 
 
 def test_the_report_has_networks_that_were_trained_for_the_preparation(tmp_path: Path) -> None:
@@ -348,6 +372,37 @@ def test_contradictions_are_told_before_anything_starts(options: dict[str, str],
         RunOptions(source="watch", **options)
 
 
+def test_leakage_before_a_censor_is_that_of_the_same_preparation(finished: tuple[Run, dict[str, object]]) -> None:
+    run, choice = finished
+    entries = [entry for entry in run.ledger.entries() if entry.record]
+    plain = run.options.settings()[0]
+    needed = [Setting(**{name: told[name] for name in TRAITS}) for told in choice["preparations"] if told["kept"]]
+    for base in needed:
+        own_traits = preparation.traits(base)._asdict()
+        censored = replace(plain, method="mmd", mode="marginal", strength=0.3, batches="auto", **own_traits)
+        named = {"baseline": choice["baseline"], "chosen": {"name": run.options.name_of(censored)}}
+        roles = _roles(named, entries, run.options)
+        own = {role: {Setting.from_json(entry.setting) for entry in found} for role, found in roles.items()}
+        twin = replace(plain, batches="balanced", **own_traits)
+        assert own == {"baseline": {plain}, "chosen": {censored}, "uncensored": {twin}}
+        # Where nobody trained it in balanced batches, in shuffled ones; where that is the baseline, there is no third.
+        fewer = [entry for entry in entries if Setting.from_json(entry.setting) != twin]
+        third = _roles(named, fewer, run.options).get("uncensored", [])
+        shuffled = replace(twin, batches="shuffled")
+        assert {Setting.from_json(entry.setting) for entry in third} == ({shuffled} if shuffled != plain else set())
+    nothing_gained = {"baseline": choice["baseline"], "chosen": choice["baseline"]}
+    assert "uncensored" not in _roles(nothing_gained, entries, run.options)
+
+
+def compared(page: str) -> list[tuple[str, ...]]:
+    """What the report's table of preparations says of each, field by field."""
+    (found,) = re.findall(r"<table><caption>How windows are prepared.*?</table>", page, re.DOTALL)
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", found.partition("</thead>")[0])
+    assert heads == [*TRAITS, "went on", "lower quartile", "mean"]
+    rows = re.findall(r"<tr>(.*?)</tr>", found.partition("<tbody>")[2], re.DOTALL)
+    return [tuple(re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", row)[: len(TRAITS)]) for row in rows]
+
+
 def test_the_report_shows_what_was_compared(finished: tuple[Run, dict[str, object]]) -> None:
     run, choice = finished
     summary = collect(run)
@@ -355,5 +410,13 @@ def test_the_report_shows_what_was_compared(finished: tuple[Run, dict[str, objec
     assert "How windows are prepared" in page
     for told in choice["preparations"]:
         assert f"{told['validation_q25']:.3f}" in page
+    tried = [tuple(told[name] for name in TRAITS) for told in choice["preparations"]]
+    assert tried == list(PREPARATIONS["adaptive"])
+    assert compared(page) == [tuple(str(value or "none") for value in row) for row in tried]
+    later = ("schedule", "keep")
+    before = [{name: told[name] for name in told if name not in later} for told in choice["preparations"]]
+    page = light(replace(summary, choice=choice | {"preparations": before}))
+    published = {row[TRAITS.index("schedule") :] for row in compared(page)}
+    assert published == {("inverse_sqrt", "best")}, "runs from before there was a choice trained as published"
     for odd in (None, [], ["text", {"standardise": "<b>", "validation_q25": "much"}], [{}]):
         light(replace(summary, choice=choice | {"preparations": odd}))

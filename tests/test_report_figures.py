@@ -15,6 +15,7 @@ import pytest
 from autotransfer.report import page
 from autotransfer.report.comparison import best_settings, contenders, validation_table
 from autotransfer.report.figures import figures
+from autotransfer.report.latent_figures import leakage
 from autotransfer.report.outcomes import scores_on_test, scores_on_validation, settled
 from autotransfer.search import stages
 from report_example import EXAMPLES, finished
@@ -128,3 +129,22 @@ def test_scores_are_drawn_from_zero_to_one() -> None:
                 axis for key, axis in figure.layout.items() if "axis" in key and "accuracy" in str(axis.get("title"))
             ]
             assert all(axis["range"] == [0, 1] for axis in axes)
+
+
+def test_leakage_is_followed_from_the_same_network_without_its_censor() -> None:
+    """The baseline may prepare its windows otherwise: the way from it to the chosen one is not the censor's."""
+    run = finished(gain=0.1)
+    row = {"fold": 1.0, "chance": 0.1, "bits": 1.0}
+    leaks = {side: [row | {"accuracy": level}] for side, level in (("baseline", 0.3), ("chosen", 0.5))}
+    censored = {**run.choice, "chosen": {**run.choice["chosen"], "method": "mmd"}}
+    before = leakage(replace(run, choice=censored, leakage=leaks))
+    assert before.data[0]["y"] == [0.3, 0.5, None]
+    assert before.caption.endswith("it can only guess, so censoring should move the dots down.")
+    both = leakage(replace(run, choice=censored, leakage=leaks | {"uncensored": [row | {"accuracy": 0.9}]}))
+    assert both.data[0]["y"] == [0.9, 0.5, None]
+    assert [(side, accuracy) for _, _, side, accuracy, *_ in both.rows] == [
+        ("baseline", 0.3), ("uncensored", 0.9), ("chosen", 0.5),
+    ]  # fmt: skip
+    assert "from those of the same network without it" in both.caption
+    plain = {**run.choice, "chosen": {**run.choice["chosen"], "method": "none"}}
+    assert "no censor was chosen" in leakage(replace(run, choice=plain, leakage=leaks)).caption

@@ -27,18 +27,24 @@ def invented(folder: Path) -> None:
                 rows.append(given | {"pipeline": "none", "setting": "baseline", "score": base})
                 for name, gain in GAIN.items():
                     own = base + gain * (0.5 if control else 1) + (0.002 * i if gain else 0.001 * (-1) ** i)
-                    rows.append(given | {"pipeline": name, "setting": name, "score": own})
+                    setting = "mmd conditional 1 with power" if name == "mmd" else name
+                    rows.append(given | {"pipeline": name, "setting": setting, "score": own})
             for seed in range(3):
                 results.append({"dataset": dataset, "control": False, "baseline": True, "method": "none",
                                 "stage": "prepare", "setting": "baseline", "swapped_validation_score": 0.5,
                                 "validation_subject": (i + 1) % n,
                                 "test_subject": i, "seed": seed, "test_score": base + 0.01 * seed,
+                                "swapped_test_score": 0.7,
                                 "validation_score": base + 0.01 * seed + 0.02})  # fmt: skip
                 other = {"baseline": False, "setting": "baseline with standardise channel"}
                 results.append(results[-1] | other | {"swapped_validation_score": 0.5 + 0.1 * (i % 2)})
-                censored = {"method": "mmd", "stage": "folds", "test_score": 0.9, "validation_score": 0.95}
+                censored = {"method": "mmd", "setting": "mmd conditional 1 with power", "stage": "folds",
+                            "test_score": 0.9, "swapped_test_score": 0.8, "validation_score": 0.95}  # fmt: skip
                 results.append(results[-1] | censored)
-        for role, accuracy in (("baseline", 0.9), ("chosen", 0.4)):
+                # A person's mean is .85 with the true subjects, .82 and a little of its own with shuffled ones.
+                shuffled = {"setting": "mmd conditional 1 shuffled with power", "control": True}
+                results.append(results[-1] | shuffled | {"test_score": 0.84 + 0.004 * i})
+        for role, accuracy in (("baseline", 0.9), ("uncensored", 0.95), ("chosen", 0.4)):
             leak = {"dataset": dataset, "control": False, "role": role, "fold": 0}
             leaks.append(leak | {"accuracy": accuracy, "chance": 0.1, "bits": 2.0})
     # Two seeds, which have to be averaged: .3 and .5 of everybody make .4.
@@ -126,8 +132,16 @@ def test_control_says_what_only_the_true_subjects_give(page: dict[str, list[list
     assert (true, shuffled, rest) == ("+0.047", "+0.027", "+0.020")
 
 
+def test_the_same_setting_with_true_and_with_shuffled_subjects(page: dict[str, list[list[str]]]) -> None:
+    """Of the two methods with scores only MMD has trainings of both kinds."""
+    assert [row[0] for row in page["same_settings"]] == ["MMD"]
+    first, second = (cell.split(" ")[0] for cell in page["same_settings"][0][1:])
+    assert (first, second) == ("+0.023", "+0.025")  # .03 minus .002·i in the mean
+
+
 def test_leakage_peers_and_seeds(page: dict[str, list[list[str]]]) -> None:
-    assert page["leakage"][0] == ["first", "0.900, 2.00 bits", "0.400, 2.00 bits", "0.100"]
+    told = ["first", "0.900, 2.00 bits", "0.950, 2.00 bits", "0.400, 2.00 bits", "0.100"]
+    assert page["leakage"][0] == told, "baseline, the chosen setting without its censor, with it"
     assert page["peers"][0][0] == "shrinkage LDA"
     assert page["peers"][0][1].startswith("+0.283"), "the ensemble first"
     assert page["peers"][3][1].startswith("+0.203"), "a single network, after the second table's two lines of head"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+from dataclasses import fields, replace
 
 import pytest
 
@@ -52,6 +53,9 @@ def test_fields_that_a_method_does_not_read_do_not_tell_settings_apart() -> None
         ({"standardise": "zscore"}, "unknown standardise 'zscore'"),
         ({"align": "riemann"}, "unknown align 'riemann'; choose from 'none', 'running', 'subject'"),
         ({"batches": "sorted"}, "unknown batches 'sorted'"),
+        ({"schedule": "cosine"}, "unknown schedule 'cosine'; choose from 'inverse_sqrt', 'constant'"),
+        ({"keep": "first"}, "unknown keep 'first'; choose from 'best', 'last'"),
+        ({"keep": None}, "keep is None; it must be of type str"),
         ({"batch_size": 1}, "batch_size is 1"),
         ({"max_epochs": 0}, "max_epochs is 0"),
         ({"dropout": 1.0}, "dropout is 1.0"),
@@ -73,6 +77,29 @@ def test_json_round_trip_and_key() -> None:
     assert len({setting.key for setting in at.grid("paper")}) == 346
     with pytest.raises(UserError, match="unknown field 'speed'"):
         Setting.from_json('{"speed": 3}')
+
+
+def test_settings_of_before_there_were_schedule_and_keep_have_their_keys() -> None:
+    """As an earlier version stored them: a run that was begun with it goes on, and finds its jobs."""
+    known = {
+        "555270d135a4b4d0": Setting(),
+        "7133a8125e542d86": Setting(method="mmd", mode="conditional", strength=0.3),
+        "4bd94cc01126e448": Setting(standardise="channel", levels=True, power=True, patience=3),
+    }
+    for key, setting in known.items():
+        assert setting.key == key
+        assert not {"schedule", "keep"} & set(json.loads(setting.to_json()))
+    for change in ({"schedule": "constant"}, {"keep": "last"}):
+        changed = Setting(**change)
+        assert json.loads(changed.to_json()) == json.loads(Setting().to_json()) | change
+        assert Setting.from_json(changed.to_json()) == changed
+
+
+def test_nobody_waits_for_a_better_epoch_where_the_last_one_is_kept() -> None:
+    assert Setting(keep="last", patience=3) == Setting(keep="last")
+    assert Setting(keep="last", patience=3).key == Setting(keep="last").key
+    assert (Setting(keep="last", patience=3).patience, Setting(patience=3).patience) == (None, 3)
+    assert replace(Setting(patience=3), keep="last").patience is None
 
 
 def test_paper_grid() -> None:
@@ -98,9 +125,10 @@ def test_quick_grid_covers_every_method() -> None:
 def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
     settings = at.grid("extended")
     assert settings[0] == Setting()
-    assert len(settings) == len(set(settings)) == len({s.key for s in settings}) == 69
-    assert len({s.name_beside(Setting()) for s in settings}) == 69, "names are keys in choice.json"
+    assert len(settings) == len(set(settings)) == len({s.key for s in settings}) == 72
+    assert len({s.name_beside(Setting()) for s in settings}) == 72, "names are keys in choice.json"
     plain = [s for s in settings if s.method is None]
+    assert len(plain) == 27
     assert {(s.standardise, s.align) for s in plain} == {
         (kind, align) for kind in ("trial", "channel", "running") for align in ("none", "running")
     }
@@ -109,6 +137,11 @@ def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
     assert {s.temporal_kernel for s in plain} == {None, "half"}
     assert {s.batches for s in plain} == {"balanced", "shuffled"}
     assert {s.lr for s in plain} == {1e-3, 3e-3}
+    steady = [s for s in settings if (s.schedule, s.keep) != ("inverse_sqrt", "best")]
+    assert {(s.schedule, s.keep) for s in steady} == {("constant", "last")}
+    assert [(s.method, s.standardise, s.align) for s in steady] == [
+        (None, "trial", "none"), (None, "running", "none"), (None, "running", "running"),
+    ]  # fmt: skip
     assert all(s.adaptation != "transductive" for s in settings)
     strengths = {"adversary": {0.03, 0.1}, "mige": {0.01, 0.03}, "mmd": {0.3, 1}, "pairwise_mmd": {0.3, 1},
                  "began": {0.1, 0.3}}  # fmt: skip
@@ -129,6 +162,9 @@ def test_names_say_what_but_censoring_differs() -> None:
     assert Setting(method="mmd", lr=0.01, standardise="channel").name_beside(plain) == "mmd marginal 1 median"
     other = Setting(lr=0.01, align="running", batches="balanced")
     assert other.name_beside(plain) == "baseline with standardise trial, align running, balanced batches"
+    steady = replace(plain, schedule="constant", keep="last")
+    assert steady.name_beside(plain) == "baseline with schedule constant, keep last"
+    assert plain.name_beside(steady) == "baseline with schedule inverse_sqrt, keep best"
     late = Setting(method="mmd", lr=0.01, standardise="channel", warm_up=5, batches="shuffled")
     assert late.name_beside(plain) == "mmd marginal 1 median with shuffled batches, warm_up 5"
 
@@ -157,7 +193,7 @@ def test_every_field_reaches_the_key() -> None:
     base = Setting(method="pairwise_mmd", pairs="clique", size=2)
     changes = {"temporal_filters": 4, "spatial_depth": 1, "latent_filters": 8, "temporal_kernel": 9, "dropout": 0.1,
                "max_norm": True, "standardise": "subject", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
-               "align": "running", "warm_up": 2,
+               "align": "running", "warm_up": 2, "schedule": "constant", "keep": "last",
                "weight_decay": 0.5, "max_epochs": 7, "patience": 3, "shuffle_subjects": True}  # fmt: skip
     known = {field.name for field in fields(Setting)}
     assert set(changes) <= known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 
@@ -12,10 +13,12 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold, make_fold
+from autotransfer.settings import KEPT, SCHEDULES
 from autotransfer.training import train as train_module
 from autotransfer.training.metrics import class_weights
 from autotransfer.training.packing import pack, resolve_device
 from autotransfer.training.population import Population
+from plain_eegnet import PlainEEGNet, copy_member, our_name
 
 
 def ragged(n_subjects: int = 7, seed: int = 0, n_classes: int = 3) -> at.Recordings:
@@ -28,6 +31,13 @@ def ragged(n_subjects: int = 7, seed: int = 0, n_classes: int = 3) -> at.Recordi
     X = generator.standard_normal((len(subject), 3, 40))
     X[:, 0] += y[:, None] * np.sin(np.arange(40) / 3)
     return at.Recordings(X, y, subject, sfreq=32)
+
+
+def unlearnable() -> at.Recordings:
+    """Labels that nothing can be learned from but by heart, so that the lowest validation loss is an early one."""
+    recordings = ragged()
+    y = np.random.default_rng(1).permutation(recordings.y.numpy())
+    return at.Recordings(recordings.X, y, recordings.subject, sfreq=32)
 
 
 def assert_same(a: at.Outcome, b: at.Outcome, tolerance: float) -> None:
@@ -104,6 +114,92 @@ def test_members_that_finish_early_leave_and_change_nothing() -> None:
         assert_same(alone, outcome, 0)
 
 
+DECAYS = {"inverse_sqrt": [1.0, 2**-0.5, 3**-0.5], "constant": [1.0, 1.0, 1.0]}  # of the rates in three epochs
+
+
+def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict[str, torch.Tensor]:
+    """What a plain loop over torch's own layers and optimisers makes of one adversary, from the same first weights and
+    the same minibatches."""
+    setting, rows = job.setting, torch.from_numpy(job.fold.train)
+    windows = train_module.windows_for(recordings, job, {}, device=torch.device("cpu"), dtype=torch.float64)
+    start = Population(recordings, [job], windows, torch.float64)
+    kernel = start.net.temporal.shape[-1]
+    net = PlainEEGNet(recordings.n_channels, recordings.n_times, kernel).double().train()
+    copy_member(net, start.net, 0)
+    head = torch.nn.Linear(start.net.latent_dim, recordings.n_classes).double()
+    head.load_state_dict({name: tensor[0] for name, tensor in start.classifier.state_dict().items()})
+    (part,) = start.censors.parts
+    censor = copy.deepcopy(part.censor)
+    main = torch.optim.AdamW([*net.parameters(), *head.parameters()], weight_decay=setting.weight_decay)
+    critics = torch.optim.AdamW(censor.parameters(), weight_decay=setting.weight_decay)
+    weight = 1 / torch.bincount(recordings.y[rows]).double()
+    for epoch, decay in enumerate(decays, start=1):
+        main.param_groups[0]["lr"], critics.param_groups[0]["lr"] = setting.lr * decay, setting.critic_lr * decay
+        for batch in start.groups.plan(epoch)[:, 0]:
+            y, s = recordings.y[batch], start.groups.rank[0, batch]
+            z = net(recordings.X[batch].double())
+            critics.zero_grad()
+            censor.critic_loss(z.detach()[None], y[None], s[None]).sum().backward()
+            critics.step()
+            main.zero_grad()
+            task = torch.nn.functional.cross_entropy(head(z), y, weight=weight)
+            (task + setting.strength * censor(z[None], y[None], s[None]).sum()).backward()
+            main.step()
+            censor.after_step()
+    found = {f"encoder.{our_name(name)}": tensor for name, tensor in net.state_dict().items()}
+    found |= {f"classifier.{name}": tensor for name, tensor in head.state_dict().items()}
+    found |= {f"censor.{name}": tensor[0] for name, tensor in censor.state_dict().items()}
+    return {name: tensor for name, tensor in found.items() if not name.endswith("num_batches_tracked")}
+
+
+def test_both_schedules_equal_a_plain_loop_for_the_network_and_its_critic() -> None:
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[0]
+    base = at.Setting(method="adversary", strength=0.3, max_epochs=3, batch_size=16, standardise="none", dropout=0.0)
+    jobs = [at.Job(replace(base, schedule=schedule), fold) for schedule in DECAYS]
+    together = at.train(recordings, jobs, device="cpu", dtype=torch.float64)
+    assert {outcome.population for outcome in together} == {2}
+    for job, outcome, decays in zip(jobs, together, DECAYS.values(), strict=True):
+        expected = by_hand(recordings, job, decays)
+        assert expected.keys() == outcome.final_state.keys()
+        for name, tensor in expected.items():
+            found = outcome.final_state[name].reshape(tensor.shape)
+            torch.testing.assert_close(found, tensor, atol=1e-7, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+    falling, constant = (outcome.final_state for outcome in together)
+    for name in ("encoder.spatial", "classifier.weight", *(n for n in falling if n.startswith("censor.methods."))):
+        assert (falling[name] - constant[name]).abs().max() > 1e-4, f"{name} must tell the schedules apart"
+
+
+def test_schedules_and_kept_epochs_are_each_members_own() -> None:
+    """In one stack, whose members leave at different times."""
+    recordings = unlearnable()
+    folds = at.leave_one_subject_out(recordings)
+    kinds = [
+        {"schedule": schedule, "keep": keep, **censor}
+        for censor, schedules in (
+            ({}, SCHEDULES),
+            ({"method": "adversary", "strength": 0.3}, SCHEDULES),
+            ({"method": "began", "strength": 0.3}, SCHEDULES[::-1]),  # critics that follow others in the stack
+        )
+        for schedule in schedules
+        for keep in KEPT
+    ]
+    jobs = [
+        at.Job(at.Setting(max_epochs=4 + place % 3, batch_size=16, lr=0.02, **own), folds[place % 2])
+        for place, own in enumerate(kinds)
+    ]
+    together = at.train(recordings, jobs, device="cpu")
+    assert {outcome.population for outcome in together} == {len(jobs)}
+    for keep, early in (("best", True), ("last", False)):
+        own = [outcome for job, outcome in zip(jobs, together, strict=True) if job.setting.keep == keep]
+        assert any(min(o.best_epoch, o.swapped.best_epoch) < o.epochs for o in own) == early, "or nothing is seen here"
+    for job, outcome in zip(jobs, together, strict=True):
+        assert outcome.epochs == job.setting.max_epochs
+        (alone,) = at.train(recordings, [job], device="cpu")
+        assert_same(alone, outcome, 0)
+        assert_same(alone.swapped, outcome.swapped, 0)
+
+
 def test_patience_ends_a_member() -> None:
     recordings = ragged()
     fold = at.leave_one_subject_out(recordings)[0]
@@ -133,6 +229,50 @@ def test_best_epoch_is_the_lowest_validation_loss_and_its_scores_are_reported() 
         if rows is fold.validation:
             loss = torch.nn.functional.cross_entropy(logits[0].double(), recordings.y[rows], weight=weight)
             assert loss.item() == pytest.approx(min(losses), abs=1e-5)
+
+
+def test_the_last_epoch_is_kept_where_the_setting_says_so() -> None:
+    recordings = unlearnable()
+    fold = at.leave_one_subject_out(recordings)[5]
+    best = at.Setting(max_epochs=8, batch_size=16, lr=0.02, schedule="constant")
+    last = replace(best, keep="last", patience=1)
+    first, second = at.train(recordings, [at.Job(best, fold), at.Job(last, fold)], device="cpu")
+    for name, tensor in first.final_state.items():
+        assert torch.equal(tensor, second.final_state[name]), f"{name}: what is kept must not change the training"
+    assert max(first.best_epoch, first.swapped.best_epoch) < 8, "the best epoch must be another"
+    for outcome in (second, second.swapped):
+        assert outcome.best_epoch == outcome.epochs == len(outcome.history["validation_score"]) == 8
+        assert outcome.validation_score == pytest.approx(outcome.history["validation_score"][-1])
+        assert outcome.state.keys() == outcome.final_state.keys()
+        for name, tensor in outcome.state.items():
+            assert torch.equal(tensor, outcome.final_state[name]), name
+    assert second.test_score == second.swapped.validation_score, "one snapshot, seen from both sides"
+    np.testing.assert_array_equal(second.test_confusion, second.swapped.validation_confusion)
+
+
+def test_weights_that_become_nan_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do so after the last step of the fourth epoch; the third is the last one that can be used."""
+    recordings = unlearnable()
+    fold = at.leave_one_subject_out(recordings)[5]
+    setting = at.Setting(max_epochs=6, batch_size=16, lr=0.02, schedule="constant", keep="last")
+    (three,) = at.train(recordings, [at.Job(replace(setting, max_epochs=3), fold)], device="cpu")
+    real = Population.train_epoch
+
+    def train_epoch(population: Population) -> None:
+        real(population)
+        if population.epoch == 4:
+            population.flat.values[:] = torch.nan
+
+    monkeypatch.setattr(Population, "train_epoch", train_epoch)
+    (outcome,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
+    assert outcome.failure == "the weights became nan in epoch 4"
+    assert outcome.final_state["classifier.weight"].isnan().all()
+    for ruined, expected in ((outcome, three), (outcome.swapped, three.swapped)):
+        assert ruined.best_epoch == expected.best_epoch == 3
+        assert ruined.validation_score == expected.validation_score
+        assert ruined.test_score == expected.test_score
+        for name, tensor in expected.state.items():
+            assert torch.equal(tensor, ruined.state[name]), name
 
 
 def test_the_swapped_pair_is_the_same_trajectory() -> None:

@@ -60,7 +60,7 @@ BASES = (Setting(), Setting(standardise="running"), Setting(standardise="running
 
 
 def _extended() -> list[Setting]:
-    """Censoring joined with what else matters: 69 settings, 24 of them uncensored, and no full product.
+    """Censoring joined with what else matters: 72 settings, 27 of them uncensored, and no full product.
 
     Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each method
     × mode on each base, at one of its two strengths in turn, so that every method meets every base at both.
@@ -80,6 +80,7 @@ def _extended() -> list[Setting]:
             {"power": True},
             {"batches": "balanced"},
             {"lr": 3e-3},
+            {"schedule": "constant", "keep": "last"},  # steady training
         )
     ]
     settings += [

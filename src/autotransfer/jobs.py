@@ -53,20 +53,20 @@ class Job:
 class Outcome:
     """A finished training, seen from one of its two held-out subjects.
 
-    The snapshot is the epoch of lowest validation loss. `history` holds one entry per epoch of
-    "train_loss", "penalty", "validation_loss" and "validation_score"; nothing measured on the test
-    subject is in it. `swapped` is the same trajectory with the two held-out subjects exchanged: another
-    snapshot, chosen by the other subject.
+    The snapshot is the epoch of lowest validation loss, or with keep="last" the last one. `history` holds one
+    entry per epoch of "train_loss", "penalty", "validation_loss" and "validation_score"; nothing measured on
+    the test subject is in it. `swapped` is the same trajectory with the two held-out subjects exchanged: with
+    keep="best" another snapshot, chosen by the other subject.
     """
 
     job: Job
-    best_epoch: int  # counted from 1; 0 if training failed before the first epoch ended
+    best_epoch: int  # the snapshot's, counted from 1; 0 if training failed before the first epoch ended
     validation_score: float  # balanced accuracy of the snapshot on the validation subject
     test_score: float
     validation_confusion: NDArray[np.int64]  # (C, C) counts: true class × predicted class
     test_confusion: NDArray[np.int64]
     history: dict[str, list[float]]
-    state: dict[str, Tensor]  # encoder and classifier at the best epoch, without a member axis
+    state: dict[str, Tensor]  # encoder and classifier of the snapshot, without a member axis
     final_state: dict[str, Tensor]  # the same at the last epoch, critics included
     population: int  # how many members were stacked with it at the start
     epochs: int

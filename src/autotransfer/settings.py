@@ -19,6 +19,8 @@ VARIANTS = ("labelled", "paper")
 STANDARDISATIONS = ("trial", "channel", "subject", "none", "running")
 ALIGNMENTS = ("none", "running", "subject")
 BATCHES = ("auto", "balanced", "shuffled")
+SCHEDULES = ("inverse_sqrt", "constant")
+KEPT = ("best", "last")
 
 KERNEL_METHODS = ("mige", "mmd", "pairwise_mmd")
 CRITIC_METHODS = ("adversary", "began")
@@ -70,8 +72,11 @@ EEGNET_ONLY = {"compress": "compress its windows", "levels": "part its windows",
 # Fields that settings had for a while; stored ones may still say that they do without.
 RETIRED = ("envelope",)
 
+# Fields that settings have had only for a while, and what training was like before: older runs keep their keys.
+LATER = {"levels": False, "power": False, "schedule": "inverse_sqrt", "keep": "best"}
+
 # What else a search may vary, said by `name_beside`.
-TRAITS = ("standardise", "align", "compress", "levels", "power", "dropout", "temporal_kernel", "lr")
+TRAITS = ("standardise", "align", "compress", "levels", "power", "dropout", "temporal_kernel", "lr", "schedule", "keep")
 
 # γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
 DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
@@ -122,8 +127,10 @@ class Setting:
     batches: str = "auto"  # auto: subject-balanced with a censor, shuffled without
     batch_size: int = 128
     lr: float = 1e-3
+    schedule: str = "inverse_sqrt"  # of the learning rates: lr/√epoch, as published, or constant
     weight_decay: float = 0.01
     max_epochs: int = 500
+    keep: str = "best"  # the epoch of lowest validation loss, as published, or the last
     patience: int | None = None  # epochs without a better validation loss before a member leaves
 
     def __post_init__(self) -> None:
@@ -160,6 +167,8 @@ class Setting:
         if self.method is None:
             object.__setattr__(self, "shuffle_subjects", False)
             object.__setattr__(self, "warm_up", 0)
+        if self.keep == "last":  # nobody waits for a better epoch
+            object.__setattr__(self, "patience", None)
         if self.batches == "auto":
             object.__setattr__(self, "batches", "shuffled" if self.method is None else "balanced")
 
@@ -177,6 +186,8 @@ class Setting:
         check_choice("standardise", self.standardise, STANDARDISATIONS)
         check_choice("align", self.align, ALIGNMENTS)
         check_choice("batches", self.batches, BATCHES)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("keep", self.keep, KEPT)
         if self.warm_up < 0:
             raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
         positive = (
@@ -261,8 +272,8 @@ class Setting:
     def to_json(self) -> str:
         """Canonical text: equal settings give equal text."""
         values = asdict(self)
-        for name in ("levels", "power"):  # settings of runs from before there were these keep their keys
-            if not values[name]:
+        for name, before in LATER.items():
+            if values[name] == before:
                 del values[name]
         return json.dumps(values, sort_keys=True)
 

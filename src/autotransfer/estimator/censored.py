@@ -38,7 +38,7 @@ class CensoredClassifier(WindowClassifier):
     method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr: options of the methods that
         read them, as in `Setting`; None is the method's default, and the others ignore them
-    warm_up, max_epochs, patience, batch_size, lr, weight_decay, dropout: the training, as in `Setting`
+    warm_up, max_epochs, keep, patience, batch_size, lr, schedule, weight_decay, dropout: the training, as in `Setting`
     standardise, align, compress, levels, power: how a person's windows are prepared and read, as in `Setting`. Under
         "running" a new person is adapted to from their own unlabelled windows so far, under "subject" from all of them
         at once
@@ -71,9 +71,11 @@ class CensoredClassifier(WindowClassifier):
         variant: str | None = None,
         critic_lr: float | None = None,
         max_epochs: int = 100,
+        keep: str = "best",
         patience: int | None = None,
         batch_size: int = 128,
         lr: float = 1e-3,
+        schedule: str = "inverse_sqrt",
         weight_decay: float = 0.01,
         dropout: float = 0.25,
         standardise: str = "trial",
@@ -101,9 +103,11 @@ class CensoredClassifier(WindowClassifier):
         self.variant = variant
         self.critic_lr = critic_lr
         self.max_epochs = max_epochs
+        self.keep = keep
         self.patience = patience
         self.batch_size = batch_size
         self.lr = lr
+        self.schedule = schedule
         self.weight_decay = weight_decay
         self.dropout = dropout
         self.standardise = standardise
@@ -163,6 +167,7 @@ class CensoredClassifier(WindowClassifier):
             max_epochs=self.max_epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
             weight_decay=self.weight_decay, dropout=self.dropout, standardise=self.standardise, align=self.align,
             compress=self.compress, levels=self.levels, power=self.power, warm_up=self.warm_up, encoder=encoder,
+            schedule=self.schedule, keep=self.keep,
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def collect(run: Run) -> Summary:
         results=results_table(shown, [str(s) for s in rec.subjects], options.name_of),
         choice=choice,
         histories=_histories(shown, choice, options),
-        confusion={role: _confusion(own) for role, own in roles.items() if own},
+        confusion={role: _confusion(roles[role]) for role in ("baseline", "chosen") if roles.get(role)},
         leakage=extras["leakage"],
         latent={role: pd.DataFrame(columns) for role, columns in extras["latent"].items()},
     )
@@ -82,14 +83,22 @@ def _told(options: RunOptions) -> dict[str, Any]:
 
 
 def _roles(choice: dict[str, Any] | None, entries: Sequence[Entry], options: RunOptions) -> dict[str, list[Entry]]:
-    """Fold entries of the chosen setting and of the baseline."""
+    """Fold entries of the baseline, of the chosen setting and, where it is a third one that was trained, of the chosen
+    one without its censor: the baseline may prepare its windows otherwise."""
     if choice is None:
         return {}
-    wanted = {role: choice[role]["name"] for role in ("baseline", "chosen")}
-    return {
-        role: [e for e in entries if options.name_of(Setting.from_json(e.setting)) == name and e.record]
-        for role, name in wanted.items()
-    }
+    known: dict[Setting, list[Entry]] = {}
+    for entry in entries:
+        if entry.record:
+            known.setdefault(Setting.from_json(entry.setting), []).append(entry)
+    named = {options.name_of(setting): setting for setting in known}
+    baseline, chosen = (named.get(choice[role]["name"]) for role in ("baseline", "chosen"))
+    roles = {"baseline": baseline, "chosen": chosen}
+    if chosen is not None and chosen.method is not None:
+        twins = [replace(chosen, method=None, batches=batches) for batches in (chosen.batches, "shuffled")]
+        twin = next((setting for setting in twins if setting in known), baseline)
+        roles |= {"uncensored": twin} if twin != baseline else {}
+    return {role: known.get(setting, []) if setting is not None else [] for role, setting in roles.items()}
 
 
 def _splits(run: Run) -> list[dict[str, Any]]:
@@ -143,7 +152,8 @@ def _weights_story(run: Run, roles: dict[str, list[Entry]]) -> dict[str, Any]:
             probed = [_codes(run, first_seed[place]) for place in spread]
             leaks = [(entry, _leaked(z, rec_rows, run.recordings)) for entry, z, rec_rows in probed]
             known["leakage"][role] = [{"fold": float(entry.test)} | leak for entry, leak in leaks if leak is not None]
-            known["latent"][role] = _picture(*probed[0][1:], run.recordings)
+            if role != "uncensored":
+                known["latent"][role] = _picture(*probed[0][1:], run.recordings)
         run.ledger.remember(**{"weights story": known})
     return known
 

@@ -9,20 +9,24 @@ import pandas as pd
 
 from . import plot
 from .escaping import plain, plot_text
-from .plot import ACCENT, GREY, MUTED, Figure, Json
+from .plot import ACCENT, GREY, MUTED, PALETTE, Figure, Json
 from .summary import Summary
 from .wording import score
 
 MOST_POINTS = 1200  # per picture: more hide each other, and each costs the reader's browser
 MOST_NAMES = 14  # in a legend
-SIDES = {"baseline": ("Baseline", GREY), "chosen": ("Chosen", ACCENT)}
+SIDES = {
+    "baseline": ("Baseline", GREY),
+    "uncensored": ("As chosen, without the censor", PALETTE[1]),
+    "chosen": ("Chosen", ACCENT),
+}
 Measured = dict[int, dict[str, float]]  # fold -> accuracy, chance, bits
 
 
 def leakage(summary: Summary) -> Figure | None:
     """How well a fresh probe reads the subject from z, before and after, per fold."""
     found = {side: _finite(summary.leakage.get(side)) for side in SIDES}
-    folds = sorted(set(found["baseline"]) | set(found["chosen"]))
+    folds = sorted({fold for side in found.values() for fold in side})
     if not folds:
         return None
     tests = {int(split.get("fold", i)): split.get("test_subject") for i, split in enumerate(summary.splits)}
@@ -39,13 +43,25 @@ def leakage(summary: Summary) -> Figure | None:
         key="leakage",
         title="Can the subject be read from the representation?",
         caption="A fresh classifier tries to tell from the network's latent code which training subject a trial "
-        "belongs to. At the dashed line it can only guess, so censoring should move the dots down.",
+        f"belongs to. At the dashed line it can only guess{_reading(summary, found)}.",
         data=[_joints(found, folds), *(_measured(found[s], s, folds, names) for s in SIDES if found[s])],
         layout=layout,
         columns=("fold", "test_subject", "model", "accuracy", "chance", "bits"),
         rows=[[f, names[i], s, *(found[s][f].get(k) for k in ("accuracy", "chance", "bits"))] for i, f, s in rows],
         height=300,
     )
+
+
+def _reading(summary: Summary, found: dict[str, Measured]) -> str:
+    """What the way between the dots means: a baseline that prepares windows otherwise says nothing of the censor."""
+    if ((summary.choice or {}).get("chosen") or {}).get("method") in (None, "none"):
+        return "; no censor was chosen, so that the dots differ by how windows are prepared and learned from"
+    if found["uncensored"]:
+        return (
+            ", so the censor should move the dots down from those of the same network without it; the baseline "
+            "prepares its windows otherwise"
+        )
+    return ", so censoring should move the dots down"
 
 
 def _finite(rows: list[dict[str, float]] | None) -> Measured:
@@ -59,12 +75,13 @@ def _finite(rows: list[dict[str, float]] | None) -> Measured:
 
 def _joints(found: dict[str, Measured], folds: list[int]) -> Json:
     """A line from before to after, for the folds that have both."""
+    before = found["uncensored"] or found["baseline"]
     x: list[int | None] = []
     y: list[float | None] = []
     for i, fold in enumerate(folds):
-        if fold in found["baseline"] and fold in found["chosen"]:
+        if fold in before and fold in found["chosen"]:
             x += [i, i, None]
-            y += [found["baseline"][fold]["accuracy"], found["chosen"][fold]["accuracy"], None]
+            y += [before[fold]["accuracy"], found["chosen"][fold]["accuracy"], None]
     return plot.line(x, y, "", stroke=MUTED, width=1.5, showlegend=False)
 
 

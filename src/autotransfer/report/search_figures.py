@@ -32,7 +32,7 @@ CAREFUL_RULE = (
     "The plain network is chosen, unless others have a mean (cross) above its own by more than two standard errors; "
     "then the highest lower quartile (diamond) among these and itself"
 )
-WHOSE = "subjects whose own nested choice prepares windows in another way"
+WHOSE = "subjects whose own nested choice prepares windows, or trains, in another way"
 
 
 def tried(summary: Summary) -> Figure | None:

@@ -38,7 +38,8 @@ class Summary:
     histories: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     # "chosen" / "baseline" -> C × C counts over all test subjects, rows true classes
     confusion: dict[str, list[list[int]]] = field(default_factory=dict)
-    # "chosen" / "baseline" -> fold -> accuracy, chance, bits; read from z of training subjects at the last epoch
+    # "baseline" / "uncensored" (as chosen, without the censor) / "chosen" -> fold -> accuracy, chance, bits; read from
+    # z of training subjects at the last epoch
     leakage: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     # "chosen" / "baseline" -> columns x, y, subject, class: z of one fold's training trials in two dimensions
     latent: dict[str, pd.DataFrame] = field(default_factory=dict)

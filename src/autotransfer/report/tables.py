@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..settings import LATER
 from .comparison import Contender, find, subject_order, validation_table
 from .escaping import Html, joined, plain, tag
 from .outcomes import chosen_name, records, scores_on_test, shortlist, tried_once
@@ -138,17 +139,23 @@ def preparations(summary: Summary) -> Html | None:
     def number(value: object) -> float | None:
         return float(value) if isinstance(value, (int, float)) else None
 
-    heads = ("standardise", "align", "compress", "levels", "power", "kept", "lower quartile", "mean")
+    def told(row: dict[str, Any], name: str) -> str:
+        value = row.get(name, LATER.get(name))  # a run from before there was such a choice made none
+        return plain("none" if value in (None, False) else value)
+
+    names = ("standardise", "align", "compress", "levels", "power", "schedule", "keep")
+    heads = (*names, "went on", "lower quartile", "mean")
     lines = [
         [
-            *(plain("none" if row.get(name) in (None, False) else row[name]) for name in heads[:5]),
+            *(told(row, name) for name in names),
             "yes" if row.get("kept") else "",
             score(number(row.get("validation_q25"))),
             score(number(row.get("validation_mean"))),
         ]
         for row in found
     ]
-    return table("How windows are prepared: validation scores of the plain network", heads, lines, numeric=6, less="7")
+    caption = "How windows are prepared and learned from: validation scores of the plain network"
+    return table(caption, heads, lines, numeric=8, less="9")
 
 
 def _by_setting(column: pd.Series[Any]) -> dict[str, float]:

@@ -84,7 +84,7 @@ def curves(summary: Summary) -> Figure | None:
         key="curves",
         title="Learning curves",
         caption="Median over folds, with a band from the lower to the upper quartile. Ticks under the score mark the "
-        "epoch that each fold kept: the one of lowest validation loss.",
+        "epoch that each fold kept: the one of lowest validation loss, or the last where a setting keeps that.",
         data=_named_once(data),
         layout=plot.stacked(*parts),
         columns=("model", "quantity", "epoch", "lower_quartile", "median", "upper_quartile"),

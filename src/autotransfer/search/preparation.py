@@ -1,9 +1,14 @@
-"""`--prepare`: how windows are best prepared, found by validation on every fold.
+"""`--prepare`: how windows are best prepared and learned from, found by validation on every fold.
 
 Standardisation moves scores more than any censor does, and which kind is right differs from signal to signal. The
 uncensored network is trained with each preparation on every fold and with every seed, because one seed errs by as much
 as preparations differ. The search that follows tries its censors on the best preparation, and on the plain one unless
 one of the two is clearly ahead. For a person's own estimate all this is decided without their scores.
+
+Every preparation is tried with training as published and with steady training: a learning rate that does not fall, and
+the last epoch kept. Where an epoch has few steps, lr/√epoch ends learning too soon, and the loss of one validation
+subject rises with the network's confidence while its accuracy still rises. Best epochs, which their own validation
+subject has picked, are flattered beside last ones, so steady training goes on only where it is clearly better.
 """
 
 from __future__ import annotations
@@ -19,17 +24,24 @@ from .validation import entries_of, validation_scores
 
 
 class Traits(NamedTuple):
-    """Fields of a setting that say how windows are prepared."""
+    """Fields of a setting that say how windows are prepared and for how long they are learned from."""
 
     standardise: str
     align: str = "none"
     compress: float | None = None
     levels: bool = False
     power: bool = False
+    schedule: str = "inverse_sqrt"
+    keep: str = "best"
+
+
+def _steadily(*kinds: Traits) -> tuple[Traits, ...]:
+    """These, and the same with a learning rate that does not fall and the last epoch kept."""
+    return (*kinds, *(own._replace(schedule="constant", keep="last") for own in kinds))
 
 
 # The plain one first. Beside it those that were the best on some recordings, by validation.
-ADAPTIVE = (
+ADAPTIVE = _steadily(
     Traits("trial"),
     Traits("running", levels=True, power=True),
     Traits("trial", align="running", power=True),
@@ -37,7 +49,7 @@ ADAPTIVE = (
 AT_ONCE = {"running": "subject"}
 PREPARATIONS = {
     # nothing is asked of a new person
-    "zero-shot": (Traits("trial"), Traits("channel", levels=True, power=True)),
+    "zero-shot": _steadily(Traits("trial"), Traits("channel", levels=True, power=True)),
     # their unlabelled windows so far
     "adaptive": ADAPTIVE,
     # all of them, later ones too
@@ -85,7 +97,7 @@ def preparations_of(name: str, plain: Setting) -> list[Traits]:
     """Those that the setting's encoder can have: how windows are read is EEGNet's own."""
     if plain.encoder == "eegnet":
         return list(PREPARATIONS[name])
-    return list(dict.fromkeys(Traits(own.standardise, own.align) for own in PREPARATIONS[name]))
+    return list(dict.fromkeys(own._replace(compress=None, levels=False, power=False) for own in PREPARATIONS[name]))
 
 
 def preparation_stage(run: Run, tell: Tell, *, shown: bool | None) -> Preparations | None:

@@ -96,7 +96,7 @@ class Censors:
         return total
 
     def train_critics(self, z: Tensor, y: Tensor, s: Tensor, active: Tensor, decay: Tensor) -> None:
-        """The critics' own updates on the codes of this step, before the encoder's; `decay` scales their rate."""
+        """The critics' own updates on the codes of this step, before the encoder's; `decay` (P,) scales their rates."""
         z = z.detach()
 
         def work(part: _Part) -> None:
@@ -105,7 +105,8 @@ class Censors:
             for _ in range(part.steps):
                 loss = part.censor.critic_loss(*own)
                 assert loss is not None
-                part.critic.step(part.critic.flat.gradient(loss.sum()), part.rate * decay, active[part.index])
+                rate = part.rate * decay[part.index]
+                part.critic.step(part.critic.flat.gradient(loss.sum()), rate, active[part.index])
 
         self.branches([partial(work, part) for part in self.parts if part.critic is not None])
 

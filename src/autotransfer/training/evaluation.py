@@ -64,10 +64,11 @@ class HeldOut:
 
 
 class Snapshots:
-    """For each side of every member the epoch of its lowest loss, and the whole history."""
+    """For each side of every member the epoch of its lowest loss, or the last one, and the whole history."""
 
-    def __init__(self, flat: Flat, n_classes: int, max_epochs: int) -> None:
-        self.flat = flat
+    def __init__(self, flat: Flat, n_classes: int, max_epochs: int, latest: Tensor) -> None:
+        """latest: (P,) members that keep the last epoch."""
+        self.flat, self.latest = flat, latest
         members, device, dtype = flat.values.shape[0], flat.values.device, flat.values.dtype
         self.loss = torch.full((members, 2), torch.inf, dtype=dtype, device=device)
         self.epoch = torch.zeros(members, 2, dtype=torch.long, device=device)
@@ -79,7 +80,7 @@ class Snapshots:
 
     def update(self, epoch: Tensor, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor) -> None:
         """epoch: () counted from 1; loss: (P, 2); confusion: (P, 2, C, C); the others (P,). All in place."""
-        better = loss < self.loss
+        better = (loss < self.loss) | (self.latest[:, None] & loss.isfinite())
         self.loss.copy_(torch.where(better, loss, self.loss))
         self.epoch.copy_(torch.where(better, epoch, self.epoch))
         self.values.copy_(torch.where(better[..., None], self.flat.values[:, None], self.values))
@@ -90,6 +91,7 @@ class Snapshots:
         self.history.index_copy_(1, epoch.view(1) - 1, row[:, None])
 
     def select(self, keep: Tensor) -> None:
+        self.latest = self.latest[keep]
         for name, tensor in self.state().items():
             setattr(self, name, tensor[keep])
 

@@ -89,10 +89,13 @@ class Population:
         # What changes from step to step lies in tensors that stay, so that a step can be a program.
         self.clock = torch.zeros((), dtype=torch.long, device=device)  # the epoch
         self.tick = torch.zeros((), dtype=torch.long, device=device)  # the step inside it
-        self.decay = torch.ones((), dtype=dtype, device=device)  # of the learning rate
+        self.falls = torch.tensor([setting.schedule == "inverse_sqrt" for setting in settings], device=device)
+        self.decay = torch.ones(members, dtype=dtype, device=device)  # of the learning rates
         self.over: set[int] = set()  # members that are over and still in the stack
         self._plan: tuple[int, Tensor] | None = None
-        self.snapshots = Snapshots(self.flat, recordings.n_classes, max(setting.max_epochs for setting in settings))
+        latest = torch.tensor([setting.keep == "last" for setting in settings], device=device)
+        longest = max(setting.max_epochs for setting in settings)
+        self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest)
         captured = device.type == "cuda" and not isinstance(windows, Stream) and isinstance(self.net, EEGNet)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
         self._lay_out()
@@ -111,7 +114,7 @@ class Population:
         self.net.train()
         plan = self._plan_of(self.epoch)
         self.clock.fill_(self.epoch)
-        self.decay.fill_(self.epoch**-0.5)
+        self.decay.fill_(1.0).masked_fill_(self.falls, self.epoch**-0.5)
         self.tick.zero_()
         self.losses.zero_()
         if isinstance(self.windows, Stream):
@@ -270,6 +273,7 @@ class Population:
         self.lr, self.drop, self.strength = self.lr[keep], self.drop[keep], self.strength[keep]
         self.warm_up = self.warm_up[keep]
         self.weights, self.losses = self.weights[keep], self.losses[:, keep]
+        self.falls, self.decay = self.falls[keep], self.decay[keep]
         stay = self.groups.select(keep)
         self.held_out.select(stay)
         if self.newcomers is not None:

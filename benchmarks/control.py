@@ -1,0 +1,77 @@
+"""The parts of docs/results.md that say whether a censor does what it is for: the control, and leakage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from autotransfer.report.wording import METHOD_NAMES, interval, signed
+
+from .evidence import Evidence, Scores, both_sides, pairs
+from .markdown import NAMES, NOTHING, beside, markdown
+
+
+def control(evidence: Evidence, folder: Path) -> str:
+    """The nested choice's gain with the true subjects and with shuffled ones, and what only the true ones give."""
+    true, shuffled, base = (
+        evidence.ours.get("nested", {}), evidence.control.get("nested", {}), evidence.ours.get("none", {})
+    )  # fmt: skip
+    both = {dataset: own for dataset, own in true.items() if dataset in shuffled}
+    if not both:
+        return NOTHING
+    columns = [
+        pairs(both, base),
+        pairs(shuffled, evidence.control.get("none", {})),  # its own baseline: the same trainings
+        pairs(both, shuffled),
+    ]
+    return beside(["data set", "true subjects", "shuffled subjects", "true minus shuffled"], columns)
+
+
+def same_settings(evidence: Evidence, folder: Path) -> str:
+    """Each method's first setting with the true subjects minus the same setting with shuffled ones: the same penalty,
+    strength, folds and seeds, so that nothing of the choice is in the difference."""
+    if not len(evidence.results) or not evidence.control:
+        return NOTHING
+    known = both_sides(evidence.results, "test")
+    found = {
+        method: pairs(*(_scores_of(known, evidence.settings.get(method, {}), shuffled=side) for side in (False, True)))
+        for method in METHOD_NAMES
+        if method != "none"
+    }
+    sets = sorted({dataset for by_set in found.values() for dataset in by_set})
+    rows = [
+        [NAMES[method], *(f"{signed(own[d].mean)} ({interval(own[d])})" if d in own else "–" for d in sets)]
+        for method, own in found.items()
+        if own
+    ]
+    return markdown(["true minus shuffled subjects", *sets], rows) if rows else NOTHING
+
+
+def _scores_of(known: pd.DataFrame, settings: dict[str, str], *, shuffled: bool) -> Scores:
+    """By data set, of the setting that each has; shuffled: of its control."""
+    found: Scores = {}
+    for dataset, name in settings.items():
+        censor, *traits = name.split(" with ", 1)
+        place = (dataset, shuffled, " with ".join([f"{censor} shuffled" if shuffled else censor, *traits]))
+        if place in known.index:
+            own = known.loc[[place]]
+            found[dataset] = dict(zip(own["subject"], own["score"], strict=True))
+    return found
+
+
+def leakage(evidence: Evidence, folder: Path) -> str:
+    """How well a probe reads the subject from the code: of the baseline, and of the chosen setting with and without its
+    censor."""
+    if not len(evidence.leakage):
+        return NOTHING
+    rows = []
+    means = evidence.leakage.groupby(["dataset", "control", "role"])[["accuracy", "chance", "bits"]].mean()
+    for dataset, is_control in dict.fromkeys(index[:2] for index in means.index):
+        own = means.loc[(dataset, is_control)]
+        told = {role: f"{own.loc[role, 'accuracy']:.3f}, {own.loc[role, 'bits']:.2f} bits" for role in own.index}
+        name = f"{dataset}, shuffled subjects" if is_control else dataset
+        chosen = told.get("chosen", "the baseline was chosen")
+        without = told.get("uncensored", "–")
+        rows.append([name, told.get("baseline", "–"), without, chosen, f"{own['chance'].iloc[0]:.3f}"])
+    return markdown(["data set", "baseline", "as chosen, without the censor", "chosen setting", "chance"], rows)

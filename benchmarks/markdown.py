@@ -1,0 +1,45 @@
+"""Tables of docs/results.md as text, and what the pipelines are called there."""
+
+from __future__ import annotations
+
+from autotransfer.report.statistics import Paired
+from autotransfer.report.wording import METHOD_NAMES, interval, signed
+
+from .evidence import pool
+
+NAMES = {
+    **METHOD_NAMES, "uncensored": "Best uncensored", "published": "AutoTransfer, published",
+    "nested": "AutoTransfer, nested", "nested_full": "AutoTransfer, nested full",
+    "nested_uncensored": "the same without any censor", "careful": "AutoTransfer, careful",
+    "nested_careful": "AutoTransfer, nested, careful", "chosen": "AutoTransfer, published",
+    "baseline": METHOD_NAMES["none"], "best_uncensored": "Best uncensored", "lda": "shrinkage LDA",
+    "riemann": "pyRiemann",
+    "riemann_recentred": "pyRiemann, re-centred (transductive)", "riemann_running": "pyRiemann, running",
+    "riemann_running_file_order": "pyRiemann, running, order of the file",
+    "riemann_templates": "pyRiemann, templates",
+    "riemann_templates_recentred": "pyRiemann, templates, re-centred (transductive)",
+    "riemann_templates_running": "pyRiemann, templates, running",
+    "riemann_templates_running_file_order": "pyRiemann, templates, running, order of the file",
+    "ensemble": "AutoTransfer, ensemble",
+    "eegnet": "EEGNet in skorch", "dann": "SKADA's DANN (transductive)", "coral": "SKADA's DeepCORAL (transductive)",
+}  # fmt: skip
+NOTHING = "Not measured yet.\n"
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def beside(heads: list[str], columns: list[dict[str, Paired]]) -> str:
+    """Differences by data set and over all subjects, with their intervals."""
+    datasets = sorted({dataset for column in columns for dataset in column})
+    if not datasets:
+        return NOTHING
+    rows = [
+        [dataset, *(f"{signed(c[dataset].mean)} ({interval(c[dataset])})" if dataset in c else "–" for c in columns)]
+        for dataset in datasets
+    ]
+    whole = [pool(column) for column in columns]
+    rows.append(["**all subjects**", *(f"{signed(own.mean)} ({interval(own)})" if own else "–" for own in whole)])
+    return markdown(heads, rows)
