@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autotransfer.report.statistics import paired
+from autotransfer import Setting
 from autotransfer.report.wording import duration, moment, setting_words, signed, verdict
 from report_example import baseline_won, empty, finished, nested_full
 from report_outline import Outline, example, figure_data, light
@@ -193,6 +194,8 @@ def test_failed_jobs_are_listed_but_not_all() -> None:
 
 def test_words() -> None:
     assert setting_words({"method": "none"}) == setting_words({}) == "Uncensored baseline"
+    steady = Setting(power=True, schedule="constant", keep="last")
+    assert setting_words({"name": steady.name_beside(Setting())}) == "Uncensored, power, steady training"
     full = {"method": "mige", "mode": "marginal", "strength": 0.1, "estimator": "nu_method", "regularization": 0.001}
     assert setting_words(full | {"length_scale": "perplexity"}).replace("\xa0", " ") == (
         "MIGE, marginal, λ = 0.1, ν-method, γ = 0.001, perplexity scale"

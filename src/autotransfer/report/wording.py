@@ -27,6 +27,7 @@ MODE_MEANING = {
     "conditional": "within each class, what the network extracts should not tell who the subject is",
     "complementary": "one half of what the network extracts should not tell who the subject is, the other half should",
 }
+STEADY = "schedule constant, keep last"  # in a setting's name; docs/method.md has a name for the two
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def given(fields: Mapping[str, Any], key: str) -> Any:
 def setting_words(fields: Mapping[str, Any]) -> str:
     """A setting as a person would say it: 'MMD, conditional, λ = 0.3'."""
     _, _, traits = str(given(fields, "name") or given(fields, "setting") or "").partition(" with ")
+    traits = traits.replace(STEADY, "steady training")
     method = given(fields, "method")
     if method is None:
         return f"Uncensored, {traits}" if traits else "Uncensored baseline"
