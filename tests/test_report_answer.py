@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotransfer.report.statistics import paired
 from autotransfer import Setting
+from autotransfer.report.statistics import paired
 from autotransfer.report.wording import duration, moment, setting_words, signed, verdict
 from report_example import baseline_won, empty, finished, nested_full
 from report_outline import Outline, example, figure_data, light
