@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from autotransfer.report.statistics import Paired
 from autotransfer.report.wording import METHOD_NAMES, interval, signed
 
 from .evidence import Evidence, Scores, both_sides, pairs
@@ -28,9 +29,28 @@ def control(evidence: Evidence, folder: Path) -> str:
     return beside(["data set", "true subjects", "shuffled subjects", "true minus shuffled"], columns)
 
 
+def penalty(evidence: Evidence) -> dict[str, Paired]:
+    """The nested choice minus the same settings without their penalties, each person with their own: windows, training
+    and batches alike. By data set."""
+    if not len(evidence.results):
+        return {}
+    own = evidence.results[~evidence.results["control"]].astype({"test_score": float, "test_subject": str})
+    known = own.groupby(["dataset", "setting", "test_subject"])["test_score"].mean().to_dict()
+    found: tuple[Scores, Scores] = ({}, {})
+    for dataset, settings in evidence.nested.items():
+        for subject, name in settings.items():
+            censor, *traits = name.split(" with ", 1)
+            without = name if censor == "baseline" else f"baseline with {', '.join([*traits, 'balanced batches'])}"
+            both = [known.get((dataset, setting, subject)) for setting in (name, without)]
+            if None not in both:
+                for scores, value in zip(found, both, strict=True):
+                    scores.setdefault(dataset, {})[subject] = value
+    return pairs(*found)
+
+
 def same_settings(evidence: Evidence, folder: Path) -> str:
-    """Each method's first setting with the true subjects minus the same setting with shuffled ones: the same penalty,
-    strength, folds and seeds, so that nothing of the choice is in the difference."""
+    """Each method's first setting, by validation with the true subjects, minus the same setting with shuffled ones: the
+    same penalty, strength, windows, folds and seeds."""
     if not len(evidence.results) or not evidence.control:
         return NOTHING
     known = both_sides(evidence.results, "test")

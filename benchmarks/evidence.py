@@ -24,6 +24,7 @@ class Evidence:
     control: dict[str, Scores]
     peers: dict[str, Scores]
     settings: dict[str, dict[str, str]]  # pipeline -> data set -> its setting, where it has one for everybody
+    nested: dict[str, dict[str, str]]  # data set -> subject -> the setting that was chosen without them
     leakage: pd.DataFrame
     results: pd.DataFrame
 
@@ -46,7 +47,15 @@ def read(folder: Path) -> Evidence:
     single = {name: own for name, own in known.items() if not name.endswith(ENSEMBLE)}
     together = {name.removesuffix(ENSEMBLE): own for name, own in known.items() if name.endswith(ENSEMBLE)}
     peers, leakage, results = _scores(table("peers")), table("leakage"), table("results")
-    return Evidence(single, together, _scores(control), peers, _settings(true), leakage, results)
+    return Evidence(single, together, _scores(control), peers, _settings(true), _nested(true), leakage, results)
+
+
+def _nested(table: pd.DataFrame) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    if len(table):
+        for row in table[table["pipeline"] == "nested"].to_dict("records"):
+            found.setdefault(row["dataset"], {})[row["subject"]] = row["setting"]
+    return found
 
 
 def _settings(table: pd.DataFrame) -> dict[str, dict[str, str]]:

@@ -19,7 +19,7 @@ import pandas as pd
 from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import METHOD_NAMES, interval, probability, score, signed
 
-from .control import control, leakage, same_settings
+from .control import control, leakage, penalty, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read
 from .markdown import NAMES, NOTHING, beside, markdown
@@ -85,12 +85,14 @@ def together(evidence: Evidence, folder: Path) -> str:
 
 
 def censoring(evidence: Evidence, folder: Path) -> str:
-    """The nested choice against the nested choice among uncensored settings: what is left for censoring itself."""
-    columns = [
+    """What is left for censoring itself: the nested choice against the same settings without their penalties, and
+    against the nested choice among uncensored settings."""
+    free = [
         pairs(known.get("nested", {}), known.get("nested_uncensored", {}))
         for known in (evidence.ours, evidence.ensembles)
     ]
-    return beside(["data set", "single networks", "ensembles"], columns)
+    heads = ["data set", "minus the same without its penalty", "minus the best uncensored", "the same, ensembles"]
+    return beside(heads, [penalty(evidence), *free])
 
 
 def ensembles(evidence: Evidence, folder: Path) -> str:
@@ -123,7 +125,9 @@ def _minus(head: str, own: Scores, peers: dict[str, Scores], sets: list[str]) ->
 
 
 # Peers that a new person's unlabelled windows are given to.
-ADAPTING = ("riemann_recentred", "riemann_running", "riemann_running_file_order", "dann", "coral")
+ADAPTING = (
+    "riemann_recentred", "riemann_templates_recentred", "riemann_running", "riemann_running_file_order", "dann", "coral",
+)  # fmt: skip
 
 
 def adaptive(evidence: Evidence, folder: Path) -> str:

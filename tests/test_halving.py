@@ -25,12 +25,16 @@ def test_cuts_come_when_the_epochs_have_doubled() -> None:
     assert not any(Pruning(None, by_method=True).due(epoch) for epoch in range(30))
 
 
-def population(scores: list[float], methods: list[str | None], over: set[int]) -> SimpleNamespace:
+def population(
+    scores: list[float], methods: list[str | None], over: set[int], schedules: list[str] | None = None
+) -> SimpleNamespace:
     """Members with these validation scores in the present epoch, on side 1; side 0 says the opposite."""
     history = torch.zeros(len(scores), 1, len(HISTORY))
     history[:, 0, HISTORY.index("score_1")] = torch.tensor(scores)
     history[:, 0, HISTORY.index("score_0")] = -torch.tensor(scores)
-    jobs = [SimpleNamespace(setting=SimpleNamespace(method=method)) for method in methods]
+    ways = schedules or ["inverse_sqrt"] * len(methods)
+    settings = [at.Setting(method=method, schedule=way) for method, way in zip(methods, ways, strict=True)]
+    jobs = [SimpleNamespace(setting=setting) for setting in settings]
     return SimpleNamespace(
         jobs=jobs, over=over, epoch=1, side=lambda member: 1, snapshots=SimpleNamespace(history=history)
     )
@@ -45,6 +49,14 @@ def test_the_worse_half_of_every_method_gives_up_but_three_stay() -> None:
     assert sorted(Pruning(1, by_method=False).losers(stack, keys)) == ["02", "04", "06", "09", "11", "12"]
     stack = population(scores, methods, over={2, 4, 6, 8, 9})
     assert sorted(Pruning(1, by_method=True).losers(stack, keys)) == ["07"]
+
+
+def test_ways_of_training_do_not_crowd_each_other_out() -> None:
+    """A rate that does not fall is ahead early on, whoever wins in the end: all four losers would be of the other."""
+    scores = [0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9]
+    ways = ["inverse_sqrt"] * 4 + ["constant"] * 4
+    stack = population(scores, ["mmd"] * 8, over=set(), schedules=ways)
+    assert sorted(Pruning(1, by_method=True).losers(stack, [str(member) for member in range(8)])) == ["0", "4"]
 
 
 def test_a_run_with_halving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -390,8 +390,27 @@ def test_leakage_before_a_censor_is_that_of_the_same_preparation(finished: tuple
         third = _roles(named, fewer, run.options).get("uncensored", [])
         shuffled = replace(twin, batches="shuffled")
         assert {Setting.from_json(entry.setting) for entry in third} == ({shuffled} if shuffled != plain else set())
+        # Nor one that was trained on a single split.
+        once = [entry for entry in entries if Setting.from_json(entry.setting).method is not None or not entry.test]
+        assert "uncensored" not in _roles(named, [*once, *roles["baseline"]], run.options)
     nothing_gained = {"baseline": choice["baseline"], "chosen": choice["baseline"]}
     assert "uncensored" not in _roles(nothing_gained, entries, run.options)
+
+
+def test_a_report_of_an_older_run_is_completed(finished: tuple[Run, dict[str, object]]) -> None:
+    """A version before read leakage of two settings alone."""
+    run, choice = finished
+    whole = collect(run).leakage
+    story = run.ledger.recall("weights story")
+    run.ledger.remember(**{"weights story": story | {"leakage": {"chosen": [{"fold": 0.0, "accuracy": 0.123}]}}})
+    try:
+        found = collect(run).leakage
+        assert found.keys() == whole.keys()
+        assert found["baseline"] == whole["baseline"]
+        assert found["chosen"] == [{"fold": 0.0, "accuracy": 0.123}], "what is known is not read anew"
+        assert run.ledger.recall("weights story")["leakage"].keys() == whole.keys()
+    finally:
+        run.ledger.remember(**{"weights story": story})
 
 
 def compared(page: str) -> list[tuple[str, ...]]:

@@ -136,15 +136,22 @@ def test_leakage_is_followed_from_the_same_network_without_its_censor() -> None:
     run = finished(gain=0.1)
     row = {"fold": 1.0, "chance": 0.1, "bits": 1.0}
     leaks = {side: [row | {"accuracy": level}] for side, level in (("baseline", 0.3), ("chosen", 0.5))}
-    censored = {**run.choice, "chosen": {**run.choice["chosen"], "method": "mmd"}}
-    before = leakage(replace(run, choice=censored, leakage=leaks))
+    chosen = {"method": "mmd", "standardise": "trial"}
+    alike = {**run.choice, "chosen": chosen, "baseline": {"method": "none", "standardise": "trial"}}
+    other = {**alike, "chosen": chosen | {"standardise": "channel"}}
+    before = leakage(replace(run, choice=alike, leakage=leaks))
     assert before.data[0]["y"] == [0.3, 0.5, None]
     assert before.caption.endswith("it can only guess, so censoring should move the dots down.")
-    both = leakage(replace(run, choice=censored, leakage=leaks | {"uncensored": [row | {"accuracy": 0.9}]}))
+    assert "not the censor's alone" in leakage(replace(run, choice=other, leakage=leaks)).caption
+    three = leaks | {"uncensored": [row | {"accuracy": 0.9}]}
+    both = leakage(replace(run, choice=other, leakage=three))
     assert both.data[0]["y"] == [0.9, 0.5, None]
     assert [(side, accuracy) for _, _, side, accuracy, *_ in both.rows] == [
         ("baseline", 0.3), ("uncensored", 0.9), ("chosen", 0.5),
     ]  # fmt: skip
-    assert "from those of the same network without it" in both.caption
-    plain = {**run.choice, "chosen": {**run.choice["chosen"], "method": "none"}}
+    assert "without it; the baseline prepares its windows or learns from them otherwise" in both.caption
+    assert "the baseline draws its batches otherwise" in leakage(replace(run, choice=alike, leakage=three)).caption
+    plain = {**other, "chosen": other["chosen"] | {"method": "none"}}
     assert "no censor was chosen" in leakage(replace(run, choice=plain, leakage=leaks)).caption
+    alone = leakage(replace(run, choice=alike, leakage={"baseline": leaks["baseline"]}))
+    assert alone.caption.endswith("it can only guess."), "nothing to compare"

@@ -30,7 +30,8 @@ class CensoredClassifier(WindowClassifier):
 
         clf = CensoredClassifier(method="mmd", mode="conditional", strength=1.0).fit(X, y, subjects=ids)
 
-    One subject's trials, or those of several, choose the epoch whose weights are kept, and are not trained on.
+    One subject's trials, or those of several, choose the epoch whose weights are kept, and are not trained on; with
+    keep="last" they choose nothing and only give `validation_score_`.
     Inside other tools the ids go to cross_val_score as params={"subjects": ids}, to GridSearchCV(...).fit as
     subjects=ids, to a pipeline's fit as STEP__subjects=ids; under scikit-learn's metadata routing they are requested
     as `subjects` without being asked to be. MOABB's CrossSubjectEvaluation passes them by itself.

@@ -96,7 +96,9 @@ def _roles(choice: dict[str, Any] | None, entries: Sequence[Entry], options: Run
     roles = {"baseline": baseline, "chosen": chosen}
     if chosen is not None and chosen.method is not None:
         twins = [replace(chosen, method=None, batches=batches) for batches in (chosen.batches, "shuffled")]
-        twin = next((setting for setting in twins if setting in known), baseline)
+        folds = {entry.test for entry in known[chosen]}
+        whole = (setting for setting in twins if folds <= {entry.test for entry in known.get(setting, [])})
+        twin = next(whole, baseline)
         roles |= {"uncensored": twin} if twin != baseline else {}
     return {role: known.get(setting, []) if setting is not None else [] for role, setting in roles.items()}
 
@@ -139,11 +141,13 @@ def _confusion(entries: Sequence[Entry]) -> list[list[int]]:
 
 
 def _weights_story(run: Run, roles: dict[str, list[Entry]]) -> dict[str, Any]:
-    """Leakage and latent pictures, computed once per run."""
+    """Leakage and latent pictures, computed once per run; what an older version did not ask for is added."""
     known: dict[str, Any] | None = run.ledger.recall("weights story")
-    if known is None:
-        known = {"leakage": {}, "latent": {}}
-        for role, entries in roles.items():
+    missing = [role for role in roles if known is None or role not in known["leakage"]]
+    if known is None or missing:
+        known = known or {"leakage": {}, "latent": {}}
+        for role in missing:
+            entries = roles[role]
             # A failed training has left no weights to read.
             first_seed = [entry for entry in entries if entry.seed == run.options.seed and entry.status == "done"]
             if not first_seed:
@@ -154,7 +158,8 @@ def _weights_story(run: Run, roles: dict[str, list[Entry]]) -> dict[str, Any]:
             known["leakage"][role] = [{"fold": float(entry.test)} | leak for entry, leak in leaks if leak is not None]
             if role != "uncensored":
                 known["latent"][role] = _picture(*probed[0][1:], run.recordings)
-        run.ledger.remember(**{"weights story": known})
+        if any(role in known["leakage"] for role in missing):
+            run.ledger.remember(**{"weights story": known})
     return known
 
 

@@ -20,6 +20,7 @@ SIDES = {
     "uncensored": ("As chosen, without the censor", PALETTE[1]),
     "chosen": ("Chosen", ACCENT),
 }
+PREPARED = ("standardise", "align", "compress", "levels", "power", "schedule", "keep")
 Measured = dict[int, dict[str, float]]  # fold -> accuracy, chance, bits
 
 
@@ -54,13 +55,21 @@ def leakage(summary: Summary) -> Figure | None:
 
 def _reading(summary: Summary, found: dict[str, Measured]) -> str:
     """What the way between the dots means: a baseline that prepares windows otherwise says nothing of the censor."""
-    if ((summary.choice or {}).get("chosen") or {}).get("method") in (None, "none"):
-        return "; no censor was chosen, so that the dots differ by how windows are prepared and learned from"
+    if not found["chosen"]:
+        return ""
+    baseline, chosen = ((summary.choice or {}).get(side) or {} for side in ("baseline", "chosen"))
+    alike = all(baseline.get(name) == chosen.get(name) for name in PREPARED)
+    if chosen.get("method") in (None, "none"):
+        what = "batches are drawn" if alike else "windows are prepared and learned from"
+        return f"; no censor was chosen, so that the dots differ by how {what}"
     if found["uncensored"]:
+        rest = "draws its batches" if alike else "prepares its windows or learns from them"
         return (
             ", so the censor should move the dots down from those of the same network without it; the baseline "
-            "prepares its windows otherwise"
+            f"{rest} otherwise"
         )
+    if not alike:
+        return "; the baseline prepares its windows or learns from them otherwise, so that the way is not the censor's alone"
     return ", so censoring should move the dots down"
 
 

@@ -14,8 +14,9 @@ STAY = 3  # of each method at least, under successive halving: as many as the sh
 class Pruning(NamedTuple):
     """`first`: the epoch after which the worse half is given up; None: nobody ever is.
 
-    by_method: successive halving. The halves are those of every method, and there is another cut whenever the number
-    of epochs has doubled.
+    by_method: successive halving. The halves are those of every method under one way of training, because after an
+    eighth of the epochs a rate that falls and one that does not say little of each other; and there is another cut
+    whenever the number of epochs has doubled.
     """
 
     first: int | None
@@ -29,10 +30,11 @@ class Pruning(NamedTuple):
 
     def losers(self, population: Population, keys: Sequence[str]) -> list[str]:
         """The members, by key, that do worst on their validation subjects now. Baselines always stay."""
-        groups: dict[str, list[int]] = {}
+        groups: dict[tuple[str, ...], list[int]] = {}
         for member, job in enumerate(population.jobs):
-            if job.setting.method is not None and member not in population.over:
-                groups.setdefault(job.setting.method if self.by_method else "", []).append(member)
+            own = job.setting
+            if own.method is not None and member not in population.over:
+                groups.setdefault((own.method, own.schedule, own.keep) if self.by_method else (), []).append(member)
         scores = population.snapshots.history[:, population.epoch - 1].tolist()
         columns = [HISTORY.index(f"score_{population.side(member)}") for member in range(len(keys))]
         lost: list[str] = []

@@ -8,7 +8,7 @@ one of the two is clearly ahead. For a person's own estimate all this is decided
 Every preparation is tried with training as published and with steady training: a learning rate that does not fall, and
 the last epoch kept. Where an epoch has few steps, lr/√epoch ends learning too soon, and the loss of one validation
 subject rises with the network's confidence while its accuracy still rises. Best epochs, which their own validation
-subject has picked, are flattered beside last ones, so steady training goes on only where it is clearly better.
+subject has picked, are flattered beside last ones, so the comparison leans towards the published way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .validation import entries_of, validation_scores
 
 
 class Traits(NamedTuple):
-    """Fields of a setting that say how windows are prepared and for how long they are learned from."""
+    """Fields of a setting that say how windows are prepared and how they are learned from."""
 
     standardise: str
     align: str = "none"
