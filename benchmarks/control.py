@@ -41,10 +41,10 @@ def penalty(evidence: Evidence) -> dict[str, Paired]:
         for subject, name in settings.items():
             censor, *traits = name.split(" with ", 1)
             without = name if censor == "baseline" else f"baseline with {', '.join([*traits, 'balanced batches'])}"
-            both = [known.get((dataset, setting, subject)) for setting in (name, without)]
-            if None not in both:
-                for scores, value in zip(found, both, strict=True):
-                    scores.setdefault(dataset, {})[subject] = value
+            places = [(dataset, setting, subject) for setting in (name, without)]
+            if all(place in known for place in places):
+                for scores, place in zip(found, places, strict=True):
+                    scores.setdefault(dataset, {})[subject] = float(known[place])
     return pairs(*found)
 
 

@@ -126,7 +126,8 @@ def _minus(head: str, own: Scores, peers: dict[str, Scores], sets: list[str]) ->
 
 # Peers that a new person's unlabelled windows are given to.
 ADAPTING = (
-    "riemann_recentred", "riemann_templates_recentred", "riemann_running", "riemann_running_file_order", "dann", "coral",
+    "riemann_recentred", "riemann_templates_recentred", "riemann_running", "riemann_running_file_order", "dann",
+    "coral",
 )  # fmt: skip
 
 

@@ -399,7 +399,7 @@ def test_leakage_before_a_censor_is_that_of_the_same_preparation(finished: tuple
 
 def test_a_report_of_an_older_run_is_completed(finished: tuple[Run, dict[str, object]]) -> None:
     """A version before read leakage of two settings alone."""
-    run, choice = finished
+    run, _ = finished
     whole = collect(run).leakage
     story = run.ledger.recall("weights story")
     run.ledger.remember(**{"weights story": story | {"leakage": {"chosen": [{"fold": 0.0, "accuracy": 0.123}]}}})

@@ -57,7 +57,7 @@ def run(
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Annotated[str | None, typer.Option(help="URL of Optuna's storage; default: RUN/optuna.sqlite.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Default: 2,500 steps' worth, 10 to 500; paper: 500.")] = None,
-    patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without progress; not where the last is kept.")] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without progress.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
     standardise: Annotated[
@@ -65,7 +65,7 @@ def run(
     ] = None,
     align: Annotated[str | None, typer.Option(help="Euclidean: none (default), running or subject.")] = None,
     prepare: Annotated[
-        str, typer.Option(help="Find first how to prepare windows and train: zero-shot (usual), adaptive, transductive, none.")
+        str, typer.Option(help="Find first how to prepare windows: zero-shot (usual), adaptive, transductive, none.")
     ] = "auto",
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",

@@ -135,9 +135,9 @@ def _other_causes(summary: Summary) -> list[str]:
     part = paired(nested, plain)
     if part is not None and part.ties < part.n:
         return [
-            f"The baseline is the plain network. Where only uncensored settings may be chosen, the nested choice of the "
-            f"highest lower quartile scores {score(part.second.mean)}: censoring's own part of the difference is {signed(part.mean)} "
-            f"({interval(part)})."
+            f"The baseline is the plain network. Where only uncensored settings may be chosen, the nested choice of "
+            f"the highest lower quartile scores {score(part.second.mean)}: censoring's own part of the difference is "
+            f"{signed(part.mean)} ({interval(part)})."
         ]
     if not best or best.get("name") == (choice.get("baseline") or {}).get("name") or not tests.get("best_uncensored"):
         return []

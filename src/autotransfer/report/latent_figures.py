@@ -69,7 +69,7 @@ def _reading(summary: Summary, found: dict[str, Measured]) -> str:
             f"{rest} otherwise"
         )
     if not alike:
-        return "; the baseline prepares its windows or learns from them otherwise, so that the way is not the censor's alone"
+        return "; the baseline prepares its windows or learns from them otherwise: the way is not the censor's alone"
     return ", so censoring should move the dots down"
 
 
