@@ -25,6 +25,7 @@ from autotransfer.search.estimate import count_trainings
 from autotransfer.search.preparation import PREPARATIONS, Preparations, Traits, chosen
 from autotransfer.search.procedure import conduct, decide
 from autotransfer.search.stages import Score
+from autotransfer.settings import PREPARED
 from report_outline import light
 from tiny import tiny_file
 
@@ -320,6 +321,7 @@ def test_every_preparation_is_tried_with_published_and_with_steady_training(name
     plain = Setting(patience=3)
     tried = preparation.preparations_of(name, plain)
     assert len(set(tried)) == len(tried) == kinds
+    assert Traits._fields == PREPARED, "the report tells all of them"
     assert tried[0] == preparation.traits(plain) == Traits("trial")
     published, steady = tried[: kinds // 2], tried[kinds // 2 :]
     assert {(own.schedule, own.keep) for own in published} == {("inverse_sqrt", "best")}

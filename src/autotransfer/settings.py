@@ -75,6 +75,9 @@ RETIRED = ("envelope",)
 # Fields that settings have had only for a while, and what training was like before: older runs keep their keys.
 LATER = {"levels": False, "power": False, "schedule": "inverse_sqrt", "keep": "best"}
 
+# How windows are prepared, read and learned from: what `--prepare` compares, in the order of its table.
+PREPARED = ("standardise", "align", "compress", "levels", "power", "schedule", "keep")
+
 # What else a search may vary, said by `name_beside`.
 TRAITS = ("standardise", "align", "compress", "levels", "power", "dropout", "temporal_kernel", "lr", "schedule", "keep")
 

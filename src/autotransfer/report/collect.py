@@ -142,24 +142,21 @@ def _confusion(entries: Sequence[Entry]) -> list[list[int]]:
 
 def _weights_story(run: Run, roles: dict[str, list[Entry]]) -> dict[str, Any]:
     """Leakage and latent pictures, computed once per run; what an older version did not ask for is added."""
-    known: dict[str, Any] | None = run.ledger.recall("weights story")
-    missing = [role for role in roles if known is None or role not in known["leakage"]]
-    if known is None or missing:
-        known = known or {"leakage": {}, "latent": {}}
-        for role in missing:
-            entries = roles[role]
-            # A failed training has left no weights to read.
-            first_seed = [entry for entry in entries if entry.seed == run.options.seed and entry.status == "done"]
-            if not first_seed:
-                continue
-            spread = np.unique(np.linspace(0, len(first_seed) - 1, PROBED_FOLDS).astype(int))
-            probed = [_codes(run, first_seed[place]) for place in spread]
-            leaks = [(entry, _leaked(z, rec_rows, run.recordings)) for entry, z, rec_rows in probed]
-            known["leakage"][role] = [{"fold": float(entry.test)} | leak for entry, leak in leaks if leak is not None]
-            if role != "uncensored":
-                known["latent"][role] = _picture(*probed[0][1:], run.recordings)
-        if any(role in known["leakage"] for role in missing):
-            run.ledger.remember(**{"weights story": known})
+    known: dict[str, Any] = run.ledger.recall("weights story") or {"leakage": {}, "latent": {}}
+    missing = {role: entries for role, entries in roles.items() if role not in known["leakage"]}
+    for role, entries in missing.items():
+        # A failed training has left no weights to read.
+        first_seed = [entry for entry in entries if entry.seed == run.options.seed and entry.status == "done"]
+        if not first_seed:
+            continue
+        spread = np.unique(np.linspace(0, len(first_seed) - 1, PROBED_FOLDS).astype(int))
+        probed = [_codes(run, first_seed[place]) for place in spread]
+        leaks = [(entry, _leaked(z, rec_rows, run.recordings)) for entry, z, rec_rows in probed]
+        known["leakage"][role] = [{"fold": float(entry.test)} | leak for entry, leak in leaks if leak is not None]
+        if role != "uncensored":
+            known["latent"][role] = _picture(*probed[0][1:], run.recordings)
+    if any(role in known["leakage"] for role in missing):
+        run.ledger.remember(**{"weights story": known})
     return known
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
+from ..settings import PREPARED
 from . import plot
 from .escaping import plain, plot_text
 from .plot import ACCENT, GREY, MUTED, PALETTE, Figure, Json
@@ -20,7 +21,6 @@ SIDES = {
     "uncensored": ("As chosen, without the censor", PALETTE[1]),
     "chosen": ("Chosen", ACCENT),
 }
-PREPARED = ("standardise", "align", "compress", "levels", "power", "schedule", "keep")
 Measured = dict[int, dict[str, float]]  # fold -> accuracy, chance, bits
 
 

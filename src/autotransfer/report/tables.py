@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..settings import LATER
+from ..settings import LATER, PREPARED
 from .comparison import Contender, find, subject_order, validation_table
 from .escaping import Html, joined, plain, tag
 from .outcomes import chosen_name, records, scores_on_test, shortlist, tried_once
@@ -143,11 +143,10 @@ def preparations(summary: Summary) -> Html | None:
         value = row.get(name, LATER.get(name))  # a run from before there was such a choice made none
         return plain("none" if value in (None, False) else value)
 
-    names = ("standardise", "align", "compress", "levels", "power", "schedule", "keep")
-    heads = (*names, "went on", "lower quartile", "mean")
+    heads = (*PREPARED, "went on", "lower quartile", "mean")
     lines = [
         [
-            *(told(row, name) for name in names),
+            *(told(row, name) for name in PREPARED),
             "yes" if row.get("kept") else "",
             score(number(row.get("validation_q25"))),
             score(number(row.get("validation_mean"))),
