@@ -1,7 +1,8 @@
-"""The one exception for mistakes of the user's: one line with the value and the remedy. Troubles of the machine."""
+"""The one exception for users' mistakes, the checks that raise it, and what is said of a machine's trouble."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -31,17 +32,48 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def check_types(record: Any) -> None:
-    """Every field of a frozen dataclass is of a type that its annotation names; numpy's numbers become Python's."""
+def check_types(record: Any, **called: str) -> None:
+    """Raise unless every field of a frozen dataclass has a type that its annotation names.
+
+    NumPy's numbers become Python's, and integers become floats where a float is meant: 1 and 1.0 are one value.
+    called: other names of fields in messages.
+    """
     for field in fields(record):
         value = getattr(record, field.name)
+        names = [name.partition("[")[0] for name in str(field.type).split(" | ")]
+        if not set(names) <= set(_KINDS):
+            continue  # a record of its own, which has checked itself
         if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
             value = value.item()
             object.__setattr__(record, field.name, value)
-        names = [name.partition("[")[0] for name in str(field.type).split(" | ")]
         right = any(isinstance(value, _KINDS[name]) for name in names)
         if not right or (isinstance(value, bool) and "bool" not in names):
-            raise UserError(f"{field.name} is {shown(value)}; it must be of type {field.type}")
+            raise UserError(f"{called.get(field.name, field.name)} is {shown(value)}; it must be of type {field.type}")
+        if isinstance(value, int) and not isinstance(value, bool) and "float" in names and "int" not in names:
+            object.__setattr__(record, field.name, _as_float(field.name, value))
+
+
+def _as_float(name: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise UserError(f"{name} is {shown(value)}; it must be a number that a float can hold") from None
+
+
+def check_positive(record: Any, *names: str, **called: str) -> None:
+    """Raise unless these fields are positive finite numbers or None."""
+    for name in names:
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str) and not (math.isfinite(value) and value > 0):
+            raise UserError(f"{called.get(name, name)} is {value!r}; it must be a positive number")
+
+
+def check_at_most(record: Any, **limits: int) -> None:
+    """Raise where a field exceeds its limit: larger values are probably typos, and memory would not suffice."""
+    for name, most in limits.items():
+        value = getattr(record, name)
+        if value is not None and not isinstance(value, str) and value > most:
+            raise UserError(f"{name} is {shown(value)}; it must be at most {most}")
 
 
 def machine_trouble(error: OSError | MemoryError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,15 +16,28 @@ from .recordings import Recordings
 Rows = NDArray[np.int64]
 
 
+NOBODY: Rows = np.empty(0, dtype=np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Three disjoint sets of rows: subjects to train on, one to validate on, one to test on."""
+    """Disjoint sets of rows: those to train on, and up to two held-out sets, one to validate on and one to test on.
+
+    Without validation rows nothing can choose an epoch, so the last one is kept; without test rows nothing is tested.
+    """
 
     train: Rows
-    validation: Rows
-    test: Rows
-    validation_subject: Hashable
-    test_subject: Hashable
+    validation: Rows = field(default_factory=NOBODY.copy)
+    test: Rows = field(default_factory=NOBODY.copy)
+    validation_subject: Hashable = None
+    test_subject: Hashable = None
+
+    @property
+    def held_out(self) -> tuple[Rows, Rows]:
+        """The held-out sets in an order that a fold shares with its swapped twin: by first row, an empty one last."""
+        sets = (self.validation, self.test)
+        first, second = sorted(sets, key=lambda rows: (len(rows) == 0, rows[0] if len(rows) else 0))
+        return first, second
 
     def swapped(self) -> Fold:
         """The same training rows, with the validation and the test subject exchanged."""

@@ -1,9 +1,10 @@
-"""Job: a setting on a fold with a seed. Outcome: what training it produced."""
+"""Job: a setting on a fold with a seed. Record: what training it gave. Outcome: the same with the weights."""
 
 from __future__ import annotations
 
+import math
 import operator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import Tensor
 from .errors import UserError
 from .folds import Fold
 from .settings import Setting
+
+HISTORY = ("train_loss", "penalty", "validation_loss", "validation_score")
 
 
 def check_seed(seed: Any) -> int:
@@ -49,27 +52,54 @@ class Job:
         return self.setting.key, self.fold.trajectory, held_out, self.seed
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """A finished training, seen from one of its two held-out subjects.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """What a training gave, seen from one of its two held-out subjects. Stored as JSON, checked when read.
 
-    The snapshot is the epoch of lowest validation loss, or with keep="last" the last one. `history` holds one
-    entry per epoch of "train_loss", "penalty", "validation_loss" and "validation_score"; nothing measured on
-    the test subject is in it. `swapped` is the same trajectory with the two held-out subjects exchanged: with
-    keep="best" another snapshot, chosen by the other subject.
+    The snapshot is the epoch of lowest validation loss, or with checkpoint="last" the last one. `history` holds one
+    entry per epoch of "train_loss", "penalty", "validation_loss" and "validation_score"; nothing measured on the test
+    subject is in it. `swapped` is the same trajectory with the two held-out subjects exchanged: with checkpoint="best"
+    another snapshot, chosen by the other subject. Scores are balanced accuracies, NaN where nobody was held out.
     """
 
-    job: Job
     best_epoch: int  # the snapshot's, counted from 1; 0 if training failed before the first epoch ended
-    validation_score: float  # balanced accuracy of the snapshot on the validation subject
+    epochs: int
+    validation_score: float  # of the snapshot
     test_score: float
     validation_confusion: NDArray[np.int64]  # (C, C) counts: true class × predicted class
     test_confusion: NDArray[np.int64]
     history: dict[str, list[float]]
+    seconds: float  # this member's share of the time its population took
+    population: int  # how many members were stacked with it at the start
+    failure: str | None = None  # why training ended early, if it did
+    pruned: bool = False  # the search gave it up
+    swapped: Record | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("best_epoch", "epochs", "population"):
+            if getattr(self, name) < 0:
+                raise UserError(f"invalid value for {name}: {getattr(self, name)}")
+        for name in ("validation_score", "test_score"):
+            value = getattr(self, name)
+            if not (math.isnan(value) or 0 <= value <= 1):
+                raise UserError(f"invalid value for {name}: {value}")
+        if not (math.isfinite(self.seconds) and self.seconds >= 0):
+            raise UserError(f"invalid value for seconds: {self.seconds}")
+        if set(self.history) != set(HISTORY):
+            raise UserError(f"the history has {sorted(self.history)}; it must have {sorted(HISTORY)}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Outcome(Record):
+    """A finished training with its job and its weights."""
+
+    job: Job
     state: dict[str, Tensor]  # encoder and classifier of the snapshot, without a member axis
     final_state: dict[str, Tensor]  # the same at the last epoch, critics included
-    population: int  # how many members were stacked with it at the start
-    epochs: int
-    seconds: float  # this member's share of the time its population took
-    failure: str | None = None  # why training ended early, if it did
     swapped: Outcome | None = field(default=None, repr=False)
+
+    def record(self, *, pruned: bool = False) -> Record:
+        """What is kept without the weights."""
+        own = {f.name: getattr(self, f.name) for f in fields(Record)}
+        swapped = None if self.swapped is None else self.swapped.record(pruned=pruned)
+        return Record(**own | {"swapped": swapped, "pruned": pruned})

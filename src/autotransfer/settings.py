@@ -1,309 +1,337 @@
-"""Setting: every number that can change the outcome of one training, in one frozen record."""
+"""Setting: every number that can change the outcome of one training, in parts, written as one flat list of keywords."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import math
+import warnings
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from .errors import UserError, check_choice, check_types
+from .augment import AUGMENTATIONS, Augmentation, augmentation_of, augmentation_values
+from .censoring import CENSORS, MODES, MethodOptions, code_path
+from .errors import UserError, check_at_most, check_choice, check_positive, check_types, shown
+from .model.encoder import EncoderOptions
+from .model.encoders import ENCODERS, OwnEncoder
+from .preprocessing import TRANSFORMS, Preprocessing
 
-METHODS = ("adversary", "mige", "mmd", "pairwise_mmd", "began")
-MODES = ("marginal", "conditional", "complementary")
-ESTIMATORS = ("ssge", "stein", "tikhonov", "nu_method")
-LENGTH_SCALES = ("median", "perplexity")
-PAIRS = ("all", "bernoulli", "clique")
-VARIANTS = ("labelled", "paper")
-STANDARDISATIONS = ("trial", "channel", "subject", "none", "running")
-ALIGNMENTS = ("none", "running", "subject")
 BATCHES = ("auto", "balanced", "shuffled")
 SCHEDULES = ("inverse_sqrt", "constant")
-KEPT = ("best", "last")
+CHECKPOINTS = ("best", "last")
 
-KERNEL_METHODS = ("mige", "mmd", "pairwise_mmd")
-CRITIC_METHODS = ("adversary", "began")
-
-# Which method reads which field; a field that nobody reads is set to None, so that two settings
-# which train the same model are equal, hash alike and are stored as one.
-_USED_BY: dict[str, tuple[str, ...]] = {
-    "mode": METHODS,
-    "strength": METHODS,
-    "estimator": ("mige",),
-    "length_scale": KERNEL_METHODS,
-    "regularization": ("mige",),
-    "projection": ("mige",),
-    "pairs": ("pairwise_mmd",),
-    "fraction": ("pairwise_mmd",),
-    "size": ("pairwise_mmd",),
-    "variant": ("began",),
-    "control_rate": ("began",),
-    "diversity": ("began",),
-    "critic_lr": CRITIC_METHODS,
-    "critic_steps": CRITIC_METHODS,
-    "critic_hidden": CRITIC_METHODS,
+# Spellings of an earlier version, accepted with a warning.
+RENAMED = {"compress": "mu_law", "levels": "append_scale", "power": "log_power", "keep": "checkpoint"}
+RENAMED_VALUES = {
+    "standardise": {"channel": "train", "subject": "transductive", "running": "online"},
+    "align": {"subject": "transductive", "running": "online"},
 }
-
-_DEFAULTS: dict[str, Any] = {
-    "mode": "marginal",
-    "strength": 1.0,
-    "estimator": "stein",
-    "length_scale": "median",
-    "projection": True,
-    "pairs": "all",
-    "variant": "labelled",
-    "control_rate": 0.001,
-    "critic_lr": 1e-2,  # ten times the encoder's: a critic that lags behind teaches nothing
-    "critic_steps": 1,
-    "critic_hidden": 64,
-}
-
-# Beyond these a slip of the keyboard is likelier than a wish, and memory would not suffice.
-MOST = {
-    "max_epochs": 10**6, "batch_size": 10**6, "temporal_kernel": 10**5, "temporal_filters": 10**4,
-    "spatial_depth": 10**4, "latent_filters": 10**4, "critic_hidden": 10**5, "critic_steps": 10**4,
-    "warm_up": 10**6,
-}  # fmt: skip
-
-# What the numbers cannot give an encoder of one's own, and what that would have to do.
-EEGNET_ONLY = {"compress": "compress its windows", "levels": "part its windows", "power": "measure power"}
-
-# Fields that settings had for a while; stored ones may still say that they do without.
-RETIRED = ("envelope",)
-
-# Fields that settings have had only for a while, and what training was like before: older runs keep their keys.
-LATER = {"levels": False, "power": False, "schedule": "inverse_sqrt", "keep": "best"}
-
-# How windows are prepared, read and learned from: what `--prepare` compares, in the order of its table.
-PREPARED = ("standardise", "align", "compress", "levels", "power", "schedule", "keep")
-
-# What else a search may vary, said by `name_beside`.
-TRAITS = ("standardise", "align", "compress", "levels", "power", "dropout", "temporal_kernel", "lr", "schedule", "keep")
-
-# γ of BEGAN: the published value, and for the labelled variant the balance that independence has.
-DEFAULT_DIVERSITY = {"labelled": 1.0, "paper": 0.7}
-DEFAULT_REGULARIZATION = {"ssge": 0.01, "stein": 0.001, "tikhonov": 0.01, "nu_method": 0.01}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """Hyperparameters of one training. `Setting()` is the uncensored baseline.
+class Penalty:
+    """How z is censored. mode, strength and warm_up are common to all methods; `options` are the method's own."""
 
-    Fields that the method does not read are None; `method=None` or `strength=0` is the baseline,
-    for which mode and strength mean nothing.
-    """
-
-    # censoring
-    method: str | None = None
-    mode: str | None = None
-    strength: float | None = None
-    estimator: str | None = None  # mige
-    length_scale: str | float | None = None  # mige, mmd, pairwise_mmd
-    regularization: float | None = None  # mige: what the number means depends on the estimator
-    projection: bool | None = None  # mige: remove the components that I(z; s) cannot have
-    pairs: str | None = None  # pairwise_mmd
-    fraction: float | None = None  # pairwise_mmd with pairs="bernoulli"
-    size: int | None = None  # pairwise_mmd with pairs="clique"
-    variant: str | None = None  # began
-    control_rate: float | None = None  # began: β
-    diversity: float | None = None  # began: γ
-    critic_lr: float | None = None
-    critic_steps: int | None = None  # critic updates per main step
-    critic_hidden: int | None = None  # width of the critic's hidden layer
+    method: str
+    mode: str = "marginal"
+    strength: float = 1.0
     warm_up: int = 0  # epochs over which strength rises linearly from 0
     shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
-    # network; the numbers are EEGNet's
-    encoder: str = "eegnet"  # or the name of a factory given with the jobs
-    temporal_filters: int = 8
-    spatial_depth: int = 2
-    latent_filters: int = 16
-    temporal_kernel: int | str | None = None  # samples; None: half a second, within [3, 64]; "half": half of that
-    compress: float | None = None  # μ: EEGNet reads sign(x) log(1 + μ|x|) / log(1 + μ) of its windows
-    levels: bool = False  # EEGNet reads every window standardised by itself, and mean and log deviation beside it
-    power: bool = False  # EEGNet's code also has the log power of every spatial filter's signal
-    dropout: float = 0.25
-    max_norm: bool = False
-    # training
-    standardise: str = "trial"
-    align: str = "none"  # Euclidean alignment of each person's standardised windows
-    batches: str = "auto"  # auto: subject-balanced with a censor, shuffled without
+    options: MethodOptions
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_choice("mode", self.mode, MODES)
+        if self.warm_up < 0:
+            raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
+        check_at_most(self, warm_up=10**6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a network learns, whatever it is."""
+
+    batches: str = "auto"  # auto: subject-balanced with a penalty, shuffled without
     batch_size: int = 128
     lr: float = 1e-3
     schedule: str = "inverse_sqrt"  # of the learning rates: lr/√epoch, as published, or constant
     weight_decay: float = 0.01
     max_epochs: int = 500
-    keep: str = "best"  # the epoch of lowest validation loss, as published, or the last
+    checkpoint: str = "best"  # which weights are kept: of the lowest validation loss, as published, or the last
     patience: int | None = None  # epochs without a better validation loss before a member leaves
 
     def __post_init__(self) -> None:
         check_types(self)
-        if self.method is not None:
-            check_choice("method", self.method, METHODS)
-        if self.strength is not None and not (math.isfinite(self.strength) and self.strength >= 0):
-            raise UserError(f"strength is {self.strength}; it must be a finite number of at least 0")
-        if self.strength == 0:
-            object.__setattr__(self, "method", None)
-        for name, users in _USED_BY.items():
-            if self.method not in users:
-                object.__setattr__(self, name, None)
-            elif getattr(self, name) is None:
-                object.__setattr__(self, name, _DEFAULTS.get(name))
-        self._settle_options()
-        self._check()
-        for field in fields(self):  # 1 and 1.0 are one setting
-            value = getattr(self, field.name)
-            if "float" in str(field.type) and isinstance(value, int) and not isinstance(value, bool):
-                object.__setattr__(self, field.name, float(value))
-
-    def _settle_options(self) -> None:
-        if self.method == "mige" and self.regularization is None:
-            default = DEFAULT_REGULARIZATION.get(str(self.estimator))
-            object.__setattr__(self, "regularization", default)
-        if self.method == "pairwise_mmd":
-            fraction = (0.5 if self.fraction is None else self.fraction) if self.pairs == "bernoulli" else None
-            size = (2 if self.size is None else self.size) if self.pairs == "clique" else None
-            object.__setattr__(self, "fraction", fraction)
-            object.__setattr__(self, "size", size)
-        if self.method == "began" and self.diversity is None:
-            object.__setattr__(self, "diversity", DEFAULT_DIVERSITY.get(str(self.variant)))
-        if self.method is None:
-            object.__setattr__(self, "shuffle_subjects", False)
-            object.__setattr__(self, "warm_up", 0)
-        if self.keep == "last":  # nobody waits for a better epoch
-            object.__setattr__(self, "patience", None)
-        if self.batches == "auto":
-            object.__setattr__(self, "batches", "shuffled" if self.method is None else "balanced")
-
-    def _check(self) -> None:
-        if self.method is not None:
-            check_choice("mode", self.mode, MODES)
-        if self.estimator is not None:
-            check_choice("estimator", self.estimator, ESTIMATORS)
-        if isinstance(self.length_scale, str):
-            check_choice("length_scale", self.length_scale, (*LENGTH_SCALES, "a number"))
-        if self.pairs is not None:
-            check_choice("pairs", self.pairs, PAIRS)
-        if self.variant is not None:
-            check_choice("variant", self.variant, VARIANTS)
-        check_choice("standardise", self.standardise, STANDARDISATIONS)
-        check_choice("align", self.align, ALIGNMENTS)
         check_choice("batches", self.batches, BATCHES)
         check_choice("schedule", self.schedule, SCHEDULES)
-        check_choice("keep", self.keep, KEPT)
-        if self.warm_up < 0:
-            raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
-        positive = (
-            "regularization", "critic_lr", "critic_steps", "critic_hidden", "temporal_filters", "spatial_depth",
-            "latent_filters", "temporal_kernel", "compress", "lr", "max_epochs", "patience", "fraction",
-        )  # fmt: skip
-        if isinstance(self.temporal_kernel, str):
-            check_choice("temporal_kernel", self.temporal_kernel, ("half", "a number"))
-        for name in positive:
-            value = getattr(self, name)
-            if value is not None and value != "half" and not (math.isfinite(value) and value > 0):
-                raise UserError(f"{name} is {value!r}; it must be a positive number")
-        if isinstance(self.length_scale, (int, float)) and not 0 < self.length_scale < math.inf:
-            raise UserError(f"length_scale is {self.length_scale!r}; it must be a positive number")
-        for name, what in EEGNET_ONLY.items():
-            if getattr(self, name) and self.encoder != "eegnet":
-                raise UserError(f"{name} belongs to EEGNet; let the encoder of your own {what} itself")
-        if self.levels and self.standardise == "trial":
-            raise UserError('levels has nothing to read in windows that standardise="trial" levels; choose "channel"')
-        if self.fraction is not None and self.fraction > 1:
-            raise UserError(f"fraction is {self.fraction}; it must lie in (0, 1]")
-        if self.size is not None and self.size < 2:
-            raise UserError(f"size is {self.size}; a clique has at least 2 subjects")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout is {self.dropout}; it must lie in [0, 1)")
+        check_choice("checkpoint", self.checkpoint, CHECKPOINTS)
+        check_positive(self, "lr", "max_epochs", "patience")
+        check_at_most(self, max_epochs=10**6, batch_size=10**6)
         if self.batch_size < 2:
             raise UserError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise UserError(f"weight_decay is {self.weight_decay}; it must be a finite number of at least 0")
-        for name, most in MOST.items():
-            value = getattr(self, name)
-            if value is not None and value != "half" and value > most:
-                raise UserError(f"{name} is {value}; it must be at most {most}")
+        if self.checkpoint == "last":  # nobody waits for a better epoch
+            object.__setattr__(self, "patience", None)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Setting:
+    """Hyperparameters of one training. `Setting()` is the uncensored baseline.
+
+        Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardise="trial")
+
+    Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects and the method's options;
+    encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read as an
+    attribute, None where it plays no role. A method does not see the options of other methods; method=None or
+    strength=0 is the baseline, for which mode and strength mean nothing.
+    `dataclasses.replace(setting, strength=0.3)` changes some.
+    """
+
+    penalty: Penalty | None
+    encoder: str  # of ENCODERS, or the name of a factory given with the jobs
+    network: EncoderOptions
+    preprocessing: Preprocessing
+    augmentation: tuple[Augmentation, ...]
+    training: Training
+
+    def __init__(self, **given: Any) -> None:
+        parts = {field.name: given.pop(field.name) for field in fields(self) if field.name in given}
+        if isinstance(encoder := parts.pop("encoder", None), str):
+            given["encoder"] = encoder
+        values = _values_of(**parts) | _renamed(given)
+        for name in given:
+            _check_known(name, given)
+        penalty = _penalty(values)
+        training = Training(**_picked(values, Training))
+        if training.batches == "auto":
+            batches = "shuffled" if penalty is None else "balanced"
+            training = Training(**asdict(training) | {"batches": batches})
+        encoder, network = _network(values, given)
+        found = {
+            "penalty": penalty,
+            "encoder": encoder,
+            "network": network,
+            "preprocessing": Preprocessing.of(values),
+            "augmentation": augmentation_of(values),
+            "training": training,
+        }
+        for name, part in found.items():
+            object.__setattr__(self, name, part)
+
+    # What most readers ask for. Other fields are read off their parts, or as attributes of the same names.
 
     @property
-    def name(self) -> str:
-        """Short and unique among settings that differ in censoring only: 'mmd conditional 0.3 median'."""
-        if self.method is None:
-            return "baseline"
-        parts = [self.method, str(self.mode), f"{self.strength:g}", self.estimator]
-        if self.regularization is not None:
-            parts.append(f"{self.regularization:g}")
-        if self.length_scale is not None:
-            parts.append(str(self.length_scale))
-        if self.pairs not in (None, "all"):
-            parts.append(f"{self.pairs} {self.fraction if self.fraction is not None else self.size}")
-        if self.variant == "paper":
-            parts.append("paper")
-        if self.shuffle_subjects:
-            parts.append("shuffled")
-        return " ".join(part for part in parts if part)
+    def method(self) -> str | None:
+        return None if self.penalty is None else self.penalty.method
 
-    def name_beside(self, plain: Setting) -> str:
-        """The name, and what but censoring tells this setting from a plain one: 'baseline with align running'."""
-        own = {name: getattr(self, name) for name in TRAITS if getattr(self, name) != getattr(plain, name)}
-        traits = [name if value is True else f"{name} {value}" for name, value in own.items()]
-        if self.batches != ("shuffled" if self.method is None else "balanced"):
-            traits.append(f"{self.batches} batches")
-        if self.warm_up:
-            traits.append(f"warm_up {self.warm_up}")
-        return self.name + (f" with {', '.join(traits)}" if traits else "")
+    @property
+    def mode(self) -> str | None:
+        return None if self.penalty is None else self.penalty.mode
+
+    @property
+    def strength(self) -> float | None:
+        return None if self.penalty is None else self.penalty.strength
+
+    @property
+    def max_epochs(self) -> int:
+        return self.training.max_epochs
 
     @property
     def adaptation(self) -> str:
-        """What a new person's own unlabelled windows are used for: none (zero-shot), running (each window is prepared
-        with those before it) or transductive (with all of them, later ones too)."""
-        kinds = (self.standardise, self.align)
-        return "transductive" if "subject" in kinds else "running" if "running" in kinds else "none"
+        """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
+        return self.preprocessing.adaptation
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or "training" not in self.__dict__ or name not in field_names():
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return self.to_dict().get(name)
+
+    def __repr__(self) -> str:
+        usual = Setting().to_dict()
+        own = {name: value for name, value in self.to_dict().items() if usual.get(name) != value}
+        return f"Setting({', '.join(f'{name}={value!r}' for name, value in own.items())})"
+
+    @property
+    def name(self) -> str:
+        """Short, and different for settings that differ in their penalty: 'mmd conditional 0.3 median'."""
+        if self.penalty is None:
+            return "baseline"
+        own = self.penalty
+        words = [own.method, own.mode, f"{own.strength:g}", *own.options.words]
+        words += [f"warm_up {own.warm_up}"] if own.warm_up else []
+        words += ["shuffled"] if own.shuffle_subjects else []
+        return " ".join(words)
+
+    def name_beside(self, plain: Setting) -> str:
+        """The name, and all else that tells this setting from a plain one: 'baseline with align online'."""
+        traits = [name if value is True else f"{name} {value}" for name, value in self.traits(plain).items()]
+        return self.name + (f" with {', '.join(traits)}" if traits else "")
+
+    def traits(self, plain: Setting) -> dict[str, Any]:
+        """Fields outside the penalty in which the setting differs from a plain one. Batches are told only where they
+        are not what the penalty, or its absence, asks for."""
+        own, usual = (_values_of(**_parts(setting) | {"penalty": None}) for setting in (self, plain))
+        usual["batches"] = "shuffled" if self.penalty is None else "balanced"
+        names = dict.fromkeys([*own, *usual])
+        return {name: own.get(name, "none") for name in names if own.get(name) != usual.get(name)}
+
+    def uncensored(self, batches: str) -> Setting:
+        """The same without its penalty, in these batches."""
+        return Setting(**self.to_dict() | {"method": None, "batches": batches})
 
     @property
     def code_path(self) -> tuple[object, ...]:
         """Members that agree in this run the same censor; everything else about them is a number per member."""
-        return (
-            self.method, self.mode, self.estimator, self.length_scale, self.projection, self.pairs, self.fraction,
-            self.size, self.variant, self.critic_steps, self.critic_hidden,
-        )  # fmt: skip
+        if self.penalty is None:
+            return ()
+        return self.penalty.method, self.penalty.mode, *code_path(CENSORS[self.penalty.method], self.penalty.options)
 
     def as_row(self) -> dict[str, Any]:
-        """For tables: every field, with 'none' where it plays no role."""
-        return {key: "none" if value is None else value for key, value in asdict(self).items()}
+        """For tables: every field that any setting has, 'none' where it plays no role."""
+        values = self.to_dict()
+        return {name: "none" if values.get(name) is None else values[name] for name in field_names()}
 
-    def to_json(self) -> str:
-        """Canonical text: equal settings give equal text."""
-        values = asdict(self)
-        for name, before in LATER.items():
-            if values[name] == before:
-                del values[name]
-        return json.dumps(values, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Setting:
-        try:
-            values = json.loads(text)
-        except (ValueError, TypeError, RecursionError):
-            raise UserError("a setting is stored as text that is not JSON") from None
-        if not isinstance(values, dict):
-            raise UserError("a setting is stored as a JSON object")
-        return cls.from_dict(values)
+    def to_dict(self) -> dict[str, Any]:
+        """The keywords that make this setting; what plays no role is left out."""
+        return _values_of(**_parts(self)) | {"encoder": self.encoder}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Setting:
-        """Of stored fields, by this version or another."""
-        for name in RETIRED:
-            if values.get(name):
-                raise UserError(f"a stored setting has {name}, which there is no longer; start a new run")
-        values = {name: value for name, value in values.items() if name not in RETIRED}
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise UserError(f"a stored setting has the unknown field {unknown[0]!r}")
+        for name in values:
+            if not isinstance(name, str) or name not in {*field_names(), *RENAMED}:
+                raise UserError(f"a stored setting has the unknown field {shown(name)}")
         return cls(**values)
+
+    def to_json(self) -> str:
+        """Canonical text: equal settings give equal text."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Setting:
+        if not isinstance(text, str):
+            raise UserError("a setting is stored as text that is not JSON")
+        return _parsed(text)
 
     @property
     def key(self) -> str:
         """16 hexadecimal digits that identify the setting in files."""
-        return hashlib.blake2b(self.to_json().encode(), digest_size=8).hexdigest()
+        return _key(self)
+
+
+@lru_cache(maxsize=4096)
+def _key(setting: Setting) -> str:
+    return hashlib.blake2b(setting.to_json().encode(), digest_size=8).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Setting:
+    try:
+        values = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise UserError("a setting is stored as text that is not JSON") from None
+    if not isinstance(values, dict):
+        raise UserError("a setting is stored as a JSON object")
+    return Setting.from_dict(values)
+
+
+def field_names() -> list[str]:
+    """Every keyword of a Setting, in the order of tables."""
+    censors = [field.name for kind in CENSORS.values() for field in fields(kind.Options)]
+    encoders = [field.name for kind in ENCODERS.values() for field in fields(kind)]
+    chains: Iterable[type] = (*TRANSFORMS.values(), *AUGMENTATIONS.values())
+    extra = [field.name for kind in chains for field in fields(kind)[1:]]
+    own = [field.name for field in fields(Penalty) if field.name != "options"]
+    training = [field.name for field in fields(Training)]
+    names = [*own[:3], *censors, *own[3:], "encoder", *encoders, *TRANSFORMS, *AUGMENTATIONS, *extra, *training]
+    return list(dict.fromkeys(names))
+
+
+def _values_of(
+    penalty: Penalty | None = None,
+    network: EncoderOptions | None = None,
+    preprocessing: Preprocessing | None = None,
+    augmentation: tuple[Augmentation, ...] = (),
+    training: Training | None = None,
+) -> dict[str, Any]:
+    """The keywords of parts, without those that are None."""
+    values: dict[str, Any] = {}
+    if penalty is not None:
+        values |= {f.name: getattr(penalty, f.name) for f in fields(penalty) if f.name != "options"}
+        values |= asdict(penalty.options)
+    if network is not None and not isinstance(network, OwnEncoder):
+        values |= asdict(network)
+    if preprocessing is not None:
+        values |= preprocessing.values()
+    values |= augmentation_values(augmentation)
+    if training is not None:
+        values |= asdict(training)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _parts(setting: Setting) -> dict[str, Any]:
+    return {f.name: getattr(setting, f.name) for f in fields(setting) if f.name != "encoder"}
+
+
+def _penalty(values: dict[str, Any]) -> Penalty | None:
+    method, strength = values.get("method"), values.get("strength")
+    if strength is not None and not isinstance(strength, bool) and isinstance(strength, (int, float)):
+        if not (math.isfinite(strength) and strength >= 0):
+            raise UserError(f"strength is {strength}; it must be a finite number of at least 0")
+    elif strength is not None:
+        raise UserError(f"strength is {shown(strength)}; it must be of type float | None")
+    if method is None:
+        return None
+    check_choice("method", method, CENSORS)
+    if strength == 0:
+        return None
+    own = _picked(values, Penalty)
+    options = CENSORS[method].Options(**_picked(values, CENSORS[method].Options))
+    return Penalty(**{name: value for name, value in own.items() if value is not None}, options=options)
+
+
+def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, EncoderOptions]:
+    encoder = values.get("encoder", "eegnet")
+    if not isinstance(encoder, str):
+        raise UserError(f"encoder is {shown(encoder)}; it must be of type str")
+    kind = ENCODERS.get(encoder, OwnEncoder)
+    read = {field.name for field in fields(kind)} - {"factory"}
+    for name, other in ENCODERS.items():
+        for field in fields(other):
+            if field.name in given and field.name not in read and given[field.name] not in (None, field.default):
+                raise UserError(f"{field.name} belongs to the encoder {name!r}; {encoder!r} does not read it")
+    return encoder, kind(**{name: value for name, value in _picked(values, kind).items() if name != "factory"})
+
+
+def _picked(values: dict[str, Any], kind: type) -> dict[str, Any]:
+    """What of these a dataclass has fields for. None leaves a field of a method or an encoder at its default."""
+    optional = issubclass(kind, (MethodOptions, EncoderOptions))
+    names = [field.name for field in fields(kind) if field.name in values and field.name != "options"]
+    return {name: values[name] for name in names if values[name] is not None or not optional}
+
+
+def _renamed(given: dict[str, Any]) -> dict[str, Any]:
+    """Keywords in today's spelling."""
+    for old, new in RENAMED.items():
+        if old in given:
+            warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=4)
+            given[new] = given.pop(old)
+    for name, values in RENAMED_VALUES.items():
+        if isinstance(given.get(name), str) and given[name] in values:
+            new = values[given[name]]
+            warnings.warn(f"{name}={given[name]!r} is called {new!r} now", FutureWarning, stacklevel=4)
+            given[name] = new
+    return given
+
+
+def _check_known(name: str, given: dict[str, Any]) -> None:
+    if name in field_names():
+        return
+    close = difflib.get_close_matches(name, field_names(), 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(field_names())}"
+    raise UserError(f"a setting has no field {name!r} (given {shown(given[name])}); {hint}")

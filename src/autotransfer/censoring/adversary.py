@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..settings import Setting
-from .critics import MLP, label_width, with_labels
+from .critics import MLP, CriticOptions, label_width, with_labels
 from .groups import equal_shares, find_groups
-from .method import Method
+from .method import Method, MethodOptions
 from .terms import Term, TermSpec
 
 
@@ -19,12 +18,19 @@ class Adversary(Method):
     I(z; s | context) ≥ H(s | context) − cross-entropy. Row weights let every context count the same.
     """
 
-    def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
-        super().__init__(spec, settings)
+    label = "Adversary"
+    Options = CriticOptions
+    per_member = ("critic_lr",)
+    quick = {"marginal": 0.03, "conditional": 0.1}
+    useful = (0.03, 0.1)
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        (own,) = {one.critic_hidden for one in options if isinstance(one, CriticOptions)}
         self.contexts = spec.contexts
         self.critic = MLP(
             spec.dim + label_width(spec.contexts),
-            settings[0].critic_hidden or 64,
+            own,
             spec.nuisances,
             keys=spec.keys,
             members=spec.members,

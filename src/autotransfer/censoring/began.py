@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..errors import check_choice
 from ..fusing import fused
 from ..randomness import fold_in
-from ..settings import Setting
-from .critics import MLP, label_width, with_labels
+from .critics import MLP, CriticOptions, label_width, with_labels
 from .groups import Groups, equal_shares, find_groups
-from .method import Method, member_numbers
+from .method import Method, MethodOptions, member_numbers
 from .terms import Term, TermSpec
 
 # From k = 0 the labelled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
 LABELLED_START = 0.7
+# γ: the published value, and for the labelled variant the balance that independence has.
+DIVERSITY = {"labelled": 1.0, "paper": 0.7}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BEGANOptions(CriticOptions):
+    variant: str = "labelled"
+    control_rate: float = 0.001  # β
+    diversity: float | None = None  # γ; None: the variant's own
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("variant", self.variant, DIVERSITY)
+        if self.diversity is None:
+            object.__setattr__(self, "diversity", DIVERSITY[self.variant])
+
+    @property
+    def words(self) -> list[str]:
+        variant = [] if self.variant == "labelled" else [self.variant]
+        usual = self.diversity == DIVERSITY[self.variant]
+        return [*variant, *([] if usual else [f"diversity {self.diversity}"]), *self._differing("variant", "diversity")]
 
 
 class BEGAN(Method):
@@ -45,15 +67,21 @@ class BEGAN(Method):
     rate: Tensor  # β
     diversity: Tensor  # γ
 
-    def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
-        super().__init__(spec, settings)
+    label = "BEGAN"
+    Options = BEGANOptions
+    per_member = ("critic_lr", "control_rate", "diversity")
+    quick = {"marginal": 0.1, "conditional": 0.3}
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        own = options[0]
+        assert isinstance(own, BEGANOptions)
         self.contexts, self.nuisances = spec.contexts, spec.nuisances
-        self.labelled = settings[0].variant != "paper"
+        self.labelled = own.variant != "paper"
         labels = label_width(spec.contexts, spec.nuisances) if self.labelled else 0
-        hidden = settings[0].critic_hidden or 64
-        self.critic = MLP(spec.dim + labels, hidden, spec.dim, keys=spec.keys, members=spec.members)
-        self.register_buffer("rate", member_numbers(settings, "control_rate", spec.members))
-        self.register_buffer("diversity", member_numbers(settings, "diversity", spec.members))
+        self.critic = MLP(spec.dim + labels, own.critic_hidden, spec.dim, keys=spec.keys, members=spec.members)
+        self.register_buffer("rate", member_numbers(options, "control_rate", spec.members))
+        self.register_buffer("diversity", member_numbers(options, "diversity", spec.members))
         self.register_buffer("k", torch.full_like(self.rate, LABELLED_START if self.labelled else 0.0))
         self.register_buffer("balance", torch.zeros_like(self.rate), persistent=False)
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..randomness import as_keys, fold_in, key_of
-from ..settings import Setting
-from .method import Method
+from .method import Method, MethodOptions
 from .terms import MODES, Term, TermSpec, make_terms, term_dims
+
+
+def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
+    """Members that agree in this run the same code; what else their options say is a number per member."""
+    return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 
 class Censor(nn.Module):
@@ -31,12 +36,22 @@ class Censor(nn.Module):
     step: Tensor  # (P,) or () int32: main steps taken
 
     def __init__(
-        self, method: type[Method], settings: Sequence[Setting], *, latent_dim: int, n_classes: int,
+        self, method: type[Method], mode: str, options: Sequence[MethodOptions], *, latent_dim: int, n_classes: int,
         n_subjects: int, seeds: Sequence[int], members: int | None = None, min_rows: int = 2,
     ) -> None:  # fmt: skip
-        """`settings`, `seeds`: one per member; the settings agree in everything but numbers per member."""
+        """`options`, `seeds`: one per member; the options agree in everything but `method.per_member`."""
         super().__init__()
-        self.mode = str(settings[0].mode)
+        if len(options) != (members or 1) or len(seeds) != len(options):
+            raise UserError(f"{len(options)} options and {len(seeds)} seeds for {members or 1} members")
+        for name, value, least in (
+            ("latent_dim", latent_dim, 1), ("n_classes", n_classes, 1), ("n_subjects", n_subjects, 1),
+            ("min_rows", min_rows, 2),
+        ):  # fmt: skip
+            if value < least:
+                raise UserError(f"{name} is {value}; it must be at least {least}")
+        if len({code_path(method, one) for one in options}) > 1:
+            raise UserError(f"stacked members may differ in {', '.join(method.per_member) or 'nothing'} only")
+        self.mode = mode
         self.latent_dim = latent_dim
         self.members = members
         contexts = [n_classes if rule.by_class else 1 for rule in MODES[self.mode]]
@@ -45,7 +60,7 @@ class Censor(nn.Module):
         for index, (dim, n_contexts) in enumerate(zip(dims, contexts, strict=True)):
             keys = as_keys([key_of("critic", seed, index) for seed in seeds])
             spec = TermSpec(members, dim, n_contexts, n_subjects, min_rows, keys)
-            self.methods.append(method(spec, settings))
+            self.methods.append(method(spec, options))
         keys = as_keys([key_of("draws", seed) for seed in seeds])
         self.register_buffer("keys", keys[0] if members is None else keys)
         self.register_buffer("step", torch.zeros_like(self.keys))

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import check_at_most, check_positive
 from ..randomness import fold_in, uniform
+from .method import MethodOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticOptions(MethodOptions):
+    """Of every method with a critic."""
+
+    critic_lr: float = 1e-2  # ten times the encoder's: a critic that lags behind teaches nothing
+    critic_steps: int = 1  # critic updates per main step
+    critic_hidden: int = 64  # width of the critic's hidden layer
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "critic_lr", "critic_steps", "critic_hidden")
+        check_at_most(self, critic_hidden=10**5, critic_steps=10**4)
 
 
 class MLP(nn.Module):

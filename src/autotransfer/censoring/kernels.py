@@ -18,8 +18,8 @@ from .. import gpu
 from ..errors import UserError, check_choice
 from ..fusing import fused
 from ..gpu import pairs
-from ..settings import LENGTH_SCALES
 
+LENGTH_SCALES = ("median", "perplexity")
 RADIAL = ("rbf", "imq")
 PERPLEXITY = 30.0
 _SMALLEST_PERPLEXITY = 1.5  # (n−1)/3 falls to 1 at n = 4, a value that no finite β attains
@@ -28,12 +28,14 @@ _STEPS = 28  # halvings of the bracket in log β: to 1e-7, far inside the 1e-5 t
 _FAR = 1e30  # a distance at which nobody is a neighbour, and still a number
 
 
-def check_length_scale(length_scale: str | float) -> None:
-    """Raise unless it is one of the names or a positive number."""
+def check_length_scale(length_scale: str | float) -> str | float:
+    """One of the names, or a positive number as a float."""
     if isinstance(length_scale, str):
         check_choice("length_scale", length_scale, (*LENGTH_SCALES, "a number"))
-    elif not (math.isfinite(length_scale) and length_scale > 0):
+        return length_scale
+    if not (math.isfinite(length_scale) and length_scale > 0):
         raise UserError(f"length_scale is {length_scale!r}; it must be a positive number")
+    return float(length_scale)
 
 
 def centred(z: Tensor) -> Tensor:

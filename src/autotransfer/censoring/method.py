@@ -1,15 +1,38 @@
-"""What a censoring method is: an estimate of the dependence in one term, perhaps with a critic of its own."""
+"""What a censoring method is: its options, where it is searched, and an estimate of the dependence in one term."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..settings import Setting
+from ..errors import check_types
 from .terms import Term, TermSpec
+
+if TYPE_CHECKING:
+    import optuna
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions:
+    """What a method reads beside mode and strength. A subclass adds fields with defaults, and checks them."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+    @property
+    def words(self) -> list[str]:
+        """What tells settings of this method apart in their names."""
+        return self._differing()
+
+    def _differing(self, *told: str) -> list[str]:
+        """Fields that differ from their defaults, but for those that are told otherwise."""
+        own = [field for field in fields(self) if field.name not in told]
+        return [f"{f.name} {getattr(self, f.name)}" for f in own if getattr(self, f.name) != f.default]
 
 
 class Method(nn.Module, ABC):
@@ -18,9 +41,29 @@ class Method(nn.Module, ABC):
     `key` (P,) int32 is a function of each member's seed and step and the only source of randomness.
     """
 
-    def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
+    label: ClassVar[str]  # in reports
+    Options: ClassVar[type[MethodOptions]] = MethodOptions
+    per_member: ClassVar[tuple[str, ...]] = ()  # options that are numbers, one for each stacked member
+    # Where the searches look: the published grid, the quick grid by mode, the extended grid, Optuna's range
+    strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)
+    quick: ClassVar[dict[str, float]] = {}
+    useful: ClassVar[tuple[float, float]] = (0.1, 0.3)
+    sampled: ClassVar[tuple[float, float]] = (0.01, 1.0)
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        """options: one for each member; they differ in `per_member` alone."""
         super().__init__()
         self.min_rows = spec.min_rows
+
+    @classmethod
+    def variations(cls) -> list[MethodOptions]:
+        """The options that the published grid tries."""
+        return [cls.Options()]
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial) -> MethodOptions:
+        """Options that Optuna samples."""
+        return cls.Options()
 
     @abstractmethod
     def dependence(self, term: Term, key: Tensor) -> Tensor:
@@ -34,7 +77,7 @@ class Method(nn.Module, ABC):
         """Once per main step; active (P,) bool: the members that took it."""
 
 
-def member_numbers(settings: Sequence[Setting], name: str, members: int | None) -> Tensor:
-    """A number of each member's setting: (P,), or () for a single model; float64 so that 0.01 stays 0.01."""
-    values = torch.tensor([getattr(setting, name) for setting in settings], dtype=torch.float64)
+def member_numbers(options: Sequence[MethodOptions], name: str, members: int | None) -> Tensor:
+    """An option of each member: (P,), or () for a single model; float64 so that 0.01 stays 0.01."""
+    values = torch.tensor([getattr(one, name) for one in options], dtype=torch.float64)
     return values[0] if members is None else values

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ..errors import check_choice, check_positive
 from ..fusing import fused
-from ..settings import Setting
 from .filters import nu_steps
 from .groups import Groups, find_groups
-from .method import Method, member_numbers
+from .kernels import check_length_scale
+from .method import Method, MethodOptions, member_numbers
 from .scores import ESTIMATORS, nu_method
 from .terms import Term, TermSpec
+
+if TYPE_CHECKING:
+    import optuna
+
+REGULARIZATION = {"ssge": 0.01, "stein": 0.001, "tikhonov": 0.01, "nu_method": 0.01}  # by default
+PUBLISHED = (0.01, 0.001, 0.0001)  # γ of the published grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class MIGEOptions(MethodOptions):
+    estimator: str = "stein"
+    length_scale: str | float = "median"
+    regularization: float | None = None  # what the number means depends on the estimator; None: its default
+    projection: bool = True  # remove the components that I(z; s) cannot have
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("estimator", self.estimator, ESTIMATORS)
+        object.__setattr__(self, "length_scale", check_length_scale(self.length_scale))
+        if self.regularization is None:
+            object.__setattr__(self, "regularization", REGULARIZATION[self.estimator])
+        check_positive(self, "regularization")
+
+    @property
+    def words(self) -> list[str]:
+        told = self._differing("estimator", "regularization", "length_scale")
+        return [self.estimator, f"{self.regularization:g}", str(self.length_scale), *told]
 
 
 class MIGE(Method):
@@ -34,16 +64,41 @@ class MIGE(Method):
 
     gamma: Tensor  # (P,) or ()
 
-    def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
-        super().__init__(spec, settings)
-        setting = settings[0]
-        self.estimator: Callable[..., Tensor] = ESTIMATORS[setting.estimator or "ssge"]
+    label = "MIGE"
+    Options = MIGEOptions
+    per_member = ("regularization",)
+    quick = {"marginal": 0.01, "conditional": 0.01}
+    useful = (0.01, 0.03)
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        own = options[0]
+        assert isinstance(own, MIGEOptions)
+        self.estimator: Callable[..., Tensor] = ESTIMATORS[own.estimator]
+        self.register_buffer("gamma", member_numbers(options, "regularization", spec.members))
         if self.estimator is nu_method:
-            gammas = torch.tensor([one.regularization for one in settings], dtype=torch.float64)
-            self.estimator = partial(nu_method, stops=sorted(set(nu_steps(gammas).int().tolist())))
-        self.length_scale = setting.length_scale or "median"
-        self.projection = setting.projection
-        self.register_buffer("gamma", member_numbers(settings, "regularization", spec.members))
+            stops = sorted(set(nu_steps(self.gamma.reshape(-1)).int().tolist()))
+            self.estimator = partial(nu_method, stops=stops)
+        self.length_scale, self.projection = own.length_scale, own.projection
+
+    @classmethod
+    def variations(cls) -> list[MethodOptions]:
+        return [
+            MIGEOptions(estimator="ssge"),
+            *(
+                MIGEOptions(estimator=estimator, regularization=gamma, length_scale=scale)
+                for estimator in ("stein", "tikhonov", "nu_method")
+                for gamma in PUBLISHED
+                for scale in ("median", "perplexity")
+            ),
+        ]
+
+    @classmethod
+    def suggest(cls, trial: optuna.Trial) -> MethodOptions:
+        estimator = trial.suggest_categorical("estimator", tuple(ESTIMATORS))
+        return MIGEOptions(
+            estimator=estimator, regularization=trial.suggest_float("regularization", 1e-4, 1e-1, log=True)
+        )
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)

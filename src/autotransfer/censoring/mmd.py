@@ -3,20 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .. import gpu
-from ..errors import UserError
+from ..errors import UserError, check_choice, check_positive
 from ..fusing import fused
 from ..gpu import pairs
 from ..randomness import fold_in, uniform
-from ..settings import Setting
 from .groups import Groups, equal_shares, find_groups
 from .kernels import check_length_scale, diagonal, inverse_scales, own_distances, pair_scales, radial
-from .method import Method
+from .method import Method, MethodOptions
 from .terms import Term, TermSpec
+
+
+PAIRS = ("all", "bernoulli", "clique")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MMDOptions(MethodOptions):
+    length_scale: str | float = "median"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "length_scale", check_length_scale(self.length_scale))
+
+    @property
+    def words(self) -> list[str]:
+        return [str(self.length_scale), *self._differing("length_scale", "pairs", "fraction", "size")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairwiseMMDOptions(MMDOptions):
+    pairs: str = "all"
+    fraction: float | None = None  # of pairs="bernoulli"; .5 by default
+    size: int | None = None  # of pairs="clique"; 2 by default
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("pairs", self.pairs, PAIRS)
+        fraction = (0.5 if self.fraction is None else self.fraction) if self.pairs == "bernoulli" else None
+        size = (2 if self.size is None else self.size) if self.pairs == "clique" else None
+        object.__setattr__(self, "fraction", fraction)
+        object.__setattr__(self, "size", size)
+        check_positive(self, "fraction")
+        if fraction is not None and fraction > 1:
+            raise UserError(f"fraction is {fraction}; it must lie in (0, 1]")
+        if size is not None and size < 2:
+            raise UserError(f"size is {size}; a clique has at least 2 subjects")
+
+    @property
+    def words(self) -> list[str]:
+        if self.pairs == "all":
+            return super().words
+        return [*super().words, f"{self.pairs} {self.size if self.fraction is None else self.fraction}"]
 
 
 def other_rows_kernel(d2: Tensor, beta: Tensor) -> Tensor:
@@ -33,10 +75,18 @@ class MMD(Method):
     out a row's pair with itself, also in the cross term, makes the estimate unbiased.
     """
 
-    def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
-        super().__init__(spec, settings)
-        self.length_scale = settings[0].length_scale or "median"
-        check_length_scale(self.length_scale)
+    label = "MMD"
+    Options = MMDOptions
+    strengths = (1.0, 3.0, 10.0, 30.0, 100.0)  # as published; averages make them strong
+    quick = {"marginal": 0.3, "conditional": 1.0, "complementary": 0.3}
+    useful = (0.3, 1.0)
+    sampled = (0.03, 10.0)
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        own = options[0]
+        assert isinstance(own, MMDOptions)
+        self.length_scale = own.length_scale
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
@@ -72,12 +122,16 @@ class PairwiseMMD(Method):
     probability `fraction` (`bernoulli`), or those among `size` subjects of the context (`clique`).
     """
 
-    def __init__(self, spec: TermSpec, settings: Sequence[Setting]) -> None:
-        super().__init__(spec, settings)
-        setting = settings[0]
-        self.length_scale = setting.length_scale or "median"
-        check_length_scale(self.length_scale)
-        self.pairs, self.fraction, self.size = setting.pairs, setting.fraction, setting.size
+    label = "Pairwise MMD"
+    Options = PairwiseMMDOptions
+    strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
+    quick = {"marginal": 0.3, "conditional": 1.0}
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        own = options[0]
+        assert isinstance(own, PairwiseMMDOptions)
+        self.length_scale, self.fraction, self.size = own.length_scale, own.fraction, own.size
         if self.size is not None and self.size > spec.nuisances:
             raise UserError(
                 f"size is {self.size}; a clique has 2 to {spec.nuisances} subjects, for that is all there are"

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ..errors import UserError
+from .encoder import InTurn, Size
 from .keyed_dropout import KeyedDropout
 
 Factory = Callable[..., nn.Module]
@@ -29,8 +30,8 @@ KNOWN_AS = {
 }
 
 
-def build(factory: Factory, **known: Any) -> nn.Module:
-    """A module from a factory: by the keywords it has, else as factory(n_channels, n_times).
+def build(factory: Factory, size: Size) -> nn.Module:
+    """A module from a user's factory: by the keywords it has, else as factory(n_channels, n_times).
 
     A module with a `final_layer` (braindecode's convention) gives what goes into that layer.
     """
@@ -38,9 +39,10 @@ def build(factory: Factory, **known: Any) -> nn.Module:
         names = [n for n, p in inspect.signature(factory).parameters.items() if p.kind is not p.VAR_KEYWORD]
     except (TypeError, ValueError):
         names = []
+    known = {"n_channels": size.channels, "n_times": size.times, "n_outputs": size.classes, "sfreq": size.sfreq}
     keywords = {name: known[what] for what, aliases in KNOWN_AS.items() for name in aliases if name in names}
     by_keyword = any(name in keywords for name in KNOWN_AS["n_channels"])
-    module = factory(**keywords) if by_keyword else factory(known["n_channels"], known["n_times"])
+    module = factory(**keywords) if by_keyword else factory(size.channels, size.times)
     if not isinstance(module, nn.Module):
         raise UserError(f"the encoder's factory returned {type(module).__name__}; it must return a torch.nn.Module")
     if isinstance(getattr(module, "final_layer", None), nn.Module):
@@ -50,7 +52,7 @@ def build(factory: Factory, **known: Any) -> nn.Module:
 
 
 class AnyModule(nn.Module):
-    """P modules of one factory. z = net(x): x (P, B, channels, times), or (G, B, …) with group -> (P, B, D).
+    """P modules made alike. z = net(x): x (P, B, channels, times), or (G, B, …) with group -> (P, B, D).
 
     Parameters and floating buffers carry the member on axis 0. Integer buffers are constants, shared by all.
     Dropout is drawn as in EEGNet, from keys; any other randomness is seeded per member and makes the
@@ -59,24 +61,21 @@ class AnyModule(nn.Module):
 
     def __init__(
         self,
-        factory: Factory,
-        n_channels: int,
-        n_times: int,
+        make: Callable[[], nn.Module],
+        size: Size,
         members: int,
         *,
-        n_outputs: int,
-        sfreq: float | None,
         seeds: Sequence[int],
         stacked: bool | None = None,
     ) -> None:
         super().__init__()
         self.members = members
-        window = torch.zeros(2, n_channels, n_times)
+        window = torch.zeros(2, size.channels, size.times)
         built: list[nn.Module] = []
         for seed in seeds:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                module = build(factory, n_channels=n_channels, n_times=n_times, n_outputs=n_outputs, sfreq=sfreq)
+                module = make()
                 if any(module is other for other in built):
                     module = copy.deepcopy(module)
                 self.latent_dim = _latent_dim(module, window)  # also gives lazy modules their weights
@@ -163,8 +162,11 @@ class AnyModule(nn.Module):
     def constrain_(self) -> None:
         """Norms are the module's own affair."""
 
+    def graph(self) -> nn.Module:
+        return InTurn(self.module, self.members)
 
-def saved_bytes(factory: Factory, n_channels: int, n_times: int, *, n_outputs: int, sfreq: float | None) -> int:
+
+def saved_bytes(make: Callable[[], nn.Module], size: Size) -> int:
     """Bytes that one window adds to what a training step keeps for its backward pass, in float32."""
     total = 0
 
@@ -174,8 +176,7 @@ def saved_bytes(factory: Factory, n_channels: int, n_times: int, *, n_outputs: i
         return tensor
 
     with torch.random.fork_rng(devices=[]):
-        module = build(factory, n_channels=n_channels, n_times=n_times, n_outputs=n_outputs, sfreq=sfreq)
-        window = torch.zeros(2, n_channels, n_times)
+        module, window = make(), torch.zeros(2, size.channels, size.times)
         _latent_dim(module, window)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             module.train()(window)

@@ -9,20 +9,22 @@ outputs, running statistics and gradients, an order of magnitude less arithmetic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from .. import gpu
-from ..errors import UserError
+from ..errors import UserError, check_at_most, check_choice, check_positive
 from ..gpu import Dropping
 from ..randomness import bits, fold_in
+from .encoder import EncoderOptions, Size
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_signals
 from .moments import Moments, window_moments
 from .norm_pool import kept, norm_pool
 from .power import log_power, square_pool
-from .reading import Reading, read
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -34,6 +36,59 @@ def temporal_kernel_for(sfreq: float | None) -> int:
     return 64 if sfreq is None else int(min(max(round(sfreq / 2), 3), 64))
 
 
+@dataclass(frozen=True, kw_only=True)
+class EEGNetOptions(EncoderOptions):
+    """Of EEGNet-8,2, as published, by default."""
+
+    temporal_filters: int = 8
+    spatial_depth: int = 2
+    latent_filters: int = 16
+    temporal_kernel: int | str | None = None  # samples; None: half a second, within [3, 64]; "half": half of that
+    log_power: bool = False  # the code also has the log power of every spatial filter's signal
+    dropout: float = 0.25
+    max_norm: bool = False
+
+    per_member: ClassVar[tuple[str, ...]] = ("dropout",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.temporal_kernel, str):
+            check_choice("temporal_kernel", self.temporal_kernel, ("half", "a number"))
+        check_positive(self, "temporal_filters", "spatial_depth", "latent_filters", "temporal_kernel")
+        check_at_most(
+            self, temporal_kernel=10**5, temporal_filters=10**4, spatial_depth=10**4, latent_filters=10**4
+        )  # fmt: skip
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout is {self.dropout}; it must lie in [0, 1)")
+
+    def kernel(self, sfreq: float | None) -> int:
+        """Length of the temporal filters in samples."""
+        usual = temporal_kernel_for(sfreq)
+        if isinstance(self.temporal_kernel, str):  # "half"
+            return max(3, usual // 2)
+        return self.temporal_kernel or usual
+
+    def moments_kernel(self, sfreq: float | None) -> int:
+        return self.kernel(sfreq)
+
+    def program(self, sfreq: float | None) -> tuple[object, ...]:
+        return (*super().program(None), self.kernel(sfreq))
+
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> EEGNet:
+        return EEGNet(
+            size.channels, size.times, members, temporal_kernel=self.kernel(size.sfreq),
+            temporal_filters=self.temporal_filters, spatial_depth=self.spatial_depth,
+            latent_filters=self.latent_filters, log_power=self.log_power, max_norm=self.max_norm, seeds=seeds,
+        )  # fmt: skip
+
+    def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
+        wide = self.temporal_filters * self.spatial_depth
+        signals = batch * size.times * (size.channels + (7 if self.log_power else 6) * wide)
+        toeplitz = 4 * self.temporal_filters * min(size.times, 192) ** 2
+        weights = 12 * (self.temporal_filters * 64 + wide * (size.channels + 80) + wide * size.times)
+        return itemsize * (signals + toeplitz + weights)
+
+
 class EEGNet(nn.Module):
     """Encoder z = net(x). x: (B, channels, times), with members=P also (P, B, channels, times).
 
@@ -43,9 +98,8 @@ class EEGNet(nn.Module):
     Windows of any length from 8 samples work: the first pool averages 4 samples, the second
     min(8, times // 4), so that at least one step of time is left.
 
-    reading: the windows are not taken as they are but compressed, or parted into shapes and levels (reading.py). The
-    moments of x serve such a network no longer.
-    power: the code also has the log power of every spatial filter's signal (power.py).
+    log_power: the code also has the log power of every spatial filter's signal (power.py).
+    max_norm: `constrain_` limits the norms of the spatial filters, as in the published code.
     """
 
     def __init__(
@@ -59,9 +113,9 @@ class EEGNet(nn.Module):
         temporal_filters: int = 8,
         spatial_depth: int = 2,
         latent_filters: int = 16,
-        reading: Reading | None = None,
-        power: bool = False,
+        log_power: bool = False,
         dropout: float = 0.25,
+        max_norm: bool = False,
         seeds: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
@@ -74,20 +128,19 @@ class EEGNet(nn.Module):
                 raise UserError(f"{name} is {size}; EEGNet needs at least 1")
         self.filters, self.depth = temporal_filters, spatial_depth
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
-        self.reading, self.dropout = reading or Reading(), dropout
-        self.inputs = self.reading.inputs(n_channels)
+        self.dropout, self.max_norm = dropout, max_norm
         wide = temporal_filters * spatial_depth
-        self.latent_dim = (latent_filters + (wide if power else 0)) * (n_times // self.pools[0] // self.pools[1])
+        self.latent_dim = (latent_filters + (wide if log_power else 0)) * (n_times // self.pools[0] // self.pools[1])
 
         stack = () if members is None else (members,)
         self.temporal = nn.Parameter(torch.empty(*stack, temporal_filters, self.kernel))
         self.norm1 = BatchNorm(members, temporal_filters)
-        self.spatial = nn.Parameter(torch.empty(*stack, wide, self.inputs))
+        self.spatial = nn.Parameter(torch.empty(*stack, wide, n_channels))
         self.norm2 = BatchNorm(members, wide)
         self.depthwise = nn.Parameter(torch.empty(*stack, wide, SECOND_KERNEL))
         self.pointwise = nn.Parameter(torch.empty(*stack, latent_filters, wide))
         self.norm3 = BatchNorm(members, latent_filters)
-        self.power_norm = BatchNorm(members, wide) if power else None
+        self.power_norm = BatchNorm(members, wide) if log_power else None
         self._initialise(seeds)
 
     def _initialise(self, seeds: Sequence[int] | None) -> None:
@@ -96,7 +149,7 @@ class EEGNet(nn.Module):
             seeds = torch.randint(2**62, (1 if self.members is None else self.members,)).tolist()
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         fill_uniform(self.temporal, self.kernel, generators)
-        fill_uniform(self.spatial, self.inputs, generators)
+        fill_uniform(self.spatial, self.n_channels, generators)
         fill_uniform(self.depthwise, SECOND_KERNEL, generators)
         fill_uniform(self.pointwise, self.pointwise.shape[-1], generators)
 
@@ -119,8 +172,6 @@ class EEGNet(nn.Module):
         drop: (P,) dropout probabilities in place of self.dropout
         active: (P,) bool; members that are not leave their running statistics alone
         """
-        if not self.reading.as_is:
-            x, moments = read(x, self.reading), None
         if self.members is None:
             return self._forward(x[None], None, moments, noise, drop, active)[0]
         if x.dim() == 3:
@@ -137,13 +188,13 @@ class EEGNet(nn.Module):
         active: Tensor | None,
     ) -> Tensor:
         wide, _ = self.spatial.shape[-2:]
-        spatial = self.spatial.reshape(-1, wide, self.inputs)
+        spatial = self.spatial.reshape(-1, wide, self.n_channels)
         temporal = self.temporal.reshape(-1, self.filters, self.kernel)
         members, batch, times = spatial.shape[0], x.shape[1], x.shape[3]
         signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
 
         scale, shift = self._first_norm(temporal, signal, group, moments, active)
-        data = signal.reshape(signal.shape[0], self.inputs, batch * times)
+        data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
         u = mix_signals(spatial, data, group).view(members * self.filters, self.depth * batch, times)
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)
@@ -218,5 +269,12 @@ class EEGNet(nn.Module):
 
     def constrain_(self) -> None:
         """The max-norm of the published code: every spatial filter has norm at most 1."""
-        with torch.no_grad():
-            limit_norm_(self.spatial, 1.0)
+        if self.max_norm:
+            with torch.no_grad():
+                limit_norm_(self.spatial, 1.0)
+
+    def graph(self) -> nn.Module:
+        """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode."""
+        from .eegnet_graph import EEGNetGraph
+
+        return EEGNetGraph(self)

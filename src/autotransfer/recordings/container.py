@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -35,6 +35,8 @@ class Recordings:
     classes: tuple[Label, ...]
     subjects: tuple[Label, ...]
     name: str
+
+    derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
 
     def __init__(
         self,
@@ -67,6 +69,10 @@ class Recordings:
         }
         for field, value in fields.items():
             object.__setattr__(self, field, value)
+        object.__setattr__(self, "derived", {})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"derived": {}}
 
     @classmethod
     def of(cls, raw: Raw) -> Recordings:

@@ -8,19 +8,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..censoring import make_censor
+from ..censoring import CENSORS
 from ..censoring.censor import Censor
+from ..censoring.critics import CriticOptions
 from ..randomness import key_of
-from ..settings import Setting
+from ..settings import Penalty, Setting
 from .flat import Flat
 from .optimiser import AdamW
 from .program import Branches
-
-OPTIONS = (
-    "estimator", "length_scale", "regularization", "projection", "pairs", "fraction", "size", "variant",
-    "control_rate", "diversity", "critic_hidden",
-)  # fmt: skip
-PER_MEMBER = ("regularization", "control_rate", "diversity")  # numbers; the other options are code paths
 
 
 class _Part:
@@ -30,24 +25,21 @@ class _Part:
         self, settings: list[Setting], index: list[int], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
         n_subjects: int, device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
-        first = settings[index[0]]
-        assert first.method is not None
-        assert first.mode is not None
-        self.name = f"{key_of(*first.code_path):08x}"
-        options = {name: getattr(first, name) for name in OPTIONS}
-        for name in PER_MEMBER:
-            if options[name] is not None:
-                options[name] = [getattr(settings[member], name) for member in index]
+        own = [settings[member].penalty for member in index]
+        penalties = [penalty for penalty in own if isinstance(penalty, Penalty)]
+        first, options = penalties[0], [penalty.options for penalty in penalties]
+        self.name = f"{key_of(*settings[index[0]].code_path):08x}"
         self.index = torch.tensor(index, device=device)
-        self.censor: Censor = make_censor(
-            first.method, first.mode, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
-            members=len(index), seed=[seeds[member] for member in index], **options,
+        self.censor = Censor(
+            CENSORS[first.method], first.mode, options, latent_dim=latent_dim, n_classes=n_classes,
+            n_subjects=n_subjects, members=len(index), seeds=[seeds[member] for member in index],
         ).to(device=device, dtype=dtype)  # fmt: skip
         self.critic: AdamW | None = None
-        self.steps = first.critic_steps or 0
+        critics = [one for one in options if isinstance(one, CriticOptions)]
+        self.steps = critics[0].critic_steps if critics else 1
         if any(True for _ in self.censor.parameters()):
-            rates = [settings[member].critic_lr for member in index]
-            decay = [settings[member].weight_decay for member in index]
+            rates = [one.critic_lr for one in critics] or [settings[member].training.lr for member in index]
+            decay = [settings[member].training.weight_decay for member in index]
             self.rate = torch.tensor(rates, dtype=dtype, device=device)
             self.critic = AdamW(Flat(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
 
@@ -70,7 +62,7 @@ class Censors:
     ) -> None:  # fmt: skip
         paths: dict[tuple[object, ...], list[int]] = {}
         for member, setting in enumerate(settings):
-            if setting.method is not None:
+            if setting.penalty is not None:
                 paths.setdefault(setting.code_path, []).append(member)
         self.parts = [
             _Part(

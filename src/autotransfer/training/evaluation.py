@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..folds import Fold
@@ -14,16 +13,11 @@ from .flat import Flat
 from .metrics import balanced_accuracy, confusion_counts, weighted_nll
 
 CHUNK = 128  # rows a member evaluates at once; a constant, so that no result depends on who else is evaluated
-HISTORY = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")
-
-
-def sides(fold: Fold) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The two held-out sets in an order that a fold shares with its swapped twin: by first row."""
-    return (fold.validation, fold.test) if fold.validation[0] < fold.test[0] else (fold.test, fold.validation)
+MEASURED = ("train_loss", "penalty", "loss_0", "loss_1", "score_0", "score_1")  # each epoch, by held-out set
 
 
 class HeldOut:
-    """Rows of the two held-out subjects (sides 0 and 1) of G groups, in chunks."""
+    """Rows of the held-out sets (sides 0 and 1) of G groups, in chunks."""
 
     def __init__(self, folds: Sequence[Fold], device: torch.device) -> None:
         longest = max(len(fold.validation) + len(fold.test) for fold in folds)
@@ -31,7 +25,7 @@ class HeldOut:
         rows = np.zeros((len(folds), chunks * CHUNK), dtype=np.int64)
         side = np.full((len(folds), chunks * CHUNK), -1, dtype=np.int64)
         for g, fold in enumerate(folds):
-            first, second = sides(fold)
+            first, second = fold.held_out
             rows[g, : len(first) + len(second)] = np.concatenate([first, second])
             side[g, : len(first) + len(second)] = np.repeat([0, 1], [len(first), len(second)])
         self.rows = torch.from_numpy(rows).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
@@ -60,6 +54,7 @@ class HeldOut:
             predicted = logits.argmax(-1)
             confusion += torch.stack([confusion_counts(predicted, own, side == i, classes) for i in (0, 1)], 1)
         loss = sums[0] / sums[1].clamp(min=torch.finfo(weight.dtype).tiny)
+        loss = torch.where(confusion.sum((-2, -1)) > 0, loss, torch.inf)  # nobody held out: nothing to be better than
         return loss, confusion
 
 
@@ -76,7 +71,7 @@ class Snapshots:
         self.stats = flat.stats[:, None].repeat(1, 2, 1)
         # [member, snapshot chosen by side i, measured on side j, true class, predicted class]
         self.confusion = torch.zeros(members, 2, 2, n_classes, n_classes, dtype=torch.float64, device=device)
-        self.history = torch.full((members, max_epochs, len(HISTORY)), torch.nan, dtype=dtype, device=device)
+        self.history = torch.full((members, max_epochs, len(MEASURED)), torch.nan, dtype=dtype, device=device)
 
     def update(self, epoch: Tensor, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor) -> None:
         """epoch: () counted from 1; loss: (P, 2); confusion: (P, 2, C, C); the others (P,). All in place."""

@@ -43,7 +43,8 @@ class Groups:
 
     @staticmethod
     def _identity(job: Job) -> tuple[object, ...]:
-        return (*job.trajectory[1:], job.setting.batches, job.setting.shuffle_subjects)
+        penalty = job.setting.penalty
+        return (*job.trajectory[1:], job.setting.training.batches, penalty is not None and penalty.shuffle_subjects)
 
     @property
     def shared(self) -> Tensor | None:
@@ -57,7 +58,7 @@ class Groups:
         for g, job in enumerate(self.jobs):
             generator = np.random.default_rng([key_of("batches", job.fold.trajectory), job.seed, epoch])
             rows = job.fold.train
-            if job.setting.batches == "balanced":
+            if job.setting.training.batches == "balanced":
                 own = balanced(rows, self.y[rows], self.subject[g][rows], self.batch_size, generator=generator)
             else:
                 own = shuffled(rows, self.batch_size, generator=generator)
@@ -79,7 +80,7 @@ class Groups:
 def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
     """Subject labels (N,) as training sees them: for the control, shuffled within class over the training rows."""
     subject = recordings.subject.numpy()
-    if not job.setting.shuffle_subjects:
+    if job.setting.penalty is None or not job.setting.penalty.shuffle_subjects:
         return subject
     subject, y, rows = subject.copy(), recordings.y.numpy(), job.fold.train
     generator = np.random.default_rng([key_of("control", job.fold.trajectory), job.seed])

@@ -12,9 +12,8 @@ from torch import Tensor
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
-from .newcomers import Newcomers
-from .population import Population
-from .train import windows_for
+from .members import Members, size_of
+from .windows import windows_for
 
 CHUNK = 256
 
@@ -52,34 +51,26 @@ def encode_states(
 ) -> tuple[Tensor, Tensor]:
     """The same from stored states."""
     place = torch.device(device)
-    windows = windows_for(recordings, jobs[0], {}, device=place, dtype=dtype)
-    stack = Population(recordings, jobs, windows, dtype, encoders)
-    for member, state in enumerate(states):
-        for prefix, module in stack.flat.modules.items():
-            for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-                if tensor.is_floating_point():
-                    tensor.data[member] = state[f"{prefix}.{name}"].to(tensor)
-    stack.net.eval()
-    group = stack.groups.of_member
-    newcomers = _strangers(recordings, stack, rows)
+    first = jobs[0].setting
+    windows = windows_for(recordings, jobs[0], device=place, dtype=dtype)
+    members = Members(
+        first, size_of(recordings, first), range(len(jobs)), encoders=encoders, device=place, dtype=dtype
+    )  # fmt: skip
+    members.load(states)
+    members.train(False)
+    training = [job.fold.train for job in jobs]
+    prepared = windows.for_groups(training, [_unseen(recordings, train, rows) for train in training])
     codes, logits = [], []
     for start in range(0, len(rows), CHUNK):
         chunk = torch.as_tensor(rows[start : start + CHUNK], device=place)
-        shared = chunk.expand(len(stack.groups.jobs), -1)
-        x = windows.gather(shared, stack.fitted)
-        if newcomers is not None:
-            new = newcomers.places.gather(1, shared) >= 0
-            x = torch.where(new[..., None, None], newcomers.gather(shared), x)
-        z = stack.net(x, group=group)
+        z = members.net(prepared.mixed(chunk.expand(len(jobs), -1)))
         codes.append(z)
-        logits.append(stack.classifier(z))
+        logits.append(members.classifier(z))
     return torch.cat(codes, 1), torch.cat(logits, 1)
 
 
-def _strangers(recordings: Recordings, stack: Population, rows: NDArray[np.int64]) -> Newcomers | None:
-    """Everybody whom a group was not trained on, if any of these rows are theirs."""
-    training = [job.fold.train for job in stack.groups.jobs]
-    others = [np.setdiff1d(np.arange(recordings.n_trials), train) for train in training]
-    if not any(np.isin(rows, own).any() for own in others):
-        return None
-    return stack.windows.newcomers(training, others)
+def _unseen(recordings: Recordings, train: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Everything of the people among these rows whom a model was not trained on."""
+    others = np.setdiff1d(np.arange(recordings.n_trials), train)
+    who = recordings.subject.numpy()
+    return others[np.isin(who[others], who[np.intersect1d(rows, others)])]

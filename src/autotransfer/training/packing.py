@@ -11,9 +11,9 @@ import torch
 
 from ..errors import UserError, shown
 from ..jobs import Job
-from ..model.any_module import saved_bytes
-from ..model.encoders import Encoders, find_factory, kernel_of, reading_of
+from ..model.encoders import Encoders, encoder_options
 from ..recordings import Recordings
+from .members import size_of
 
 CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
 SHARE = 0.5  # of the free memory that a population may fill
@@ -56,32 +56,22 @@ def fits(recordings: Recordings, device: torch.device, dtype: torch.dtype) -> bo
 
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:
     """What one member adds to a step, generously: signals kept for the backward pass, filters, kernels."""
-    setting = job.setting
-    batch, times = min(setting.batch_size, len(job.fold.train)), recordings.n_times
-    censor = 0 if setting.method is None else 16 * batch * batch
-    if setting.encoder != "eegnet":
-        factory = find_factory(setting.encoder, encoders)
-        size = (recordings.n_channels, times)
-        signals = 2 * batch * saved_bytes(factory, *size, n_outputs=recordings.n_classes, sfreq=recordings.sfreq)
-        return signals * dtype.itemsize // 4 + dtype.itemsize * censor + 8 * 6 * setting.max_epochs
-    wide = setting.temporal_filters * setting.spatial_depth
-    channels = reading_of(setting).inputs(recordings.n_channels)
-    # What reading leaves behind for a while, as measured: copies, in double precision for levels, and transforms
-    read = recordings.n_channels * (14 if setting.levels else 2 if setting.compress is not None else 0)
-    signals = batch * times * (channels + read + (7 if setting.power else 6) * wide)
-    toeplitz = 4 * setting.temporal_filters * min(times, 192) ** 2
-    weights = 12 * (setting.temporal_filters * 64 + wide * (channels + 80) + wide * times)
-    return dtype.itemsize * (signals + toeplitz + censor + weights) + 8 * 6 * setting.max_epochs
+    setting, size = job.setting, size_of(recordings, job.setting)
+    batch = min(setting.training.batch_size, len(job.fold.train))
+    network = encoder_options(setting.encoder, setting.network, encoders)
+    signals = network.member_bytes(size, batch, dtype.itemsize)
+    # What transforms leave behind for a while, as measured: copies in double precision.
+    prepared = 0 if setting.preprocessing.linear else 14 * batch * recordings.X[0].numel()
+    censor = 0 if setting.penalty is None else 16 * batch * batch
+    return signals + dtype.itemsize * (prepared + censor) + 8 * 6 * setting.max_epochs
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:
     """Jobs that agree in this can be stacked: the same shapes everywhere. All else is a number per member."""
     setting, train = job.setting, job.fold.train
     return (
-        setting.encoder, kernel_of(setting, recordings.sfreq), setting.compress, setting.levels, setting.power,
-        setting.temporal_filters, setting.spatial_depth, setting.latent_filters, setting.max_norm,
-        setting.standardise, setting.align, min(setting.batch_size, len(train)),
-        len(np.unique(recordings.subject.numpy()[train])),
+        setting.encoder, *setting.network.program(recordings.sfreq), setting.preprocessing, setting.augmentation,
+        min(setting.training.batch_size, len(train)), len(np.unique(recordings.subject.numpy()[train])),
     )  # fmt: skip
 
 

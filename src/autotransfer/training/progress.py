@@ -12,32 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ..jobs import Outcome
 
 if TYPE_CHECKING:
-    from .population import Population
+    from .trainer import Trainer
 
 LINE_EVERY = 10.0  # seconds between plain lines
-LONGEST = 86400.0  # seconds between two looks at the clock; if it shows more, the clock was set
-
-
-class Stopwatch:
-    """Seconds that have passed, whatever happens to the clock: a jump of it counts as no time."""
-
-    def __init__(self) -> None:
-        self.elapsed = 0.0
-        self._last = time.perf_counter()
-
-    def lap(self) -> float:
-        """Seconds since the last lap."""
-        now = time.perf_counter()
-        passed = now - self._last
-        self._last = now
-        if not 0 <= passed <= LONGEST:
-            return 0.0
-        self.elapsed += passed
-        return passed
-
-    def read(self) -> float:
-        self.lap()
-        return self.elapsed
 
 
 def clock(seconds: float) -> str:
@@ -61,7 +38,7 @@ class Progress:
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
-        self.watch, self.last = Stopwatch(), 0.0
+        self.start, self.last = time.perf_counter(), 0.0
         if self.shown and self.terminal:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -69,7 +46,7 @@ class Progress:
             self.bar = Progress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
                 TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-                console=Console(stderr=True), get_time=Stopwatch().read,
+                console=Console(stderr=True),
             )  # fmt: skip
             self.bar.start()
             self.task = self.bar.add_task(self.label, total=self.total, note="")
@@ -81,7 +58,7 @@ class Progress:
         if self.bar is not None:
             self.bar.stop()
 
-    def epoch(self, population: Population) -> None:
+    def epoch(self, population: Trainer) -> None:
         """Every member of the population has done another epoch."""
         self.advance(len(population.jobs) - len(population.over))
 
@@ -102,7 +79,7 @@ class Progress:
         note = f"{self.over}/{self.members} trained"
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, note=note)
-        elif (spent := self.watch.read()) - self.last > LINE_EVERY or self.done >= self.total:
+        elif (spent := time.perf_counter() - self.start) - self.last > LINE_EVERY or self.done >= self.total:
             self.last = spent
             left = spent * max(self.total - self.done, 0) / max(self.done, 1)
             print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
@@ -9,39 +10,33 @@ import torch
 
 from ..errors import UserError
 from ..jobs import Job, Outcome
-from ..model.encoders import Encoders, moments_of
+from ..model.encoders import Encoders
 from ..recordings import Recordings
-from .gather import Windows
 from .memory import first_line, no_room, out_of_memory
-from .newcomers import check_whole_subjects
-from .packing import fits, pack, resolve_device
-from .population import Population
-from .progress import Progress, Stopwatch
-from .stream import Stream
-
-Prepared = dict[tuple[str, str, int], Windows]  # by standardisation, alignment and temporal kernel
-KEPT = 2  # preparations whose windows stay in memory
+from .packing import pack, resolve_device
+from .progress import Progress
+from .trainer import Trainer
+from .windows import check_whole_subjects, release, windows_for
 
 
 def run(
-    population: Population,
+    population: Trainer,
     *,
-    give_up: Callable[[Population], Collection[int]] | None = None,
-    after_epoch: Callable[[Population], None] | None = None,
+    give_up: Callable[[Trainer], Collection[int]] | None = None,
+    after_epoch: Callable[[Trainer], None] | None = None,
 ) -> Iterator[Outcome]:
     """Train a population to its end; outcomes come as members finish, and finished members leave the stack.
 
     give_up: after each epoch, the members that are not worth training any further.
     """
-    watch = Stopwatch()
     while population.jobs:
-        watch.lap()  # what was done with the outcomes is no time of training
+        start = time.perf_counter()
         population.train_epoch()
         population.evaluate()
         over = population.finished()
         if give_up is not None:
             over = dict.fromkeys(give_up(population)) | over
-        share = watch.lap() / (len(population.jobs) - len(population.over))
+        share = (time.perf_counter() - start) / (len(population.jobs) - len(population.over))
         for member in set(range(len(population.jobs))) - population.over:
             population.seconds[member] += share
         for member, failure in over.items():
@@ -77,54 +72,33 @@ def train(
         unique.setdefault(job.trajectory, job)
     todo = list(unique.values())
     done: dict[tuple[object, ...], Outcome] = {}
-    prepared: Prepared = {}
     packs = pack(recordings, todo, population, device=place, dtype=dtype, encoders=encoders)
     stacks = [[todo[position] for position in positions] for positions in packs]
     total = sum(job.setting.max_epochs for job in todo)
     with Progress(total, len(todo), shown=progress) as bar:
 
         def train_stack(members: list[Job]) -> None:
-            windows = windows_for(recordings, members[0], prepared, device=place, dtype=dtype)
-            stack = Population(recordings, members, windows, dtype, encoders)
+            windows = windows_for(recordings, members[0], device=place, dtype=dtype)
+            stack = Trainer(recordings, members, windows, dtype, encoders)
             for outcome in run(stack, after_epoch=bar.epoch):
                 done[outcome.job.trajectory] = outcome
                 bar.finished(outcome)
 
-        while stacks:
-            members = stacks.pop(0)
-            try:
-                train_stack(members)
-            except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error):
-                    raise
-                left = [job for job in members if job.trajectory not in done]
-                if len(left) < 2:
-                    raise no_room(first_line(error)) from None
-                stacks[:0] = [left[: len(left) // 2], left[len(left) // 2 :]]
+        try:
+            while stacks:
+                members = stacks.pop(0)
+                try:
+                    train_stack(members)
+                except (RuntimeError, MemoryError) as error:
+                    if not out_of_memory(error):
+                        raise
+                    left = [job for job in members if job.trajectory not in done]
+                    if len(left) < 2:
+                        raise no_room(first_line(error)) from None
+                    stacks[:0] = [left[: len(left) // 2], left[len(left) // 2 :]]
+        finally:
+            release(recordings)
     return [_as_asked(job, done[job.trajectory]) for job in jobs]
-
-
-def windows_for(
-    recordings: Recordings,
-    job: Job,
-    prepared: Prepared,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Windows:
-    """Standardised windows for a job's program, prepared once for all populations that need the same.
-
-    In the device's memory where they fit, else read from where they are a minibatch at a time.
-    """
-    kind, align, kernel = key = (
-        job.setting.standardise, job.setting.align, moments_of(job.setting, recordings.sfreq),
-    )  # fmt: skip
-    if key not in prepared:
-        while len(prepared) >= KEPT:  # populations of one preparation follow each other
-            del prepared[next(iter(prepared))]
-        make = Windows if fits(recordings, device, dtype) else Stream
-        prepared[key] = make(recordings, kind, kernel, device=device, dtype=dtype, align=align)
-    return prepared[key]
 
 
 def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
@@ -140,17 +114,22 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if job.fold.key in seen:
             continue
         seen.add(job.fold.key)
-        parts = (job.fold.train, job.fold.validation, job.fold.test)
-        for name, rows in zip(("training", "validation", "test"), parts, strict=True):
+        for rows in (job.fold.train, job.fold.validation, job.fold.test):
             if len(rows) == 0:
-                raise UserError(f"a fold has no {name} rows ({job.fold}); every part needs at least one")
+                continue
             if rows.min() < 0 or rows.max() >= recordings.n_trials:
                 raise UserError(
                     f"a fold names row {int(rows.max())}, but there are {recordings.n_trials} trials; "
                     "make the folds from the same recordings"
                 )
         if len(job.fold.train) < 2:
-            raise UserError(f"a fold has a single training row ({job.fold}); batch normalisation needs at least 2")
+            rows = len(job.fold.train)
+            raise UserError(f"a fold has {rows} training rows ({job.fold}); batch normalisation needs at least 2")
+        if len(job.fold.validation) == 0 and job.setting.training.checkpoint == "best":
+            raise UserError(
+                f"a fold has no validation rows ({job.fold}), so nothing can choose the best epoch; "
+                "use checkpoint='last', or hold somebody out"
+            )
     check_whole_subjects(recordings, jobs)
 
 

@@ -1,4 +1,4 @@
-"""A population: jobs of one program, trained side by side with the member on axis 0 of everything."""
+"""Trainer: the members of a population with their optimiser, critics, snapshots and the training step."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from torch import Tensor
 from ..fusing import fusing
 from ..jobs import Job, Outcome
 from ..model.eegnet import EEGNet
-from ..model.encoders import Encoders, kernel_of, make_encoder
-from ..model.layers import Linear
+from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
 from .censored import Censors, critic_seed
-from .evaluation import HISTORY, HeldOut, Snapshots, sides
-from .flat import Flat
-from .gather import Windows
+from .evaluation import MEASURED, HeldOut, Snapshots
 from .groups import Groups
+from .members import Members, size_of
 from .metrics import balanced_accuracy, class_weights, weighted_cross_entropy
-from .newcomers import held_out_rows
 from .optimiser import AdamW
 from .program import Program, quick_products
-from .stream import Stream
+from .windows import Windows, held_out_rows
 
 # What fusing saves of a member's step, and what compiling costs for the optimiser and for each method, on a recent GPU.
 SAVED, COMPILING = 4e-6, 5.0  # seconds
+AUGMENTED = 1000  # what augmentations draw is told from what dropout draws by numbers from here on
 
 
 def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
@@ -35,8 +33,8 @@ def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
     return torch.where(warm_up > 0, ((epoch - 1) / warm_up.clamp(min=1)).clamp(max=1), 1.0)
 
 
-class Population:
-    """P members, their optimiser and censors, the best snapshots and the history."""
+class Trainer:
+    """A population: P jobs of one program, trained side by side with the member on axis 0 of everything."""
 
     def __init__(
         self,
@@ -49,38 +47,36 @@ class Population:
         device = windows.device
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
-        self.jobs, self.size, self.windows = list(jobs), members, windows
-        self.groups = Groups(recordings, jobs, min(first.batch_size, len(jobs[0].fold.train)), device)
-        self.fitted = windows.fit([job.fold.train for job in self.groups.jobs])
+        self.jobs, self.size = list(jobs), members
+        self.groups = Groups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         folds = [job.fold for job in self.groups.jobs]
-        self.newcomers = windows.newcomers([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
-        self.held_out = HeldOut([job.fold for job in self.groups.jobs], device)
+        self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
+        self.y, self.in_memory = windows.y, windows.in_memory
+        self.augmentation = first.augmentation
+        self.held_out = HeldOut(folds, device)
 
         def numbers(values: list[float]) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
 
-        self.lr = numbers([setting.lr for setting in settings])
-        self.drop = numbers([setting.dropout for setting in settings])
-        self.strength = numbers([setting.strength or 0.0 for setting in settings])
-        self.warm_up = numbers([setting.warm_up for setting in settings])
+        penalties = [setting.penalty for setting in settings]
+        self.lr = numbers([setting.training.lr for setting in settings])
+        self.drop = numbers([getattr(setting.network, "dropout", 0.0) for setting in settings])
+        self.strength = numbers([0.0 if penalty is None else penalty.strength for penalty in penalties])
+        self.warm_up = numbers([0.0 if penalty is None else penalty.warm_up for penalty in penalties])
         self.weights = class_weights(self.groups.class_counts.to(dtype))[self.groups.of_member]  # (P, C)
 
         seeds = [key_of("weights", job.fold.trajectory, job.seed) for job in jobs]
-        self.net = make_encoder(
-            first, encoders, n_channels=recordings.n_channels, n_times=recordings.n_times,
-            n_classes=recordings.n_classes, sfreq=recordings.sfreq, kernel=kernel_of(first, recordings.sfreq),
-            members=members, seeds=seeds,
-        ).to(device=device, dtype=dtype)  # fmt: skip
-        self.classifier = Linear(members, self.net.latent_dim, recordings.n_classes, seeds=[s + 1 for s in seeds])
-        self.classifier.to(device=device, dtype=dtype)
-        self.max_norm = first.max_norm
-        self.flat = Flat(encoder=self.net, classifier=self.classifier)
+        self.members = Members(
+            first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
+        )  # fmt: skip
+        self.net, self.classifier = self.members.net, self.members.classifier
+        self.flat = self.members.flatten()
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         methods = {setting.method for setting in settings if setting.method is not None}
         self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
-        self.optimiser = AdamW(self.flat, numbers([setting.weight_decay for setting in settings]))
+        self.optimiser = AdamW(self.flat, numbers([setting.training.weight_decay for setting in settings]))
         self.censors = Censors(
-            settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.net.latent_dim,
+            settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.members.latent_dim,
             n_classes=recordings.n_classes, n_subjects=self.groups.n_subjects, device=device, dtype=dtype,
         )  # fmt: skip
         self.epoch = 0
@@ -89,14 +85,14 @@ class Population:
         # What changes from step to step lies in tensors that stay, so that a step can be a program.
         self.clock = torch.zeros((), dtype=torch.long, device=device)  # the epoch
         self.tick = torch.zeros((), dtype=torch.long, device=device)  # the step inside it
-        self.falls = torch.tensor([setting.schedule == "inverse_sqrt" for setting in settings], device=device)
+        self.falls = torch.tensor([setting.training.schedule == "inverse_sqrt" for setting in settings], device=device)
         self.decay = torch.ones(members, dtype=dtype, device=device)  # of the learning rates
         self.over: set[int] = set()  # members that are over and still in the stack
         self._plan: tuple[int, Tensor] | None = None
-        latest = torch.tensor([setting.keep == "last" for setting in settings], device=device)
+        latest = torch.tensor([setting.training.checkpoint == "last" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
         self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest)
-        captured = device.type == "cuda" and not isinstance(windows, Stream) and isinstance(self.net, EEGNet)
+        captured = device.type == "cuda" and windows.in_memory and isinstance(self.net, EEGNet)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
         self._lay_out()
 
@@ -117,8 +113,8 @@ class Population:
         self.decay.fill_(1.0).masked_fill_(self.falls, self.epoch**-0.5)
         self.tick.zero_()
         self.losses.zero_()
-        if isinstance(self.windows, Stream):
-            for rows, x in self.windows.batches(plan.to(self.lr.device), self.fitted):
+        if not self.in_memory:
+            for rows, x in self.prepared.batches(plan.to(self.lr.device)):
                 self._step(rows, x)
         else:
             self.plan.copy_(plan, non_blocking=True)
@@ -136,16 +132,18 @@ class Population:
     def _next_step(self) -> None:
         with fusing(self.fused):
             rows = self.plan.index_select(0, self.tick.view(1))[0]
-            self._step(rows, self.windows.gather(rows, self.fitted))
+            self._step(rows, self.prepared.gather(rows))
 
     def _step(self, rows: Tensor, x: Tensor) -> None:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
-        y = self.windows.y[rows][group]
+        y = self.y[rows][group]
         s = self.groups.rank.gather(1, rows)[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
-        moments = self.windows.moments(x, rows, self.fitted)
+        for place, augment in enumerate(self.augmentation):
+            x = augment(x, fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows))
+        moments = self.prepared.moments(x, rows)
         with quick_products(x.device):
             codes = self.net(
                 x, group=self.groups.shared, moments=moments, noise=noise, drop=self.drop, active=active
@@ -162,9 +160,7 @@ class Population:
         gradient = torch.cat([one.flatten(1) for one in (*encoder, *classifier)], 1)
         self.optimiser.step(gradient, self.lr * self.decay, active)
         self.censors.after_step(active)
-        if self.max_norm:
-            self.net.constrain_()
-            self.classifier.constrain_()
+        self.members.constrain_()
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
 
@@ -175,14 +171,13 @@ class Population:
 
     @torch.no_grad()
     def _measure(self) -> None:
-        loss, confusion = self.held_out.measure(self._logits, self.windows.y, self.groups.of_member, self.weights)
+        loss, confusion = self.held_out.measure(self._logits, self.y, self.groups.of_member, self.weights)
         train_loss, penalty = self.losses / self.groups.steps[self.groups.of_member]
         self.snapshots.update(self.clock, train_loss, penalty, loss, confusion)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> (P, B, C)."""
-        new = self.newcomers
-        x = self.windows.gather(rows, self.fitted) if new is None else new.gather(rows)
+        x = self.prepared.held_out(rows)
         with quick_products(x.device):
             z = self.net(x, group=self.groups.shared)
         return self.classifier(z)  # type: ignore[no-any-return]
@@ -195,7 +190,7 @@ class Population:
             if member in self.over:
                 continue
             setting = job.setting
-            loss, penalty, *held_out = measured[member][: len(HISTORY) - 2]
+            loss, penalty, *held_out = measured[member][: len(MEASURED) - 2]
             if not math.isfinite(loss):
                 over[member] = f"the training loss became {loss} in epoch {self.epoch}"
             elif not math.isfinite(penalty):
@@ -203,7 +198,7 @@ class Population:
             elif any(map(math.isnan, held_out)):  # the last step of an epoch has ruined the weights
                 over[member] = f"the weights became nan in epoch {self.epoch}"
             elif self.epoch >= setting.max_epochs or (
-                setting.patience is not None and self.epoch - best[member] >= setting.patience
+                (patience := setting.training.patience) is not None and self.epoch - best[member] >= patience
             ):
                 over[member] = None
         return over
@@ -211,15 +206,17 @@ class Population:
     def side(self, member: int) -> int:
         """Which of the two held-out sets validates this member."""
         fold = self.jobs[member].fold
-        return 0 if sides(fold)[0] is fold.validation else 1
+        return 0 if fold.held_out[0] is fold.validation else 1
 
     def outcome(self, member: int, failure: str | None) -> Outcome:
         """What a member has come to, seen from its job's fold and, as `swapped`, from the twin."""
         job, side = self.jobs[member], self.side(member)
         final = self.flat.unflatten(self.flat.values[member].cpu(), self.flat.stats[member].cpu())
         final |= {name: tensor.cpu() for name, tensor in self.censors.member_state(member).items()}
-        twin = Job(job.setting, job.fold.swapped(), job.seed)
-        swapped = self._seen_from(member, 1 - side, twin, final, failure, None)
+        swapped = None
+        if len(job.fold.test):
+            twin = Job(job.setting, job.fold.swapped(), job.seed)
+            swapped = self._seen_from(member, 1 - side, twin, final, failure, None)
         return self._seen_from(member, side, job, final, failure, swapped)
 
     def _seen_from(
@@ -240,11 +237,11 @@ class Population:
         return Outcome(
             job=job,
             best_epoch=int(shots.epoch[member, side]),
-            validation_score=float(balanced_accuracy(own)),
-            test_score=float(balanced_accuracy(other)),
+            validation_score=_score(own),
+            test_score=_score(other),
             validation_confusion=own.long().numpy(),
             test_confusion=other.long().numpy(),
-            history={n: history[:, HISTORY.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
+            history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
             state=self.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
             final_state=final,
             population=self.size,
@@ -276,12 +273,9 @@ class Population:
         self.falls, self.decay = self.falls[keep], self.decay[keep]
         stay = self.groups.select(keep)
         self.held_out.select(stay)
-        if self.newcomers is not None:
-            self.newcomers.select(stay)
-        if self.fitted is not None:
-            self.fitted = self.fitted.select(stay)
+        self.prepared.select(stay)
         self.flat.select(keep)
-        self.net.members = len(members)
+        self.net.members = len(members)  # type: ignore[assignment]  # a Stack
         self.optimiser.select(keep)
         self.censors.select(keep)
         self.snapshots.select(keep)
@@ -311,3 +305,8 @@ class Population:
         self.censors.load(part("censors"))
         self.epoch, self.seconds = epoch, list(seconds)
         self._lay_out()
+
+
+def _score(confusion: Tensor) -> float:
+    """Balanced accuracy; NaN where nobody was measured."""
+    return float(balanced_accuracy(confusion)) if confusion.any() else math.nan

@@ -1,0 +1,25 @@
+"""Amplitude: every channel of every window multiplied by a factor of its own, as electrodes and skin would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..errors import UserError
+from ..randomness import uniform
+from .augmentation import Augmentation
+
+
+@dataclass(frozen=True)
+class Amplitude(Augmentation):
+    spread: float = 0.2  # factors are exp(u), u uniform in ±spread
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.spread <= 3:
+            raise UserError(f"amplitude is {self.spread}; it must lie in (0, 3]")
+
+    def __call__(self, x: Tensor, key: Tensor) -> Tensor:
+        draw = 2 * uniform(key, x.shape[2]) - 1
+        return x * (self.spread * draw).exp().to(x.dtype)[..., None]

@@ -1,0 +1,111 @@
+"""What a kind of encoder is: hyperparameters that know how to build P members."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import check_types
+
+if TYPE_CHECKING:
+    from .moments import Moments
+
+
+class Size(NamedTuple):
+    """What an encoder must know of the windows it will see."""
+
+    channels: int
+    times: int
+    classes: int
+    sfreq: float | None  # Hz
+
+
+class Stack(Protocol):
+    """P members of one encoder, an nn.Module whose parameters and floating buffers have the member on axis 0."""
+
+    members: int | None
+    latent_dim: int
+
+    def __call__(
+        self,
+        x: Tensor,
+        *,
+        group: Tensor | None = None,
+        moments: Moments | None = None,
+        noise: Tensor | None = None,
+        drop: Tensor | None = None,
+        active: Tensor | None = None,
+    ) -> Tensor:
+        """Codes (P, B, D) of windows (B, C, T), (P, B, C, T), or (G, B, C, T) with group (P,)."""
+
+    def constrain_(self) -> None:
+        """What is enforced on the parameters after every step."""
+
+    def graph(self) -> nn.Module:
+        """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode, for export."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderOptions:
+    """Hyperparameters of one kind of encoder. A subclass adds fields with defaults, and either `module`, one network,
+    or, where it can be stacked better than torch.func does it, `stack`."""
+
+    per_member: ClassVar[tuple[str, ...]] = ()  # numbers that stacked members may differ in
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+    def module(self, size: Size) -> nn.Module:
+        """One network from windows (B, channels, times) to codes (B, ...), newly initialised."""
+        raise NotImplementedError(f"{type(self).__name__} has neither module nor stack")
+
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> nn.Module:
+        """P members, each with the weights of its own seed; a `Stack`."""
+        from .any_module import AnyModule
+
+        return AnyModule(lambda: self.module(size), size, members, seeds=seeds)
+
+    def moments_kernel(self, sfreq: float | None) -> int:
+        """The filter length for which it can make use of tabulated window moments; 0: it asks for none."""
+        return 0
+
+    def program(self, sfreq: float | None) -> tuple[object, ...]:
+        """Members that agree in this have parameters of the same shapes."""
+        return tuple((name, value) for name, value in asdict(self).items() if name not in self.per_member)
+
+    def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
+        """What one member adds to a step, generously: signals kept for the backward pass."""
+        from .any_module import saved_bytes
+
+        return 2 * batch * saved_bytes(lambda: self.module(size), size) * itemsize // 4
+
+
+def member_of(stack: nn.Module, member: int) -> nn.Module:
+    """One member of a module whose parameters and floating buffers have members on axis 0."""
+    alone = copy.deepcopy(stack)
+    for layer in alone.modules():
+        for key, parameter in layer._parameters.items():
+            if parameter is not None:
+                layer._parameters[key] = nn.Parameter(parameter.detach()[member].clone(), requires_grad=False)
+        for key, buffer in layer._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                layer._buffers[key] = buffer[member].clone()
+    return alone
+
+
+class InTurn(nn.Module):
+    """For export: copies of the members, one after the other."""
+
+    def __init__(self, stack: nn.Module, members: int) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(member_of(stack, member) for member in range(members))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(P or 1, N, C, T) -> (P, N, D)."""
+        own = [x[min(member, x.shape[0] - 1)] for member in range(len(self.networks))]
+        return torch.stack([network(one).flatten(1) for network, one in zip(self.networks, own, strict=True)])

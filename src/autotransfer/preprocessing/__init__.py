@@ -1,0 +1,195 @@
+"""How a window is prepared before an encoder sees it: a chain of transforms that is part of the model.
+
+To add a transform, write one file with a subclass of `Transform` and one of `Fitted`, and add a line to TRANSFORMS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from .align import Align
+from .append_scale import AppendScale
+from .mu_law import MuLaw
+from .standardise import Standardise
+from .transform import OFF, Batch, Fitted, Follower, Rows, Stage, Transform
+
+__all__ = [
+    "TRANSFORMS", "Batch", "Fitted", "FittedPreprocessing", "Follower", "Person", "Preprocessing", "Stage", "Transform",
+]  # fmt: skip
+
+# By the name that a Setting has for them, in the order in which they are applied.
+TRANSFORMS: dict[str, type[Transform]] = {
+    "standardise": Standardise,
+    "align": Align,
+    "mu_law": MuLaw,
+    "append_scale": AppendScale,
+}
+
+STEP = 64  # windows of a new person worked on at once
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Transforms in the order of the registry."""
+
+    transforms: tuple[Transform, ...]
+
+    def __post_init__(self) -> None:
+        for place, transform in enumerate(self.transforms):
+            transform.check(self.transforms[:place])
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """From the fields of a Setting: the value of each transform, and of its other fields."""
+        found = []
+        for name, kind in TRANSFORMS.items():
+            value = values.get(name, kind.default)
+            if not any(value is off or (isinstance(value, str) and value == off) for off in OFF):
+                others = {field.name: values[field.name] for field in fields(kind)[1:] if field.name in values}
+                found.append(kind(**{fields(kind)[0].name: value} | others))
+        return cls(tuple(found))
+
+    def values(self) -> dict[str, Any]:
+        """The fields of a Setting that make the same; 'none' for a default that is left out."""
+        present = {type(transform): transform for transform in self.transforms}
+        found: dict[str, Any] = {}
+        for name, kind in TRANSFORMS.items():
+            if kind in present:
+                found |= {name: getattr(present[kind], fields(kind)[0].name)} | present[kind].words
+            elif kind.default not in OFF:
+                found[name] = "none"
+        return found
+
+    @property
+    def adaptation(self) -> str:
+        """What a new person's own unlabelled windows are used for: none (zero-shot), online (each window is prepared
+        with those before it) or transductive (with all of them, later ones too)."""
+        kinds = {transform.adaptation for transform in self.transforms}
+        return "transductive" if "transductive" in kinds else "online" if "online" in kinds else "none"
+
+    @property
+    def linear(self) -> bool:
+        return all(transform.linear for transform in self.transforms)
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        for transform in self.transforms:
+            channels, times = transform.shape(channels, times)
+        return channels, times
+
+    @property
+    def by_fold(self) -> int:
+        """The place of the first transform by which training windows depend on the fold; all that comes before it is
+        the same for everybody."""
+        places = [place for place, transform in enumerate(self.transforms) if transform.by_fold]
+        return places[0] if places else len(self.transforms)
+
+    def fit(
+        self, X: Tensor, subject: Tensor, training: Sequence[Rows], derived: dict[Any, Any] | None = None
+    ) -> FittedPreprocessing:
+        """X: (N, C, T) raw windows; subject: (N,); training: the rows of each of G groups. derived: see Stage."""
+        steps: list[tuple[Transform, Fitted]] = []
+        for transform in self.transforms:
+            steps.append((transform, transform.fit(Stage(X, subject, steps, derived), training)))
+        return FittedPreprocessing(self, [fitted for _, fitted in steps])
+
+    def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:
+        """Of a saved model, from the tensors of `FittedPreprocessing.state_dict()`."""
+        steps = []
+        for name, transform in self._named():
+            own = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.startswith(f"{name}.")}
+            try:
+                steps.append(transform.restore(own))
+            except KeyError as error:
+                raise ValueError(f"the tensor {name}.{error.args[0]} is missing") from None
+        return FittedPreprocessing(self, steps)
+
+    def _named(self) -> Iterator[tuple[str, Transform]]:
+        names = {kind: name for name, kind in TRANSFORMS.items()}
+        for transform in self.transforms:
+            yield names[type(transform)], transform
+
+
+class FittedPreprocessing(nn.Module):
+    """The transforms with their statistics: part of a model, saved and exported with it."""
+
+    def __init__(self, spec: Preprocessing, steps: Sequence[Fitted]) -> None:
+        super().__init__()
+        self.spec = spec
+        for (name, _), fitted in zip(spec._named(), steps, strict=True):
+            self.add_module(name, fitted)
+
+    @property
+    def steps(self) -> list[Fitted]:
+        return [step for step in self.children() if isinstance(step, Fitted)]
+
+    def forward(self, x: Tensor, people: Tensor | None = None, *, start: int = 0, stop: int | None = None) -> Tensor:
+        """Windows (G or 1, B, C, T) of people (G or 1, B) through the transforms from `start` up to `stop`."""
+        for step in self.steps[start:stop]:
+            x = step(x, people)
+        return x
+
+    def select(self, groups: Tensor) -> None:
+        for step in self.steps:
+            step.select(groups)
+
+    def of_group(self, group: int) -> FittedPreprocessing:
+        """A copy for one group."""
+        import copy
+
+        alone = copy.deepcopy(self)
+        device = next((buffer.device for buffer in self.buffers()), torch.device("cpu"))
+        alone.select(torch.tensor([group], device=device))
+        return alone
+
+    def follow(self) -> Person:
+        """Somebody new, under each of the G groups."""
+        return Person([step.follow() for step in self.steps], at_once=self.spec.adaptation == "transductive")
+
+    def graph(self) -> nn.Module:
+        """Raw windows (1, N, C, T) -> (P or 1, N, C', T') in plain operations; refused where a graph cannot do it."""
+        return nn.Sequential(*(step.graph() for step in self.steps))
+
+
+class Person:
+    """One new person. Feed their windows in order, in pieces of any size.
+
+    What a transductive transform takes from all of a person's windows it takes from those of one call.
+    """
+
+    def __init__(self, followers: Sequence[Follower], *, at_once: bool) -> None:
+        self.followers, self.at_once = list(followers), at_once
+        for place, follower in enumerate(self.followers):
+            follower.second_wanted = any(later.reads_second for later in self.followers[place + 1 : place + 2])
+
+    def feed(self, X: Tensor) -> Tensor:
+        """Raw windows (n, C, T), n ≥ 1 -> prepared ones (P or 1, n, C', T')."""
+        if self.at_once or len(X) <= STEP:
+            return self._feed(X)
+        return torch.cat([self._feed(X[start : start + STEP]) for start in range(0, len(X), STEP)], 1)
+
+    def _feed(self, X: Tensor) -> Tensor:
+        batch = Batch(X[None])
+        for follower in self.followers:
+            batch = follower.feed(batch)
+        return batch.x
+
+
+def refuse_graph(fitted: FittedPreprocessing) -> None:
+    """Raise, before any work, where a graph cannot prepare windows."""
+    for step in fitted.steps:
+        step.graph()
+
+
+def check_online(spec: Preprocessing) -> None:
+    """Raise where windows cannot come one by one."""
+    if spec.adaptation == "transductive":
+        raise UserError(
+            "the model takes all of a person's windows at once (standardise or align 'transductive'); give them to "
+            "predict_proba together, or train with 'online'"
+        )

@@ -1,0 +1,157 @@
+"""Euclidean alignment (He & Wu 2020): a person's windows are multiplied by R^{-1/2}, R the mean of their covariances.
+
+    transductive   R of all of a person's windows
+    online         the same for training people; for a new person R of their windows so far and a prior
+
+After it the mean covariance of everybody's windows is the identity, so that people differ less in how their channels
+vary together. Covariances are second moments X Xᵀ / times of windows that are already standardised, shrunk towards a
+multiple of the identity. No label is ever read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError, check_choice
+from .transform import NOTHING, Batch, Fitted, Follower, Rows, Stage, Transform
+
+PRIOR_WINDOWS = 8  # how many windows of a person the prior is worth
+# Share of the average variance in every covariance: with more channels than a window has independent samples, R would
+# have directions without variance, and R^{-1/2} would turn the noise in them into signal.
+SHRINKAGE = 0.01
+FLOOR = 1e-10  # of the largest eigenvalue: smaller ones are rounding
+
+
+@dataclass(frozen=True)
+class Align(Transform):
+    kind: str = "online"
+
+    linear: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_choice("align", self.kind, ("none", "online", "transductive"))
+
+    @property
+    def adaptation(self) -> str:
+        return self.kind
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        if stage is NOTHING:
+            return PersonAlign()
+        groups = [stage.of_group(g) for g in range(len(training))] if stage.by_fold else [stage]
+        covariances = [group.known("person covariances", partial(person_covariances, group)) for group in groups]
+        mix = torch.stack([inverse_root(R).to(stage.X.dtype) for R in covariances])
+        if self.kind == "transductive":
+            return PersonAlign(mix)
+        priors = []
+        for g, rows in enumerate(training):
+            people = stage.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
+            priors.append(covariances[g if stage.by_fold else 0][people].mean(0))
+        return OnlineAlign(torch.stack(priors), mix)
+
+    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+        return PersonAlign() if self.kind == "transductive" else OnlineAlign(tensors["covariance"])
+
+
+def person_covariances(stage: Stage) -> Tensor:
+    """The mean covariance of each person's windows: (S, C, C) float64."""
+    subject, (_, channels, times) = stage.subject.to(stage.X.device), stage.X.shape
+    total = torch.zeros(stage.n_subjects, channels, channels, dtype=torch.float64, device=stage.X.device)
+    for rows, x in stage.chunks(channels * max(channels, times)):
+        total.index_add_(0, subject[rows], covariance(x))
+    count = torch.bincount(subject, minlength=stage.n_subjects).clamp(min=1)
+    return total / count[:, None, None]
+
+
+class PersonAlign(Fitted):
+    """R^{-1/2} of the people of the recordings, (G or 1, S, C, C); a new person by the windows of one call."""
+
+    mix: Tensor
+
+    def __init__(self, mix: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mix", mix, persistent=False)
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        if people is None:
+            R = covariance(x).mean(1, keepdim=True)
+            return inverse_root(R).to(x.dtype) @ x
+        group = torch.arange(len(self.mix), device=x.device)[:, None]
+        aligned: Tensor = self.mix[group, people] @ x
+        return aligned
+
+    def graph(self) -> nn.Module:
+        raise UserError(
+            "the model aligns every new person's windows, and exported graphs have no matrix square root; "
+            "use the format safetensors with at.load_model, or train without align"
+        )
+
+
+class OnlineAlign(PersonAlign):
+    covariance: Tensor  # (G, C, C) float64: the prior
+
+    def __init__(self, prior: Tensor, mix: Tensor | None = None) -> None:
+        super().__init__(mix)
+        self.register_buffer("covariance", prior.double())
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        if people is None:
+            raise UserError("align='online' follows one person in order; open a session for them")
+        return super().forward(x, people)
+
+    def follow(self) -> Follower:
+        return FollowedAlign(self.covariance)
+
+
+class FollowedAlign(Follower):
+    """R of each window from it, those before it and the prior: R = (m·R₀ + Σ covariances) / (m + n)."""
+
+    reads_second = True
+
+    def __init__(self, prior: Tensor) -> None:
+        """prior: R₀ (P, channels, channels)."""
+        self.prior = prior.double()
+        self.n = 0
+        self.total = torch.zeros_like(self.prior)
+
+    def feed(self, batch: Batch) -> Batch:
+        x, n = batch.x, batch.x.shape[1]
+        count = self.n + torch.arange(1, n + 1, dtype=torch.float64, device=x.device)[:, None, None]
+        total = self.total[:, None] + moments(x).cumsum(1) if batch.second is None else batch.second
+        self.n, self.total = self.n + n, total[:, -1]
+        R = (PRIOR_WINDOWS * self.prior[:, None] + shrunk(total)) / (PRIOR_WINDOWS + count)
+        return Batch(inverse_root(R).to(x.dtype) @ x)
+
+
+def moments(windows: Tensor) -> Tensor:
+    """(..., channels, times) -> second moments X Xᵀ / times (..., channels, channels), float64."""
+    x = windows.double()
+    return x @ x.mT / x.shape[-1]
+
+
+def shrunk(second: Tensor) -> Tensor:
+    """(..., channels, channels) -> the same, drawn towards a multiple of the identity. Linear, so that the mean of
+    shrunk moments is the shrunk mean."""
+    average = second.diagonal(dim1=-2, dim2=-1).mean(-1)
+    identity = torch.eye(second.shape[-1], dtype=second.dtype, device=second.device)
+    return (1 - SHRINKAGE) * second + SHRINKAGE * average[..., None, None] * identity
+
+
+def covariance(windows: Tensor) -> Tensor:
+    """(..., channels, times) -> shrunk second moments (..., channels, channels), float64."""
+    return shrunk(moments(windows))
+
+
+def inverse_root(R: Tensor) -> Tensor:
+    """R^{-1/2} of symmetric matrices (..., channels, channels), float64: the symmetric one. Of 0, the identity."""
+    values, vectors = torch.linalg.eigh(R)
+    largest = values[..., -1:]
+    values = torch.where(largest > 0, torch.maximum(values, FLOOR * largest), 1.0)
+    root: Tensor = (vectors * values.rsqrt()[..., None, :]) @ vectors.mT
+    return root

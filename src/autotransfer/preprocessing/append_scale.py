@@ -1,0 +1,55 @@
+"""Every window standardised by itself, with the mean and the log deviation of each channel appended as channels.
+
+A temporal filter sees shapes well and amplitudes badly. In slow signals the mean and the spread of a whole window say
+something that its shape does not: read apart, neither drowns the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from .standardise import Standardise
+from .transform import Fitted, Rows, Stage, Transform
+
+FLAT = 1e-4  # a channel that varies by less, in units of the training subjects' deviation, counts as flat
+QUIET = 1e-3  # added to deviations before their logarithm
+
+
+@dataclass(frozen=True)
+class AppendScale(Transform):
+    on: bool = True
+
+    def check(self, before: Sequence[Transform]) -> None:
+        if Standardise("trial") in before:
+            raise UserError(
+                "append_scale needs amplitudes, which trial standardisation removes; choose standardise='train'"
+            )
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return 3 * channels, times
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        return WithScale()
+
+
+class WithScale(Fitted):
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        """(..., C, T) -> (..., 3C, T)."""
+        shapes, scale = parted(x)
+        return torch.cat([shapes, scale.expand(*scale.shape[:-1], x.shape[-1])], -2)
+
+
+def parted(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Windows (..., C, T) as shapes (..., C, T), each with mean 0 and deviation 1, and mean and logarithm of the
+    deviation of every channel (..., 2C, 1)."""
+    exact = x.double()  # what float32 leaves of a flat channel less its mean would become its shape
+    mean = exact.mean(-1, keepdim=True)
+    centred = exact - mean
+    deviation = centred.square().mean(-1, keepdim=True).sqrt()
+    scale = torch.cat([mean, (deviation + QUIET).log()], -2).to(x.dtype)
+    return (centred / deviation.clamp(min=FLAT)).to(x.dtype), scale

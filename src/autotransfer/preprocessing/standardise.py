@@ -1,0 +1,239 @@
+"""Standardisation: every channel with mean 0 and standard deviation 1, over a trial, the training rows, or a person.
+
+    trial          each trial by itself; the paper's
+    train          by the training rows of the fold
+    transductive   each person by all of their own windows, labels unseen
+    online         the same for training people; a new person by their windows so far and a prior
+
+A channel that has one value throughout becomes 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError, check_choice
+from .align import moments
+from .statistics import Scale, scale_of, sums_of, window_sums
+from .transform import NOTHING, Batch, Fitted, Follower, Rows, Stage, Transform
+
+PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
+ROUNDING = 1e-12  # squared deviations below this share of the squares they are the difference of are none
+
+
+@dataclass(frozen=True)
+class Standardise(Transform):
+    kind: str = "trial"
+
+    default: ClassVar[object] = "trial"
+    linear: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_choice("standardise", self.kind, (*KINDS, "none"))
+
+    @property
+    def adaptation(self) -> str:
+        return self.kind if self.kind in ("online", "transductive") else "none"
+
+    @property
+    def by_fold(self) -> bool:
+        return self.kind == "train"
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        return KINDS[self.kind].fitted(stage, training)
+
+    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+        if self.kind in ("trial", "transductive"):
+            return self.fit(NOTHING, [])
+        return KINDS[self.kind](tensors["shift"], tensors["inv_std"])
+
+
+class OwnScale(Fitted):
+    """trial: nothing is fitted."""
+
+    @classmethod
+    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        return cls()
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        sums = sums_of(x.flatten(0, 1))
+        deviation = (sums.squares / sums.times).sqrt()
+        constant = sums.lowest >= sums.highest
+        mean = torch.where(constant, sums.lowest, (sums.total / sums.times).to(x.dtype))
+        inv_std = torch.where(constant | (deviation == 0), 0.0, (1 / deviation).clamp(max=torch.finfo(x.dtype).max))
+        size = (*x.shape[:-1], 1)
+        return (x - mean.view(size)) * inv_std.to(x.dtype).view(size)
+
+    def graph(self) -> nn.Module:
+        return PooledScale((3,))
+
+
+class TrainScale(Fitted):
+    """train: shift and inv_std (G, C)."""
+
+    shift: Tensor
+    inv_std: Tensor
+
+    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("shift", shift)
+        self.register_buffer("inv_std", inv_std)
+
+    @classmethod
+    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        sums, known = window_sums(stage), dict[bytes, Scale]()
+        for rows in training:
+            if rows.tobytes() not in known:
+                own = sums.at(torch.as_tensor(rows, device=stage.X.device))
+                known[rows.tobytes()] = scale_of(own, torch.zeros(len(rows), dtype=torch.int64).to(stage.X.device), 1)
+        found = [known[rows.tobytes()].to(stage.X) for rows in training]
+        return cls(torch.cat([scale.shift for scale in found]), torch.cat([scale.inv_std for scale in found]))
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        return (x - self.shift[:, None, :, None]) * self.inv_std[:, None, :, None]
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        return self.shift, self.inv_std
+
+
+class PersonScale(Fitted):
+    """transductive: a table over the people of the recordings, (1, S, C); a new person by the windows of one call."""
+
+    person_shift: Tensor
+    person_inv_std: Tensor
+
+    def __init__(self, scale: Scale | None = None) -> None:
+        super().__init__()
+        for name, table in zip(("person_shift", "person_inv_std"), scale or (None, None), strict=True):
+            self.register_buffer(name, None if table is None else table[None], persistent=False)
+
+    @classmethod
+    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        return cls() if stage is NOTHING else cls(person_scale(stage).to(stage.X))
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        if people is None:
+            everyone = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
+            own = [scale_of(sums_of(group), everyone, 1).to(x) for group in x]
+            shift, inv_std = torch.stack([one.shift for one in own]), torch.stack([one.inv_std for one in own])
+        else:
+            shift, inv_std = self.person_shift[0][people], self.person_inv_std[0][people]
+        return (x - shift[..., None]) * inv_std[..., None]
+
+    def graph(self) -> nn.Module:
+        return PooledScale((1, 3))
+
+
+def person_scale(stage: Stage) -> Scale:
+    """Of everybody in the recordings, (S, C)."""
+    return scale_of(window_sums(stage), stage.subject.to(stage.X.device), stage.n_subjects)
+
+
+class OnlineScale(PersonScale):
+    """online: the table for training people, and for a new person a prior (G, C) from them."""
+
+    shift: Tensor
+    inv_std: Tensor
+
+    def __init__(self, shift: Tensor, inv_std: Tensor, scale: Scale | None = None) -> None:
+        super().__init__(scale)
+        self.register_buffer("shift", shift)
+        self.register_buffer("inv_std", inv_std)
+
+    @classmethod
+    def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        """The prior is a mean over people, each counting the same. Its deviation is the root of the mean variance
+        within people: how much one person varies, not how much people differ."""
+        scale = person_scale(stage)
+        variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
+        people = [stage.subject[torch.as_tensor(rows)].unique() for rows in training]  # type: ignore[no-untyped-call]
+        spread = torch.stack([variance[own].mean(0) for own in people])
+        inv_std = torch.where(spread > 0, spread.rsqrt(), 0.0)
+        prior = Scale(torch.stack([scale.shift[own].mean(0) for own in people]), inv_std).to(stage.X)
+        return cls(prior.shift, prior.inv_std, scale.to(stage.X))
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        if people is None:
+            raise UserError("standardise='online' follows one person in order; open a session for them")
+        return super().forward(x, people)
+
+    def follow(self) -> Follower:
+        return FollowedScale(self.shift, self.inv_std)
+
+    def graph(self) -> nn.Module:
+        raise UserError(
+            "the model adapts to every new person (standardise='online'), which a graph without state cannot do; "
+            "use the format safetensors with at.load_model, or train without it"
+        )
+
+
+KINDS = {"trial": OwnScale, "train": TrainScale, "transductive": PersonScale, "online": OnlineScale}
+
+
+class FollowedScale(Follower):
+    """Shift and deviation of each window from it, those before it and the prior. With n windows seen:
+
+    shift    = (m·shift₀ + Σ means) / (m + n)
+    variance = (m·variance₀ + Σ squared deviations from the person's own mean so far) / (m + n)
+    """
+
+    def __init__(self, shift: Tensor, inv_std: Tensor) -> None:
+        """Of the prior: (P, channels) each."""
+        self.prior = shift.double()
+        self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
+        self.n = 0
+        self.total = torch.zeros_like(self.prior)  # of deviations from the prior's shift, so that no digits are lost
+        self.squares = torch.zeros_like(self.prior)
+        self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])
+
+    def feed(self, batch: Batch) -> Batch:
+        """Beside the windows, where it is wanted, Σ x xᵀ / T over windows 0..i, all of them standardised as window i.
+        Earlier windows are not kept for it: their sums, taken about the prior's shift, suffice."""
+        x = batch.x.double()
+        mean = x.mean(-1)
+        deviation = mean - self.prior[:, None]  # (P, n, C)
+        square = (x - mean[..., None]).square().mean(-1) + deviation.square()
+        count = self.n + torch.arange(1, x.shape[1] + 1, dtype=torch.float64, device=x.device)[:, None]
+        total = self.total[:, None] + deviation.cumsum(1)
+        squares = self.squares[:, None] + square.cumsum(1)
+        spread = squares - total.square() / count
+        spread = torch.where(spread > ROUNDING * squares, spread, 0.0)
+        shift = self.prior[:, None] + total / (PRIOR_WINDOWS + count)
+        variance = (PRIOR_WINDOWS * self.variance[:, None] + spread) / (PRIOR_WINDOWS + count)
+        largest = torch.finfo(batch.x.dtype).max
+        inv_std = torch.where(variance > 0, variance.rsqrt().clamp(max=largest), 0.0)
+        self.n, self.total, self.squares = self.n + x.shape[1], total[:, -1], squares[:, -1]
+        scaled = (batch.x - shift.to(batch.x)[..., None]) * inv_std.to(batch.x)[..., None]
+        if not self.second_wanted:
+            return Batch(scaled)
+        products = self.products[:, None] + moments(x - self.prior[:, None, :, None]).cumsum(1)
+        self.products = products[:, -1]
+        move = shift - self.prior[:, None]
+        cross = total[..., :, None] * move[..., None, :]
+        about = products - cross - cross.mT + count[..., None] * move[..., :, None] * move[..., None, :]
+        return Batch(scaled, about * inv_std[..., :, None] * inv_std[..., None, :])
+
+
+class PooledScale(nn.Module):
+    """For graphs: standardised by statistics pooled over these axes of (P, N, C, T). float64, as in training: a large
+    offset leaves few digits of float32 for the rest.
+
+    A flat channel needs no rule of its own to become 0: its float64 mean, rounded to float32, is its very value, and
+    the bound on inv_std keeps 0 · inv_std a number.
+    """
+
+    def __init__(self, axes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, x: Tensor) -> Tensor:
+        exact = x.to(torch.float64)
+        mean = exact.mean(self.axes, keepdim=True)
+        deviation = (exact - mean).square().mean(self.axes, keepdim=True).sqrt()
+        inv_std = (1 / deviation).clamp(max=torch.finfo(torch.float32).max)
+        return (x - mean.to(torch.float32)) * inv_std.to(torch.float32)

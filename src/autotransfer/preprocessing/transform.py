@@ -1,0 +1,183 @@
+"""What a transform is: hyperparameters, then statistics fitted on training rows, then one new person followed in order.
+
+Everything that prepares a window goes through these few verbs: training in memory and from a file, prediction, online
+use and export. A transform may change the shape of a window.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..errors import check_types
+from ..recordings.chunks import row_chunks
+
+Rows = NDArray[np.int64]
+OFF = (None, False, "none")  # values of a transform's first field that leave it out
+
+
+@dataclass(frozen=True)
+class Transform(ABC):
+    """Hyperparameters. A subclass is a frozen dataclass whose first field is given to a Setting under the transform's
+    own name in the registry, and every other field under its own."""
+
+    default: ClassVar[object] = None  # of the first field in a Setting that does not mention it
+    linear: ClassVar[bool] = False  # in the window: moments of its output can be tabulated
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+    def check(self, before: Sequence[Transform]) -> None:
+        """Raise a UserError where it makes no sense after these transforms."""
+
+    @property
+    def adaptation(self) -> str:
+        """What it uses of a new person: nothing ("none"), windows so far ("online") or all of them ("transductive")."""
+        return "none"
+
+    @property
+    def by_fold(self) -> bool:
+        """Whether windows of training people depend on who else is trained on."""
+        return False
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        """Of its output."""
+        return channels, times
+
+    @abstractmethod
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        """Statistics for G groups of training rows. stage: all windows, as the transforms before leave them."""
+
+    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+        """The fitted transform of a saved model, from the tensors of its `state_dict()`."""
+        return self.fit(NOTHING, [])
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """Fields by name, without the first."""
+        return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+
+
+class Fitted(nn.Module):
+    """A transform with its statistics, as buffers with a leading group axis. G = 1: alike in all groups.
+
+    A model stores the persistent buffers. Per-person tables of the recordings are not persistent: they serve training.
+    """
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        """Windows (G or 1, B, C, T) -> (G or 1, B, C', T').
+
+        people: (G or 1, B) whose each window is, as numbered in the recordings it was fitted on. None: all windows are
+        one new person's.
+        """
+        raise NotImplementedError
+
+    def affine(self) -> tuple[Tensor, Tensor] | None:
+        """Shift and factor (G, C) where that is all it does to a window, so that gathering can do it in passing."""
+        return None
+
+    def select(self, groups: Tensor) -> Self:
+        """Only these groups (k,), in place."""
+        for owner in self.modules():
+            for name, buffer in owner._buffers.items():
+                if buffer is not None and len(buffer) > 1:
+                    owner._buffers[name] = buffer[groups]
+        return self
+
+    def follow(self) -> Follower:
+        """For one new person, whose windows come in order."""
+        return Stateless(self)
+
+    def graph(self) -> nn.Module:
+        """The same in plain operations, for export; a UserError where a graph cannot do it."""
+        return self
+
+
+class Batch(NamedTuple):
+    """A new person's next windows on their way through the transforms."""
+
+    x: Tensor  # (P or 1, n, C, T)
+    # Σ x xᵀ / T over the person's windows up to each, all of them prepared as that one is: (P, n, C, C).
+    # None: every window counts as it was prepared when it came.
+    second: Tensor | None = None
+
+
+class Follower(ABC):
+    reads_second: ClassVar[bool] = False  # whether it makes use of `Batch.second`
+    second_wanted = False  # whether one behind it does
+
+    @abstractmethod
+    def feed(self, batch: Batch) -> Batch:
+        """The next windows of the person; earlier ones are remembered as far as they matter."""
+
+
+class Stateless(Follower):
+    """Every window by itself."""
+
+    def __init__(self, fitted: Fitted) -> None:
+        self.fitted = fitted
+
+    def feed(self, batch: Batch) -> Batch:
+        return Batch(self.fitted(batch.x))
+
+
+class Stage:
+    """All windows of recordings as the transforms fitted so far leave them.
+
+    X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        subject: Tensor,
+        steps: Sequence[tuple[Transform, Fitted]] = (),
+        derived: dict[Any, Any] | None = None,
+    ) -> None:
+        self.X, self.subject, self.steps = X, subject, list(steps)
+        self._derived = derived if derived is not None else {}
+
+    @property
+    def by_fold(self) -> bool:
+        return any(transform.by_fold for transform, _ in self.steps)
+
+    @property
+    def n_subjects(self) -> int:
+        return int(self.subject.max()) + 1
+
+    def of_group(self, group: int) -> Stage:
+        """The same windows as one group has them."""
+        place = torch.tensor([group], device=self.X.device)
+        return Stage(self.X, self.subject, [(t, copy.deepcopy(f).select(place)) for t, f in self.steps], self._derived)
+
+    def windows(self, rows: Tensor | slice) -> Tensor:
+        """(n, C, T), where groups make no difference or there is one."""
+        x, people = self.X[rows][None], self.subject[rows][None]
+        for _, fitted in self.steps:
+            x = fitted(x, people)
+        return x[0]
+
+    def chunks(self, values_per_row: int) -> Iterator[tuple[slice, Tensor]]:
+        """Every window in order, in pieces of moderate size."""
+        for rows in row_chunks(len(self.X), values_per_row):
+            yield rows, self.windows(rows)
+
+    def known(self, what: object, make: Callable[[], Any]) -> Any:
+        """What data alone determine is worked out once for these recordings."""
+        if self.by_fold:
+            return make()
+        key = (what, tuple(transform for transform, _ in self.steps), self.X.dtype, str(self.X.device))
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+
+NOTHING = Stage(torch.zeros(0, 1, 1), torch.zeros(1, dtype=torch.int64))

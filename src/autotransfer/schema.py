@@ -1,0 +1,120 @@
+"""Frozen dataclasses as JSON and back. What is read is checked field by field, because files may be damaged or edited.
+
+A type may write itself in its own way: `to_dict()` gives JSON values and the class method `from_dict(values)` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .errors import UserError, shown
+
+T = TypeVar("T")
+
+
+def to_json(record: Any) -> str:
+    return json.dumps(to_values(record))
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """A record from text; UserError says which field is invalid."""
+    try:
+        values = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise UserError("it is not JSON") from None
+    return from_values(kind, values)
+
+
+def to_values(value: Any) -> Any:
+    """A record, or a list or dict of records, as what JSON can hold."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_values(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): to_values(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_values(one) for one in value]
+    return value
+
+
+def from_values(kind: Any, value: Any, where: str = "") -> Any:
+    """The value of a type from what JSON held. where: the path to it, for messages."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return _one_of(arguments, value, where)
+    if hasattr(kind, "from_dict"):
+        _require(isinstance(value, dict), where, value)
+        return kind.from_dict(value)
+    if is_dataclass(kind):
+        return _record(kind, value, where)
+    if origin is np.ndarray:
+        return _counts(value, where)
+    if origin in (list, tuple):
+        _require(isinstance(value, list), where, value)
+        found = [from_values(arguments[0], one, f"{where}[{n}]") for n, one in enumerate(value)]
+        return found if origin is list else tuple(found)
+    if origin is dict:
+        _require(isinstance(value, dict), where, value)
+        return {key: from_values(arguments[1], one, f"{where}.{key}") for key, one in value.items()}
+    if kind is Any:
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+        return float(value)
+    _require(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), where, value)
+    _require(not isinstance(value, int) or abs(value) < 2**63, where, value)
+    return value
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    others = [kind for kind in kinds if kind is not type(None)]
+    for kind in others[:-1]:
+        try:
+            return from_values(kind, value, where)
+        except UserError:
+            continue
+    return from_values(others[-1], value, where)
+
+
+def _record(kind: Any, values: Any, where: str) -> Any:
+    _require(isinstance(values, dict), where, values)
+    hints, given = _hints(kind), {}
+    for field in fields(kind):
+        path = f"{where}.{field.name}".lstrip(".")
+        if field.name in values:
+            given[field.name] = from_values(hints[field.name], values[field.name], path)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise UserError(f"{path} is missing")
+    unknown = sorted(set(values) - set(given))
+    if unknown:
+        raise UserError(f"unknown field {shown(unknown[0])}")
+    return kind(**given)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _counts(value: Any, where: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A matrix of counts (C, C)."""
+    square = isinstance(value, list) and all(isinstance(row, list) and len(row) == len(value) for row in value)
+    _require(square and all(type(n) is int and 0 <= n < 2**63 for row in value for n in row), where, value)
+    return np.array(value, dtype=np.int64).reshape(len(value), len(value))
+
+
+def _require(right: bool, where: str, value: Any) -> None:
+    if not right:
+        raise UserError(f"invalid value for {where or 'the record'}: {shown(value)}")

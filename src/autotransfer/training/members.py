@@ -1,0 +1,89 @@
+"""Members: P networks side by side, each an encoder and a linear classifier. Parameters and forward, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ..model.encoder import Size
+from ..model.encoders import Encoders, encoder_options
+from ..model.layers import Linear
+from ..recordings import Recordings
+from ..settings import Setting
+from .flat import Flat
+
+
+def size_of(recordings: Recordings, setting: Setting) -> Size:
+    """What the setting's encoder sees of these recordings."""
+    channels, times = setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
+    return Size(channels, times, recordings.n_classes, recordings.sfreq)
+
+
+class Members:
+    """P members of one setting's shapes; the member is axis 0 of every parameter and floating buffer."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        size: Size,
+        seeds: Sequence[int],
+        *,
+        encoders: Encoders | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        options = encoder_options(setting.encoder, setting.network, encoders)
+        net = options.stack(size, len(seeds), seeds)
+        self.net = net.to(device=device, dtype=dtype)
+        self.latent_dim: int = net.latent_dim  # type: ignore[assignment]  # a Stack
+        self.classifier = Linear(len(seeds), self.latent_dim, size.classes, seeds=[seed + 1 for seed in seeds])
+        self.classifier.to(device=device, dtype=dtype)
+        self.max_norm = getattr(options, "max_norm", False)
+
+    def __len__(self) -> int:
+        return self.classifier.weight.shape[0]
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """By the prefix that their tensors have in states and files."""
+        return {"encoder": self.net, "classifier": self.classifier}
+
+    def train(self, training: bool = True) -> None:
+        self.net.train(training)
+
+    def logits(self, x: Tensor, group: Tensor | None = None) -> Tensor:
+        """Windows (P, B, C, T), or (G, B, C, T) with group (P,) -> (P, B, classes)."""
+        logits: Tensor = self.classifier(self.net(x, group=group))
+        return logits
+
+    def constrain_(self) -> None:
+        """What is enforced on the parameters after every step."""
+        if self.max_norm:
+            self.net.constrain_()  # type: ignore[operator]  # a Stack
+            self.classifier.constrain_()
+
+    def flatten(self) -> Flat:
+        """All parameters and floating buffers as rows of two matrices, of which the modules become views."""
+        return Flat(**self.modules)
+
+    def load(self, states: Sequence[dict[str, Tensor]]) -> None:
+        """Weights of each member, as an Outcome has them."""
+        for prefix, module in self.modules.items():
+            for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+                if tensor.is_floating_point():
+                    for member, state in enumerate(states):
+                        tensor.data[member] = state[f"{prefix}.{name}"].to(tensor)
+
+    def load_stacked(self, tensors: dict[str, Tensor]) -> None:
+        """The same from tensors (P, ...) by name; raises where they do not fit."""
+        for prefix, module in self.modules.items():
+            own = {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
+            constants = {k: v for k, v in module.state_dict().items() if not v.is_floating_point()}
+            module.load_state_dict(constants | own)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and floating buffers (P, ...) by name."""
+        found = {f"{p}.{name}": t for p, module in self.modules.items() for name, t in module.state_dict().items()}
+        return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}

@@ -1,0 +1,322 @@
+"""Windows of recordings as an encoder gets them: gathered from memory, or read from their file a minibatch at a time.
+
+Members hold rows, never copies of data. In memory, what no fold matters to is done once for all windows; the rest is
+done to each minibatch. From a file everything is done to each minibatch, and the next one is read while the present one
+trains. How a window is prepared is known to `preprocessing` alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError
+from ..folds import Fold
+from ..fusing import fused
+from ..jobs import Job
+from ..model.moments import Lags, Moments, lag_sums, window_moments
+from ..preprocessing import FittedPreprocessing, Preprocessing
+from ..recordings import Recordings
+from ..recordings.chunks import row_chunks
+
+Rows = NDArray[np.int64]
+CHUNK = 2**22  # elements worked on at once while preparing
+KEPT = 2  # preprocessings of one data set whose windows stay in memory
+
+
+class Windows:
+    """All windows of a data set, prepared as far as no fold matters, on the device; or raw, in their file."""
+
+    def __init__(
+        self, recordings: Recordings, preprocessing: Preprocessing, kernel: int, *, device: torch.device,
+        dtype: torch.dtype, in_memory: bool = True,
+    ) -> None:  # fmt: skip
+        """kernel: of the encoder's first filters, for which moments of the windows are tabulated; 0: nobody asks."""
+        self.recordings, self.preprocessing, self.in_memory = recordings, preprocessing, in_memory
+        self.device, self.dtype = device, dtype
+        self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
+        self.kernel = kernel
+        self.done = preprocessing.by_fold if in_memory else 0  # transforms that X has been through
+        self.lags: Lags | None = None
+        if not in_memory:
+            self.X = recordings.X
+            return
+        self.X = recordings.X.to(device=device, dtype=dtype)
+        self.raw = self.X if self.done < len(preprocessing.transforms) else None  # statistics by fold are of these
+        if self.done:
+            everybody = [np.arange(recordings.n_trials)]
+            fitted = self._fit(everybody)
+            parts = [fitted(self.X[r][None], self.subject[r][None], stop=self.done)[0] for r in self._chunks()]
+            self.X = torch.cat(parts)
+        if self.kernel and preprocessing.linear and self.done == len(preprocessing.transforms):
+            self.lags = self._lag_table(lambda rows: self.X[rows])
+
+    def _chunks(self) -> list[slice]:
+        step = max(1, CHUNK // max(1, self.recordings.X[0].numel()))
+        return [slice(start, start + step) for start in range(0, self.recordings.n_trials, step)]
+
+    def _fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
+        """On raw windows, where they are: on the device, or in the file."""
+        rec = self.recordings
+        X = rec.X.to(device=self.device, dtype=self.dtype) if self.in_memory else rec.X
+        subject = self.subject if self.in_memory else rec.subject
+        return self.preprocessing.fit(X, subject, training, rec.derived)
+
+    def _lag_table(self, windows: Callable[[slice], Tensor]) -> Lags:
+        """Sums of every window, in float64 because they cancel later: fields (N, ...)."""
+        parts = [lag_sums(windows(rows).double(), self.kernel) for rows in self._chunks()]
+        return Lags(
+            torch.cat([part.total for part in parts]).to(self.dtype),
+            torch.cat([part.lags for part in parts]).to(self.dtype),
+        )
+
+    def for_groups(self, training: Sequence[Rows], held_out: Sequence[Rows]) -> Prepared:
+        """The windows as each of G groups has them, fitted on its training rows."""
+        return Prepared(self, training, held_out)
+
+
+class Prepared:
+    """Windows of G groups: `gather` those that a group trains on, `held_out` those of people it has never seen."""
+
+    def __init__(self, windows: Windows, training: Sequence[Rows], held_out: Sequence[Rows]) -> None:
+        self.windows = windows
+        self.fitted = windows._fit(training)
+        if not windows.in_memory:
+            self.fitted.to(windows.device)
+        self.lags: Lags | None = None  # (G, N, ...) where windows depend on the fold
+        affine = [step.affine() for step in self.fitted.steps[windows.done : windows.done + 1]]
+        self._affine = bool(affine and affine[0] is not None) and windows.in_memory
+        if windows.kernel and windows.preprocessing.linear and windows.in_memory and windows.lags is None:
+            self.lags = self._lags_by_group(len(training))
+        self.newcomers: Newcomers | None = None
+        if windows.preprocessing.adaptation == "online":
+            self.newcomers = self._newcomers(training, held_out)
+
+    def _lags_by_group(self, groups: int) -> Lags:
+        windows, tables = self.windows, []
+        for group in range(groups):
+            alone = self.fitted.of_group(group)
+            tables.append(
+                windows._lag_table(
+                    lambda rows, f=alone: f(  # type: ignore[misc]  # bound now
+                        windows.X[rows][None], windows.subject[rows][None], start=windows.done
+                    )[0]
+                )
+            )
+        return Lags(torch.stack([table.total for table in tables]), torch.stack([table.lags for table in tables]))
+
+    def _newcomers(self, training: Sequence[Rows], held_out: Sequence[Rows]) -> Newcomers:
+        """Every held-out person of every group, followed in the order of recording with the group's prior.
+
+        The prior comes from the training people, so a held-out window looks different in every fold. Folds that
+        several groups share are computed once for all of them.
+        """
+        windows, rec = self.windows, self.windows.recordings
+        who = rec.subject.numpy()
+        places = np.full((len(training), len(who)), -1, dtype=np.int64)
+        first: dict[tuple[bytes, bytes], int] = {}
+        parts = _Parts(in_memory=windows.in_memory)
+        for g, (train, held) in enumerate(zip(training, held_out, strict=True)):
+            same = first.setdefault((train.tobytes(), held.tobytes()), g)
+            if same < g:
+                places[g] = places[same]
+                continue
+            fitted = self.fitted.of_group(g)
+            for person in np.unique(who[held]):
+                rows = np.sort(held[who[held] == person])
+                places[g, rows] = np.arange(parts.count, parts.count + len(rows))
+                follower = fitted.follow()
+                at_once = follower.at_once or windows.in_memory
+                for chunk in [slice(None)] if at_once else row_chunks(len(rows), rec.X[0].numel()):
+                    raw = rec.X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
+                    parts.add(follower.feed(raw)[0])
+        return Newcomers(parts.joined(), torch.from_numpy(places).to(windows.device))
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory."""
+        windows = self.windows
+        if not windows.in_memory:
+            return self._prepared(self._read(rows), rows)
+        start = windows.done
+        if self._affine:
+            affine = self.fitted.steps[start].affine()
+            assert affine is not None
+            x, start = _gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
+        else:
+            x = _gathered(windows.X, rows, None, None).transpose(1, 2)
+        if start == len(self.fitted.steps):
+            return x
+        return channel_major(self.fitted(x, windows.subject[rows], start=start))
+
+    def held_out(self, rows: Tensor) -> Tensor:
+        """The same for people whom the groups are not trained on."""
+        return self.gather(rows) if self.newcomers is None else self.newcomers.gather(rows, self.windows)
+
+    def mixed(self, rows: Tensor) -> Tensor:
+        """Windows of anybody: as held out where the group has followed them, else as trained on."""
+        x = self.gather(rows)
+        if self.newcomers is None:
+            return x
+        new = self.newcomers.places.gather(1, rows) >= 0
+        return torch.where(new[..., None, None], self.newcomers.gather(rows, self.windows), x)
+
+    def batches(self, plan: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """plan: (steps, G, B) -> for every step its rows (G, B) and their windows, read from the file.
+
+        The next minibatch is read while its predecessor trains. Two buffers take turns: memory that one thread takes
+        and another frees piles up in the allocator.
+        """
+        X = self.windows.X
+        buffers = [X.new_empty(plan[0].numel(), *X.shape[1:]) for _ in range(2)]
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(self._read, plan[0], buffers[0])
+            for step, rows in enumerate(plan):
+                x = coming.result()
+                if step + 1 < len(plan):
+                    coming = reader.submit(self._read, plan[step + 1], buffers[(step + 1) % 2])
+                yield rows, self._prepared(x, rows)
+
+    def _read(self, rows: Tensor, into: Tensor | None = None) -> Tensor:
+        """rows: (G, B) -> raw windows (G, B, channels, times) in host memory, that of `into` (GB, channels, times)."""
+        X = self.windows.X
+        found = torch.index_select(X, 0, rows.flatten().cpu(), out=into)
+        return found.view(*rows.shape, *X.shape[1:])
+
+    def _prepared(self, x: Tensor, rows: Tensor) -> Tensor:
+        x = x.to(device=self.windows.device, dtype=self.windows.dtype)
+        x = self.fitted(x, self.windows.subject[rows])
+        # Channel-major, as the encoder likes it, and never the buffer itself.
+        return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+
+    def moments(self, x: Tensor, rows: Tensor) -> Moments | None:
+        """Of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs them, or the
+        encoder works them out."""
+        windows = self.windows
+        if windows.lags is not None:
+            own = Lags(windows.lags.total[rows], windows.lags.lags[rows])
+        elif self.lags is not None:
+            group = torch.arange(rows.shape[0], device=rows.device)[:, None]
+            own = Lags(self.lags.total[group, rows], self.lags.lags[group, rows])
+        else:
+            return None
+        batch = Lags(own.total.sum(1), own.lags.sum(1))
+        return window_moments(x.transpose(1, 2).flatten(1, 2), windows.kernel, batch)
+
+    def select(self, stay: Tensor) -> None:
+        """Keep these groups."""
+        self.fitted.select(stay)
+        if self.lags is not None:
+            self.lags = Lags(self.lags.total[stay], self.lags.lags[stay])
+        if self.newcomers is not None:
+            self.newcomers.places = self.newcomers.places[stay]
+
+
+class Newcomers:
+    """Prepared windows of the held-out people of G groups."""
+
+    def __init__(self, prepared: Tensor, places: Tensor) -> None:
+        self.prepared = prepared  # (K, channels, times), in memory or in a temporary file
+        self.places = places  # (G, N): where a group finds a row's window; -1: it is not held out there
+
+    def gather(self, rows: Tensor, windows: Windows) -> Tensor:
+        """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory; those of -1 are anybody's."""
+        own = self.places.gather(1, rows).clamp(min=0)
+        found = self.prepared[own.to(self.prepared.device)]
+        return channel_major(found.to(device=windows.device))
+
+
+class _Parts:
+    """Prepared windows as they come: in memory, or, where the data stay in a file, in a temporary one."""
+
+    def __init__(self, *, in_memory: bool) -> None:
+        self.count = 0
+        self.parts: list[Tensor] = []
+        self.file = None if in_memory else tempfile.NamedTemporaryFile(prefix="autotransfer-", suffix=".windows")
+
+    def add(self, x: Tensor) -> None:
+        """x: (n, channels, times)."""
+        self.count += len(x)
+        if self.file is None:
+            self.parts.append(x)
+        else:
+            self.shape, self.dtype = x.shape[1:], x.dtype
+            self.file.write(x.cpu().contiguous().numpy().tobytes())
+
+    def joined(self) -> Tensor:
+        if self.file is None:
+            return torch.cat(self.parts)
+        self.file.flush()
+        size = (self.count, *self.shape)
+        found = torch.from_file(self.file.name, shared=False, size=int(np.prod(size)), dtype=self.dtype).view(size)
+        found._file = self.file  # type: ignore[attr-defined]  # deleted with the tensor, not before
+        return found
+
+
+@fused
+def _gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | None) -> Tensor:
+    """X (N, C, T) at rows (G, B), standardised by shift and inv_std (G, C) if given: (G, C, B, T)."""
+    _, channels, times = X.shape
+    places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
+    x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)
+    return x if shift is None or inv_std is None else (x - shift[:, :, None, None]) * inv_std[:, :, None, None]
+
+
+def channel_major(x: Tensor) -> Tensor:
+    """Windows (G, B, channels, times) laid out in memory as the encoder likes them."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype: torch.dtype) -> Windows:
+    """Windows for a job's program, prepared once for all populations on these recordings that need the same.
+
+    In the device's memory where they fit, else read from where they are a minibatch at a time. They hang on the
+    recordings, so that nobody can be given another data set's; `release` lets them go.
+    """
+    from .packing import fits
+
+    preprocessing = job.setting.preprocessing
+    kernel = job.setting.network.moments_kernel(recordings.sfreq) if not job.setting.augmentation else 0
+    key = (preprocessing, kernel, str(device), dtype)
+    kept: dict[Any, Windows] = recordings.derived.setdefault("windows", {})
+    if key not in kept:
+        while len(kept) >= KEPT:  # populations of one preprocessing follow each other
+            del kept[next(iter(kept))]
+        in_memory = fits(recordings, device, dtype)
+        kept[key] = Windows(recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=in_memory)
+    return kept[key]
+
+
+def release(recordings: Recordings) -> None:
+    """Let go of prepared windows and statistics on a device."""
+    recordings.derived.clear()
+
+
+def held_out_rows(fold: Fold) -> Rows:
+    return np.union1d(fold.validation, fold.test).astype(np.int64)
+
+
+def check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
+    """Online transforms prepare training subjects with all their windows, so none of these may be held out."""
+    subject, seen = recordings.subject.numpy(), set[str]()
+    for job in jobs:
+        fold = job.fold
+        if job.setting.adaptation != "online" or fold.trajectory in seen:
+            continue
+        seen.add(fold.trajectory)
+        trains = np.bincount(subject[fold.train], minlength=recordings.n_subjects)
+        split = (trains > 0) & (trains < np.bincount(subject, minlength=recordings.n_subjects))
+        if split.any():
+            name = recordings.subjects[int(split.argmax())]
+            raise UserError(
+                f"a fold trains on some of subject {name!r}'s windows only; standardise or align 'online' needs folds "
+                "that leave out whole subjects"
+            )
+
+
