@@ -78,16 +78,15 @@ def scores(epochs: int | None) -> Any:
     means, deviation, n = torch.tensor([-2.0, 1.5]), 0.8, 128
     generator = torch.Generator().manual_seed(SEED)
     pick = torch.randint(2, (n,), generator=generator)
-    z = (means[pick] + deviation * torch.randn(n, generator=generator))[:, None]
-    points = torch.linspace(-4.5, 4.0, 200)[:, None]
-    log_p = -((points - means) ** 2) / (2 * deviation**2)  # (200, 2), each up to a constant
-    exact = (log_p.softmax(1) * (means - points)).sum(1) / deviation**2
+    z = (means[pick] + deviation * torch.randn(n, generator=generator)).sort().values[:, None]
+    log_p = -((z - means) ** 2) / (2 * deviation**2)  # (n, 2), each up to a constant
+    exact = (log_p.softmax(1) * (means - z)).sum(1) / deviation**2
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.5), sharey=True, layout="constrained")
     for axis, scale, title in zip(axes, ("median", 0.8), ("length scale: median", "length scale: 0.8"), strict=True):
-        axis.plot(points, exact, color="black", lw=2.2, label="analytic")
+        axis.plot(z, exact, color="black", lw=2.2, label="analytic")
         for (label, estimator, gamma), colour in zip(ESTIMATORS, COLOURS, strict=False):
-            values = estimator(z, points=points, regularization=gamma, length_scale=scale)
-            axis.plot(points, values[:, 0], color=colour, lw=1.3, label=f"{label}, γ = {gamma:g}")
+            values = estimator(z, regularization=gamma, length_scale=scale)
+            axis.plot(z, values[:, 0], color=colour, lw=1.3, label=f"{label}, γ = {gamma:g}")
         axis.plot(z[:, 0], torch.full((n,), -6.5), "|", color="#475569", ms=7, mew=0.5, label=f"{n} samples")
         axis.set(xlabel="z", ylim=(-7, 7), title=title)
     axes[0].set(ylabel="score  d log p / dz")

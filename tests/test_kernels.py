@@ -45,12 +45,11 @@ def neighbour_probabilities(d2: torch.Tensor, beta: torch.Tensor) -> torch.Tenso
     return weight / weight.sum(-1, keepdim=True)
 
 
-@pytest.mark.parametrize(("rows", "perplexity"), [(100, 30.0), (40, 30.0), (60, 5.0)])
-def test_perplexity_agrees_with_scikit_learn(rows: int, perplexity: float):
+@pytest.mark.parametrize(("rows", "target"), [(100, 30.0), (40, 13.0)])
+def test_perplexity_agrees_with_scikit_learn(rows: int, target: float):
     z = torch.randn(1, rows, 4, generator=torch.Generator().manual_seed(rows), dtype=torch.float64)
     d2 = kernels.own_distances(z)
-    beta = kernels.perplexity_scales(d2, torch.ones(1, rows, rows, dtype=torch.bool), perplexity)
-    target = min(perplexity, (rows - 1) / 3)
+    beta = kernels.perplexity_scales(d2, torch.ones(1, rows, rows, dtype=torch.bool))
     reference = _binary_search_perplexity(d2[0].numpy().astype(np.float32), target, 0)
     np.testing.assert_allclose(neighbour_probabilities(d2, beta)[0].numpy(), reference, atol=1e-4)
 
@@ -85,17 +84,7 @@ def test_a_number_is_sigma():
     z = torch.randn(1, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     d2 = kernels.own_distances(z)
     beta = kernels.pair_scales(kernels.inverse_scales(d2, torch.ones_like(d2, dtype=torch.bool), 1.7), 1.7)
-    torch.testing.assert_close(kernels.radial("rbf", 0, d2, beta), torch.exp(-d2 / (2 * 1.7**2)))
-    torch.testing.assert_close(kernels.radial("imq", 0, d2, beta), (1 + d2 / 1.7**2) ** -0.5)
-
-
-@pytest.mark.parametrize("kernel", kernels.RADIAL)
-def test_the_derivatives_of_a_radial_kernel_are_its_derivatives(kernel: str):
-    d2 = torch.linspace(0.1, 3, 7, dtype=torch.float64, requires_grad=True)
-    beta = torch.tensor(0.6, dtype=torch.float64)
-    for order in range(3):
-        (slope,) = torch.autograd.grad(kernels.radial(kernel, order, d2, beta).sum(), d2)
-        torch.testing.assert_close(slope, kernels.radial(kernel, order + 1, d2, beta))
+    torch.testing.assert_close(kernels.rbf(d2, beta), torch.exp(-d2 / (2 * 1.7**2)))
 
 
 def test_bad_length_scales_are_named():

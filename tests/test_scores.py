@@ -1,12 +1,13 @@
-"""Score estimators against exact scores, against each other, and against dense or per-group forms."""
+"""Score estimators against exact scores, against each other, and against the groups one by one."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from scipy.special import eval_jacobi
 
 from autotransfer.censoring import scores
-from autotransfer.censoring.filters import nu_polynomial, positive_part
+from autotransfer.censoring.filters import nu_solve, positive_part
 from autotransfer.censoring.groups import find_groups
 from autotransfer.errors import UserError
 from censor_problems import Mixture, batch, gaussian, relative_error, single_term, two_bumps
@@ -81,78 +82,14 @@ def test_leading_axes_and_one_gamma_for_each(name: str):
             torch.testing.assert_close(together[a, b], alone, rtol=1e-9, atol=1e-9)
 
 
-def test_the_closed_form_of_the_nu_method_is_its_iteration():
+def test_the_residuals_of_the_nu_method_are_jacobi_polynomials():
+    """1 − μ g(μ) = ₂F₁(−t, t+2; 5/2; μ), for ν = 1: Engl, Hanke and Neubauer 1996, section 6.3."""
     mu = torch.cat([torch.zeros(1), torch.logspace(-9, 0, 60)]).double()
-    for gamma, steps in ((0.3, 2), (0.01, 11), (0.001, 32), (0.0001, 101)):
-        before = now = torch.zeros_like(mu)
-        for t in range(1, steps + 1):  # Zhou, Shi and Zhu 2020, example C.4, with ν = 1
-            momentum = (t - 1) * (2 * t - 3) * (2 * t + 1) / ((t + 1) * (2 * t + 3) * (2 * t - 1))
-            rate = 4 * (2 * t + 1) * t / ((t + 1) * (2 * t + 3))
-            before, now = now, now + momentum * (now - before) + rate * (1 - mu * now)
-        g, slope = nu_polynomial(mu, torch.tensor(gamma, dtype=torch.float64))
-        torch.testing.assert_close(g, now, rtol=1e-7, atol=1e-9)
-        torch.testing.assert_close(g[0] + mu * slope, g, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "imq"])
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_at_the_sample_the_extension_is_the_estimate(name: str, kernel: str):
-    z = normal(2, 40, 3)
-    estimate = scores.ESTIMATORS[name]
-    inside = estimate(z, kernel=kernel, regularization=0.02)
-    outside = estimate(z, kernel=kernel, regularization=0.02, points=z)
-    torch.testing.assert_close(outside, inside, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_new_points_are_estimated_too(name: str):
-    problem = gaussian()
-    z, _ = problem.sample(600, 0)
-    points, _ = problem.sample(200, 1)
-    estimate = scores.ESTIMATORS[name](z, points=points, regularization=GAMMA[name][1])
-    assert relative_error(estimate, problem.score(points)) < 0.35
-
-
-def dense_curl_free(z: torch.Tensor, sigma: float, gamma: float, kernel: str) -> torch.Tensor:
-    """The (N·D)² matrix by autograd of σ² times the scalar kernel, and the ν-method's polynomial of it."""
-    n, dim = z.shape
-
-    def phi(r: torch.Tensor) -> torch.Tensor:
-        u = r.square().sum() / sigma**2
-        return sigma**2 * (torch.exp(-u / 2) if kernel == "curl_free_rbf" else (1 + u) ** -0.5)
-
-    matrix = torch.zeros(n, dim, n, dim, dtype=z.dtype)
-    zeta = torch.zeros(n, dim, dtype=z.dtype)
-    for i in range(n):
-        for j in range(n):
-            r = z[i] - z[j]
-            matrix[i, :, j] = -torch.autograd.functional.hessian(phi, r)
-            zeta[i] += torch.autograd.functional.jacobian(
-                lambda q: torch.autograd.functional.hessian(phi, q, create_graph=True).trace(), r
-            )
-    values, basis = torch.linalg.eigh(matrix.reshape(n * dim, n * dim) / n)
-    g, _ = nu_polynomial(values.clamp(0, 1), torch.tensor(gamma, dtype=torch.float64))
-    return -(basis @ (g * (basis.T @ (zeta / n).flatten()))).reshape(n, dim)
-
-
-@pytest.mark.parametrize("kernel", ["curl_free_rbf", "curl_free_imq"])
-def test_curl_free_products_equal_the_dense_matrix(kernel: str):
-    z = normal(7, 3)
-    found = scores.nu_method(z, kernel=kernel, length_scale=1.3, regularization=0.02)
-    torch.testing.assert_close(found, dense_curl_free(z, 1.3, 0.02, kernel), rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize(("kernel", "gamma"), [("curl_free_rbf", 0.01), ("curl_free_imq", 0.03)])
-@pytest.mark.parametrize("problem", [gaussian(), two_bumps()], ids=["gaussian", "mixture"])
-def test_curl_free_estimates_approach_the_exact_score(kernel: str, gamma: float, problem: Mixture):
-    def error(rows: int) -> float:
-        samples = [problem.sample(rows, seed)[0] for seed in range(3)]
-        found = [scores.nu_method(z, kernel=kernel, regularization=gamma) for z in samples]
-        return sum(relative_error(e, problem.score(z)) for e, z in zip(found, samples, strict=True)) / 3
-
-    few, many = error(75), error(300)
-    assert many < 0.45
-    assert many < 0.8 * few
+    for gamma, t in ((0.3, 2), (0.01, 11), (0.001, 32), (0.0001, 101)):
+        found = nu_solve(mu.diag()[None], torch.ones(1, 61, 1).double(), torch.full((1, 1), gamma).double())[0, :, 0]
+        polynomial = eval_jacobi(t, 1.5, -0.5, 1 - 2 * mu.numpy()) / eval_jacobi(t, 1.5, -0.5, 1.0)
+        torch.testing.assert_close(1 - mu * found, torch.from_numpy(polynomial), rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(found[:2], torch.full((2,), 2 * t * (t + 2) / 5).double(), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("length_scale", ["median", "perplexity"])
@@ -184,13 +121,9 @@ def test_an_indefinite_matrix_becomes_positive():
 def test_estimates_have_no_gradient_and_bad_input_is_named():
     z = normal(10, 2).requires_grad_()
     assert not scores.stein(z).requires_grad
-    with pytest.raises(UserError, match=r"unknown kernel 'cubic'.*'rbf', 'imq'"):
-        scores.stein(z, kernel="cubic")
     with pytest.raises(UserError, match=r"unknown length_scale 'mean'"):
         scores.ssge(z, length_scale="mean")
     with pytest.raises(UserError, match=r"regularization is 0"):
         scores.tikhonov(z, regularization=0)
-    with pytest.raises(UserError, match=r"points= is for one block"):
-        scores.nu_method(z, length_scale="perplexity", points=z)
     with pytest.raises(UserError, match=r"z has the shape \(10,\)"):
         scores.stein(z[:, 0])

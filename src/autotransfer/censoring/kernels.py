@@ -1,4 +1,4 @@
-"""Distances, length scales and radial kernels: masked, batched, on the device, nothing read back.
+"""Distances, length scales and the RBF kernel: masked, batched, on the device, nothing read back.
 
 A length scale is kept as an inverse, one number β_i per row:
 
@@ -20,7 +20,6 @@ from ..fusing import fused
 from ..gpu import pairs
 
 LENGTH_SCALES = ("median", "perplexity")
-RADIAL = ("rbf", "imq")
 PERPLEXITY = 30.0
 _SMALLEST_PERPLEXITY = 1.5  # (n−1)/3 falls to 1 at n = 4, a value that no finite β attains
 _BRACKET = math.log(1e6)  # β is sought within this factor of 1 / (mean squared distance)
@@ -63,7 +62,7 @@ def diagonal(z: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float, perplexity: float = PERPLEXITY) -> Tensor:
+def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float) -> Tensor:
     """β (R·P, B) from squared distances (P, B, B) and masks of the blocks that share a scale (R·P, B, B)."""
     if length_scale == "median":
         sigma = median_distances(d2, same)
@@ -72,8 +71,8 @@ def inverse_scales(d2: Tensor, same: Tensor, length_scale: str | float, perplexi
     if length_scale == "perplexity":
         if gpu.available(d2):
             limits = {"least": _SMALLEST_PERPLEXITY, "bracket": _BRACKET}
-            return pairs.perplexity_scales(d2, same, perplexity, **limits, steps=_STEPS)
-        return perplexity_scales(d2.repeat(len(same) // len(d2), 1, 1), same, perplexity)
+            return pairs.perplexity_scales(d2, same, PERPLEXITY, **limits, steps=_STEPS)
+        return perplexity_scales(d2.repeat(len(same) // len(d2), 1, 1), same)
     return d2.new_full(same.shape[:2], 0.5 / float(length_scale) ** 2)
 
 
@@ -84,15 +83,9 @@ def pair_scales(beta: Tensor, length_scale: str | float) -> Tensor:
     return (beta[..., :, None] + beta[..., None, :]) / 2
 
 
-def radial(kernel: str, order: int, d2: Tensor, beta: Tensor) -> Tensor:
-    """The order-th derivative of the kernel with respect to d², elementwise.
-
-    `rbf`: exp(−βd²) = exp(−d²/2σ²). `imq`, the inverse multiquadric: (1 + 2βd²)^(−1/2) = (1 + d²/σ²)^(−1/2).
-    """
-    if kernel == "rbf":
-        return (-beta) ** order * torch.exp(-beta * d2)
-    slope = math.prod(-(k + 0.5) for k in range(order))
-    return slope * (2 * beta) ** order * (1 + 2 * beta * d2) ** (-0.5 - order)
+def rbf(d2: Tensor, beta: Tensor) -> Tensor:
+    """exp(−βd²) = exp(−d²/2σ²), elementwise."""
+    return torch.exp(-beta * d2)
 
 
 def median_distances(d2: Tensor, same: Tensor) -> Tensor:
@@ -131,15 +124,15 @@ def _median_distances(d2: Tensor, same: Tensor) -> Tensor:
     return torch.where(count > 0, (low + high) / 2, torch.zeros_like(low))
 
 
-def perplexity_scales(d2: Tensor, same: Tensor, target: float = PERPLEXITY) -> Tensor:
+def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
     """For every row the β_i at which its neighbours' entropy is log(perplexity): -> (P, B).
 
-    Neighbours are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is `target`, but
-    at most (n−1)/3 and at least 1.5; with one neighbour every β is right, and we take σ = its distance.
+    Neighbours are the other rows of the block, p_ij ∝ exp(−β_i d²_ij). The perplexity is 30, but at
+    most (n−1)/3 and at least 1.5; with one neighbour every β is right, and we take σ = its distance.
     """
     others = (same & ~diagonal(d2)).to(d2.dtype)
     neighbours = others.sum(-1)
-    wanted = (neighbours / 3).clamp(min=_SMALLEST_PERPLEXITY, max=target).log()
+    wanted = (neighbours / 3).clamp(min=_SMALLEST_PERPLEXITY, max=PERPLEXITY).log()
     mean = (d2 * others).sum(-1) / neighbours.clamp(min=1)
     mean = torch.where(mean > 0, mean, torch.ones_like(mean))
     # The entropy does not see a shift of a row's distances; without one all weights could underflow.

@@ -14,7 +14,7 @@ from ..fusing import fused
 from ..gpu import pairs
 from ..randomness import fold_in, uniform
 from .groups import Groups, equal_shares, find_groups
-from .kernels import check_length_scale, diagonal, inverse_scales, own_distances, pair_scales, radial
+from .kernels import check_length_scale, diagonal, inverse_scales, own_distances, pair_scales, rbf
 from .method import Method, MethodOptions
 from .terms import Term, TermSpec
 
@@ -63,7 +63,7 @@ class PairwiseMMDOptions(MMDOptions):
 
 def other_rows_kernel(d2: Tensor, beta: Tensor) -> Tensor:
     """RBF kernel with nothing on the diagonal: (P, B, B), β (P, B, B) or (P, B, 1) -> (P, B, B)."""
-    return radial("rbf", 0, d2, beta).masked_fill(diagonal(d2), 0.0)
+    return rbf(d2, beta).masked_fill(diagonal(d2), 0.0)
 
 
 class MMD(Method):

@@ -54,9 +54,7 @@ def group_masks(
 
 
 @triton.jit
-def score_matrices(
-    d2, beta, mask, normal, pull, sums, sizes, rows, RBF: tl.constexpr, PAIRED: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def score_matrices(d2, beta, mask, normal, pull, sums, sizes, rows, PAIRED: tl.constexpr, BLOCK: tl.constexpr):
     """One program for a row of a mask. Rows of one block have the same n, so a row needs no other row's."""
     i = tl.program_id(0)
     member = tl.program_id(1).to(tl.int64)
@@ -71,13 +69,8 @@ def score_matrices(
     if PAIRED:
         scale = (scale + tl.load(beta + at + lane, mask=inside, other=0.0)) * 0.5
     distance = tl.load(d2 + (member * rows + i) * rows + lane, mask=inside, other=0.0)
-    if RBF:
-        gram = tl.exp(-scale * distance)
-        slope = 2.0 * scale * gram
-    else:
-        gram = 1.0 / tl.sqrt(1.0 + 2.0 * scale * distance)
-        slope = 2.0 * scale * gram * gram * gram
-    slope = tl.where(same, slope * root, 0.0)
+    gram = tl.exp(-scale * distance)
+    slope = tl.where(same, 2.0 * scale * gram * root, 0.0)
     tl.store(normal + place, tl.where(same, gram * (root * root), 0.0), mask=inside)
     tl.store(pull + place, slope, mask=inside)
     tl.store(sums + at + i, tl.sum(slope, 0))

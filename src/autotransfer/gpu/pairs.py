@@ -50,12 +50,10 @@ def find_groups(context: Tensor, nuisance: Tensor, min_rows: int) -> tuple[Tenso
     return (counts, *masks, *numbers)
 
 
-def score_matrices(
-    d2: Tensor, beta: Tensor, mask: Tensor, kernel: str, *, paired: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What score estimators make of distances (P, B, B), inverse scales (R·P, B) and masks of blocks (R·P, B, B):
 
-    the normalised kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = −2 ∂k/∂d² (R·P, B, B), the sums of
+    the normalised kernel K̃ = D^{-1/2} K D^{-1/2} and the pulls D^{-1/2} W, W = 2βK (R·P, B, B), the sums of
     the pulls' rows and the block sizes n (R·P, B). Masks r·P + p belong to the distances p. paired: a pair has the
     mean of its rows' inverse scales; otherwise all rows of a block have the same.
     """
@@ -64,8 +62,8 @@ def score_matrices(
     sums, sizes = d2.new_empty(masks, rows), d2.new_empty(masks, rows)
     block = tile(rows)
     _kernels().score_matrices[(rows, members, masks // members)](
-        d2.contiguous(), beta.contiguous(), _bytes(mask), normal, pull, sums, sizes, rows, RBF=kernel == "rbf",
-        PAIRED=paired, BLOCK=block, num_warps=_warps(block),
+        d2.contiguous(), beta.contiguous(), _bytes(mask), normal, pull, sums, sizes, rows, PAIRED=paired, BLOCK=block,
+        num_warps=_warps(block),
     )  # fmt: skip
     return normal, pull, sums, sizes
 
