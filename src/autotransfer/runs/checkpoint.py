@@ -15,12 +15,12 @@ from safetensors.torch import load, save
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings
-from ..training.gather import Windows
-from ..training.population import Population
+from ..training.trainer import Trainer
+from ..training.windows import Windows
 from .files import write_atomically
 
 
-def save_checkpoint(path: Path, population: Population, keys: list[str]) -> None:
+def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
     """keys: the ledger's names of the members, in order."""
     note = json.dumps({"keys": keys, "epoch": population.epoch, "seconds": population.seconds, "size": population.size})
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in population.state().items()}
@@ -52,7 +52,7 @@ def restore(
     dtype: torch.dtype,
     path: Path,
     encoders: Encoders | None = None,
-) -> tuple[Population, list[str]] | None:
+) -> tuple[Trainer, list[str]] | None:
     """The population of a checkpoint, whose members are a subset of `jobs` by key; None if it does not fit."""
     found = load_checkpoint(path)
     if found is None:
@@ -68,7 +68,7 @@ def restore(
     times = all(isinstance(one, float) and 0 <= one < math.inf for one in seconds)
     if len(seconds) != len(keys) or not times or size < len(keys):
         return None
-    population = Population(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
+    population = Trainer(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
     if not _fits(population, tensors, epoch):
         return None
     population.load(tensors, epoch, seconds)
@@ -76,7 +76,7 @@ def restore(
     return population, keys
 
 
-def _fits(population: Population, tensors: dict[str, torch.Tensor], epoch: int) -> bool:
+def _fits(population: Trainer, tensors: dict[str, torch.Tensor], epoch: int) -> bool:
     """Whether these can be its state: copying would stretch a tensor of one row over all members without a word."""
     expected = population.state()
     if set(tensors) != set(expected):

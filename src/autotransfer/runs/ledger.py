@@ -6,32 +6,36 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from ..errors import UserError
+from .. import schema
+from ..jobs import Record
+from ..settings import Setting
+from .checksums import CHECKED, checksum
 from .files import companions, writable
-from .seals import SEALED, seal_of
 from .sqlite_errors import DamagedLedger, explained
 
-# salvage.py reads rows by their number of columns: 3, 12 and 5.
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (
     key TEXT PRIMARY KEY, number INTEGER NOT NULL, stage TEXT NOT NULL, setting TEXT NOT NULL,
     validation INTEGER NOT NULL, test INTEGER NOT NULL, seed INTEGER NOT NULL,
     status TEXT NOT NULL DEFAULT 'waiting', starts INTEGER NOT NULL DEFAULT 0,
-    record TEXT, tensors BLOB, seal TEXT NOT NULL
+    record TEXT, tensors BLOB, checksum TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS populations (
     number INTEGER PRIMARY KEY, keys TEXT NOT NULL, prune_at INTEGER, status TEXT NOT NULL DEFAULT 'waiting',
-    seal TEXT NOT NULL
+    checksum TEXT NOT NULL
 );
 """
+T = TypeVar("T")
 FINISHED = ("done", "failed")
+REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
 
 
@@ -41,19 +45,23 @@ class Entry:
 
     key: str
     stage: str
-    setting: str  # Setting.to_json()
+    setting: Setting
     validation: int
     test: int
     seed: int
     status: str = "waiting"  # waiting, running, done, failed
     starts: int = 0  # how often training began from the first epoch
-    record: dict[str, Any] | None = None  # scores, history, confusion, seconds
+    record: Record | None = None
 
 
 class OpenPopulation(NamedTuple):
     number: int
     keys: list[str]  # of its jobs
     prune_at: int | None  # the epoch after which the worse half of its censored members is given up
+
+
+def backup_of(path: Path) -> Path:
+    return path.with_name("ledger.backup.sqlite")
 
 
 class Ledger:
@@ -83,46 +91,38 @@ class Ledger:
 
     def _prepare(self, create: bool, read_only: bool) -> None:
         self.connection.text_factory = _text
-        self.connection.create_function("seal_of", -1, seal_of, deterministic=True)
+        self.connection.create_function("checksum", -1, checksum, deterministic=True)
         self.connection.execute("PRAGMA trusted_schema=OFF")
         if not read_only:
             self.connection.execute("PRAGMA journal_mode=WAL")
             self.connection.execute("PRAGMA synchronous=FULL")
         if create:
             self.connection.executescript(SCHEMA)
-        columns = {table: [row[1] for row in self._ask(f"PRAGMA table_info({table})")] for table in SEALED}
-        if not all(columns.values()):
-            raise DamagedLedger(self.path, "it has no jobs")
-        self.sealed = "seal" in columns["jobs"]
-        if not self.sealed and not read_only:
-            self._seal_all()
-
-    def _seal_all(self) -> None:
-        """A ledger from before there were seals: every row is sealed as it is."""
-        with self.transaction() as connection:
-            for table in SEALED:
-                connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
-            for statement in SCHEMA.split(";"):
-                connection.execute(statement)
-            for table, sealed in SEALED.items():
-                own = ", ".join(row[1] for row in self._ask(f"PRAGMA table_info({table})") if row[1] != "seal")
-                seal = f"seal_of({', '.join(sealed)})"
-                connection.execute(f"INSERT INTO {table} ({own}, seal) SELECT {own}, {seal} FROM old_{table}")
-                connection.execute(f"DROP TABLE old_{table}")
-        self.sealed = True
+        for table in CHECKED:
+            columns = [row[1] for row in self._ask(f"PRAGMA table_info({table})")]
+            if not columns:
+                raise DamagedLedger(self.path, f"it has no table {table}")
+            if "checksum" not in columns:
+                raise UserError(f"{self.path} was written by an earlier version; start a new run")
 
     def close(self) -> None:
         self.connection.close()
 
+    def back_up(self) -> None:
+        """A copy beside the ledger, whole at every moment: what `resume` goes on from where the ledger is damaged."""
+        part = backup_of(self.path).with_name(f".{backup_of(self.path).name}.part")
+        part.unlink(missing_ok=True)
+        with explained(part), closing(sqlite3.connect(part)) as copy:
+            self.connection.backup(copy)
+        part.replace(backup_of(self.path))
+
     def check(self) -> None:
         """Raise DamagedLedger unless every page and every row is as it was written."""
-        if not self.sealed:
-            return
         try:
             ((verdict,),) = self._ask("PRAGMA integrity_check(1)")
             broken = 0 if verdict == "ok" else 1
-            for table, columns in SEALED.items():
-                ((wrong,),) = self._ask(f"SELECT count(*) FROM {table} WHERE seal IS NOT seal_of({', '.join(columns)})")
+            for table, columns in CHECKED.items():
+                ((wrong,),) = self._ask(f"SELECT count(*) FROM {table} WHERE checksum IS NOT checksum({', '.join(columns)})")
                 broken += wrong
             ((wrong,),) = self._ask("SELECT count(*) FROM jobs WHERE (record IS NULL) = (status IN ('done', 'failed'))")
         except sqlite3.DatabaseError as error:
@@ -146,27 +146,30 @@ class Ledger:
                     self.connection.execute("ROLLBACK")
                 raise
 
-    def _parsed(self, text: str) -> Any:
-        try:
-            return json.loads(text)
-        except (ValueError, TypeError, RecursionError):
-            raise UserError(f"the ledger {self.path} holds text that is not JSON; restore it or run again") from None
-
     # facts about the run
 
     def remember(self, **facts: Any) -> None:
         with self.transaction() as connection:
             for name, value in facts.items():
                 connection.execute(
-                    "INSERT OR REPLACE INTO facts VALUES (?1, ?2, seal_of(?1, ?2))", (name, json.dumps(value))
+                    "INSERT OR REPLACE INTO facts VALUES (?1, ?2, checksum(?1, ?2))", (name, schema.to_json(value))
                 )
 
-    def recall(self, name: str, default: Any = None) -> Any:
+    def recall(self, name: str, kind: type[T]) -> T | None:
+        """A fact, checked to be of its type; None where it was never noted."""
         rows = self._ask("SELECT value FROM facts WHERE name = ?", (name,))
-        return self._parsed(rows[0][0]) if rows else default
+        return self._checked(name, kind, rows[0][0]) if rows else None
 
-    def facts(self) -> dict[str, Any]:
-        return {str(name): self._parsed(value) for name, value in self._ask("SELECT name, value FROM facts")}
+    def recall_all(self, start: str, kind: type[T]) -> dict[str, T]:
+        """Every fact whose name begins so."""
+        rows = self._ask("SELECT name, value FROM facts WHERE substr(name, 1, ?) = ?", (len(start), start))
+        return {str(name): self._checked(name, kind, value) for name, value in rows}
+
+    def _checked(self, name: str, kind: type[T], value: str) -> T:
+        try:
+            return schema.from_json(kind, value)
+        except UserError as error:
+            raise UserError(f"the ledger {self.path} holds an invalid {name!r} ({error}); {REMEDY}") from None
 
     # jobs
 
@@ -179,9 +182,12 @@ class Ledger:
         with self.transaction() as connection:
             for entry in entries:
                 connection.execute(
-                    "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed, seal) "
-                    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, seal_of(?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL))",
-                    (entry.key, self._noted, entry.stage, entry.setting, entry.validation, entry.test, entry.seed),
+                    "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed, checksum) "
+                    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, checksum(?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL))",
+                    (
+                        entry.key, self._noted, entry.stage, entry.setting.to_json(), entry.validation, entry.test,
+                        entry.seed,
+                    ),  # fmt: skip
                 )
                 self._noted += 1
 
@@ -194,11 +200,19 @@ class Ledger:
             + " ORDER BY number, key",
             values,
         )
-        names = ("key", "stage", "setting", "validation", "test", "seed", "status", "starts")
-        return [
-            Entry(**dict(zip(names, row, strict=False)), record=None if row[8] is None else self._parsed(row[8]))
-            for row in rows
-        ]
+        return [self._entry(*row) for row in rows]
+
+    def _entry(
+        self, key: str, stage: str, setting: str, validation: int, test: int, seed: int, status: str, starts: int,
+        record: str | None,
+    ) -> Entry:  # fmt: skip
+        """Rows are read as a stranger's: what is invalid is refused in one line."""
+        try:
+            parsed = None if record is None else schema.from_json(Record, record)
+            entry = Entry(key, stage, Setting.from_json(setting), validation, test, seed, status, starts, parsed)
+        except UserError as error:
+            raise UserError(f"the ledger {self.path} has a job with {error} (key {str(key)[:60]!r}); {REMEDY}") from None
+        return entry
 
     def statuses(self) -> dict[str, str]:
         return dict(self._ask("SELECT key, status FROM jobs"))
@@ -213,15 +227,15 @@ class Ledger:
                 "UPDATE jobs SET status = 'running', starts = starts + 1 WHERE key = ?", [(key,) for key in keys]
             )
 
-    def finish(self, key: str, record: dict[str, Any], tensors: bytes) -> None:
+    def finish(self, key: str, record: Record, tensors: bytes) -> None:
         """A job has ended, well or badly: scores and weights in one transaction."""
-        status = "done" if record.get("failure") is None else "failed"
+        status = "done" if record.failure is None else "failed"
         with self.transaction() as connection:
             connection.execute(
                 "UPDATE jobs SET status = ?1, record = ?2, tensors = ?3, "
-                "seal = seal_of(key, number, stage, setting, validation, test, seed, ?2, ?3) "
+                "checksum = checksum(key, number, stage, setting, validation, test, seed, ?2, ?3) "
                 "WHERE key = ?4 AND status NOT IN ('done', 'failed')",
-                (status, json.dumps(record), tensors, key),
+                (status, schema.to_json(record), tensors, key),
             )
 
     def tensors(self, key: str) -> bytes:
@@ -233,7 +247,7 @@ class Ledger:
     def open_populations(self) -> list[OpenPopulation]:
         """Populations that have not ended, the oldest first."""
         rows = self._ask("SELECT number, keys, prune_at FROM populations WHERE status != 'done' ORDER BY number")
-        return [OpenPopulation(number, self._parsed(keys), prune_at) for number, keys, prune_at in rows]
+        return [OpenPopulation(n, self._checked(f"population {n}", list[str], keys), at) for n, keys, at in rows]
 
     def add_populations(self, compositions: Sequence[Sequence[str]], prune_at: int | None = None) -> None:
         """prune_at: the epoch after which the worse half of their censored members is given up."""
@@ -256,10 +270,10 @@ def _insert_populations(
     connection: sqlite3.Connection, compositions: Sequence[Sequence[str]], prune_at: int | None
 ) -> None:
     connection.executemany(
-        "INSERT INTO populations (keys, prune_at, seal) VALUES (?1, ?2, seal_of(?1, ?2))",
+        "INSERT INTO populations (keys, prune_at, checksum) VALUES (?1, ?2, checksum(?1, ?2))",
         [(json.dumps(list(keys)), prune_at) for keys in compositions],
     )
 
 
 def _text(raw: bytes) -> str:
-    return raw.decode(errors="replace")  # damaged text is found by its seal, not by the decoder
+    return raw.decode(errors="replace")  # damaged text is found by its checksum, not by the decoder

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
 from ..jobs import check_seed
-from ..settings import ALIGNMENTS, EEGNET_ONLY, STANDARDISATIONS, Setting
+from ..model.encoders import ENCODERS
+from ..settings import Setting
 from ..training.batches import n_batches
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
 
-MOST = {"trials": 10**6, "seeds": 10**4}  # beyond these a slip of the keyboard is likelier than a wish
+MOST = {"trials": 10**6, "seeds": 10**4}  # larger values are probably typos
 # A network needs steps, not epochs: an epoch of 600 windows is four of them, one of 16,000 more than a hundred.
-STEPS = 2500  # of the optimiser, for a training of which nobody says how long it is
+STEPS = 2500  # of the optimiser, where the number of epochs is not given
 EPOCHS = (10, 500)  # the fewest and the most that these make
-DEFAULT_EPOCHS = {"paper": 500, "quick": 100, "extended": 200, "uncensored": 100}  # of runs that did not count steps
-PREPARE = ("zero-shot", "adaptive", "transductive")
+PREPROCESSING = ("zero-shot", "online", "transductive")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,11 @@ class RunOptions:
     lr: float | None = None
     standardise: str | None = None
     align: str | None = None
-    # one of PREPARE: find how windows are prepared and read first; auto: zero-shot where nothing else says how
-    prepare: str | None = None
+    # one of PREPROCESSING: find the best preprocessing first; auto: zero-shot where nothing else fixes it
+    preprocessing: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
-    seeds: int = 1  # how many seeds preparations and candidates are trained with
+    seeds: int = 1  # how many seeds preprocessings and candidates are trained with
     nested: str = "fast"  # full: every pair of subjects left out
     final: str = "ensemble"  # refit: also one model trained on everybody
     device: str = "auto"
@@ -55,11 +55,7 @@ class RunOptions:
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
-        if self.standardise is not None:
-            check_choice("standardise", self.standardise, STANDARDISATIONS)
-        if self.align is not None:
-            check_choice("align", self.align, ALIGNMENTS)
-        self._settle_prepare()
+        self._settle_preprocessing()
         for name in ("trials", "epochs", "patience", "batch_size", "seeds"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -74,24 +70,24 @@ class RunOptions:
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
 
-    def _settle_prepare(self) -> None:
-        if self.prepare is None:
+    def _settle_preprocessing(self) -> None:
+        if self.preprocessing is None:
             return
-        check_choice("prepare", self.prepare, ("auto", "none", *PREPARE))
-        if self.prepare == "auto":
+        check_choice("preprocessing", self.preprocessing, ("auto", "none", *PREPROCESSING))
+        if self.preprocessing == "auto":
             open_to_it = self.standardise is None and self.align is None and self.search != "tpe"
             usual = self.grid in ("quick", "uncensored") and self.nested == "fast" and open_to_it
-            object.__setattr__(self, "prepare", "zero-shot" if usual else None)
+            object.__setattr__(self, "preprocessing", "zero-shot" if usual else None)
             return
-        if self.prepare == "none":
-            object.__setattr__(self, "prepare", None)
+        if self.preprocessing == "none":
+            object.__setattr__(self, "preprocessing", None)
             return
         if self.grid == "extended":
-            raise UserError("the extended grid varies standardise and align itself; use prepare with another grid")
+            raise UserError("the extended grid varies standardise and align itself; use preprocessing with another grid")
         if self.standardise is not None or self.align is not None:
-            raise UserError("prepare finds standardise and align; give either prepare or those")
+            raise UserError("preprocessing finds standardise and align; give either preprocessing or those")
         if self.search == "tpe" or self.nested == "full":
-            raise UserError("prepare goes with search grid or halving and nested fast")
+            raise UserError("preprocessing goes with search grid or halving and nested fast")
 
     def for_data(self, recordings: Recordings) -> RunOptions:
         """With as many epochs as these recordings need, where neither the user nor the paper says how many."""
@@ -99,13 +95,13 @@ class RunOptions:
             return self
         subjects = recordings.n_subjects
         training = len(recordings.y) * (subjects - 2) // subjects
-        steps = n_batches(training, self.apply(Setting()).batch_size)
+        steps = n_batches(training, self.apply(Setting()).training.batch_size)
         fewest, most = EPOCHS
         return replace(self, epochs=min(max(math.ceil(STEPS / steps), fewest), most))
 
     @property
     def max_epochs(self) -> int:
-        return self.epochs or DEFAULT_EPOCHS[self.grid]
+        return self.epochs or EPOCHS[1]
 
     @property
     def every_seed(self) -> range:
@@ -113,7 +109,9 @@ class RunOptions:
 
     def apply(self, setting: Setting) -> Setting:
         """The setting with what the user asked for all of them."""
-        changes: dict[str, Any] = {"max_epochs": self.max_epochs, "encoder": self.encoder}
+        changes: dict[str, Any] = {"max_epochs": self.max_epochs}
+        if self.encoder != setting.encoder:
+            changes |= {"encoder": self.encoder, "network": None}
         if self.shuffle_subjects:
             changes["shuffle_subjects"] = True
         for name in ("patience", "batch_size", "lr", "standardise", "align"):
@@ -124,8 +122,8 @@ class RunOptions:
     def settings(self) -> list[Setting]:
         """The grid as it will be trained, the baseline first; what the user fixed is not varied."""
         settings = grid(self.grid)
-        if self.encoder != "eegnet":  # what only EEGNet can do is not varied for others
-            settings = [s for s in settings if not any(getattr(s, name) for name in EEGNET_ONLY)]
+        if self.encoder not in ENCODERS:  # what belongs to one of ours is not varied for a user's own
+            settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
         return list(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 
-from ..settings import Setting
 from ..training.progress import clock
-from .contents import check_entries, check_facts
+from .checks import check_entries
 from .files import in_use
 from .ledger import FINISHED, Ledger
 
-BELIEVED = 366 * 86400.0  # seconds since a run began; if the clock shows more, the date itself is told
 
 
 def standing(folder: Path) -> list[str]:
     """Lines that say what is done, running, waiting and failed, and how long the rest may take."""
     ledger = Ledger(folder / "ledger.sqlite", read_only=True)
     try:
-        check_facts(ledger)
         check_entries(ledger, ledger.entries())
         return _lines(folder, ledger)
     finally:
@@ -32,7 +27,7 @@ def _lines(folder: Path, ledger: Ledger) -> list[str]:
     done, failed = counts.get("done", 0), counts.get("failed", 0)
     working = in_use(folder)
     running = counts.get("running", 0)
-    complete = bool(ledger.recall("complete", False))
+    complete = bool(ledger.recall("complete", bool))
     state = (
         "finished"
         if complete
@@ -46,18 +41,16 @@ def _lines(folder: Path, ledger: Ledger) -> list[str]:
         f"{counts.get('waiting', 0)} waiting, {failed} failed",
     ]
     entries = ledger.entries()
-    spent = sum(entry.record["seconds"] for entry in entries if entry.record)
-    epochs = sum(entry.record["epochs"] for entry in entries if entry.record)
-    left = sum(Setting.from_json(entry.setting).max_epochs for entry in entries if entry.status not in FINISHED)
+    spent = sum(entry.record.seconds for entry in entries if entry.record)
+    epochs = sum(entry.record.epochs for entry in entries if entry.record)
+    left = sum(entry.setting.max_epochs for entry in entries if entry.status not in FINISHED)
     if epochs:
         lines.append(f"{clock(spent)} of training so far, about {clock(spent / epochs * left)} left for the known jobs")
-    started = ledger.recall("started")
+    started = ledger.recall("started", str)
     if started and working:
-        since = time.time() - datetime.fromisoformat(started).astimezone(UTC).timestamp()
-        # A clock that was set makes nonsense of the difference, not of the date.
-        lines.append(f"begun {clock(since)} ago" if 0 <= since <= BELIEVED else f"begun on {started}")
+        lines.append(f"started {started}")
     lines += [
-        _printable(f"failed: {Setting.from_json(e.setting).name}: {e.record['failure']}")
+        _printable(f"failed: {e.setting.name}: {e.record.failure}")
         for e in entries
         if e.status == "failed" and e.record
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..training.evaluation import HISTORY
-from ..training.population import Population
+from ..training.evaluation import MEASURED
+from ..training.trainer import Trainer
 
 STAY = 3  # of each method at least, under successive halving: as many as the shortlist takes
 
@@ -28,15 +28,16 @@ class Pruning(NamedTuple):
         doublings = epoch // self.first
         return doublings == 1 or (self.by_method and doublings & (doublings - 1) == 0)
 
-    def losers(self, population: Population, keys: Sequence[str]) -> list[str]:
+    def losers(self, population: Trainer, keys: Sequence[str]) -> list[str]:
         """The members, by key, that do worst on their validation subjects now. Baselines always stay."""
         groups: dict[tuple[str, ...], list[int]] = {}
         for member, job in enumerate(population.jobs):
             own = job.setting
             if own.method is not None and member not in population.over:
-                groups.setdefault((own.method, own.schedule, own.keep) if self.by_method else (), []).append(member)
+                way = (own.method, own.training.schedule, own.training.checkpoint) if self.by_method else ()
+                groups.setdefault(way, []).append(member)
         scores = population.snapshots.history[:, population.epoch - 1].tolist()
-        columns = [HISTORY.index(f"score_{population.side(member)}") for member in range(len(keys))]
+        columns = [MEASURED.index(f"score_{population.side(member)}") for member in range(len(keys))]
         lost: list[str] = []
         for members in groups.values():
             members.sort(key=lambda member: (scores[member][columns[member]], keys[member]))

@@ -1,4 +1,4 @@
-"""A run: a folder, its ledger, the recordings, and the work that is left. Where it is done is a Place's affair."""
+"""A run: a folder, its ledger, the recordings, and the work that is left. Where it is done is an Executor's affair."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,19 +21,19 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import leave_one_subject_out, make_fold
 from ..jobs import Job
-from ..model.encoders import Encoders, find_factory
+from ..model.encoders import ENCODERS, Encoders, find_factory
 from ..recordings import Recordings, absolute, load
 from ..settings import Setting
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
-from .contents import REMEDY, check_entries, check_facts, check_populations, entry_key
+from .checks import check_entries, check_populations, entry_key
+from .executor import DTYPE, Executor, LocalExecutor
 from .files import companions, sync_folder, writable
-from .here import Here
-from .ledger import FINISHED, Entry, Ledger
+from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .options import RunOptions
-from .place import DTYPE, Place
+from .sqlite_errors import DamagedLedger
 
-STAGES = {"prepare": "preparation", "search": "stage one", "folds": "stage two"}  # what progress calls them
+STAGES = {"prepare": "preprocessing", "search": "stage one", "folds": "stage two"}  # what progress calls them
 Tell = Callable[[str], None]  # says a line to the user
 
 
@@ -70,16 +71,25 @@ class Run:
     ) -> None:
         self.folder, self.ledger, self.recordings, self.options = folder, ledger, recordings, options
         self.encoders = encoders
-        self.place: Place = Here()
+        self.executor: Executor = LocalExecutor()
 
     @classmethod
-    def create(cls, folder: Path, options: RunOptions, encoders: Encoders | None = None) -> Run:
-        """Start a run in a new or empty folder; everything that can be wrong is found before anything is written."""
+    def create(
+        cls,
+        folder: Path,
+        options: RunOptions,
+        encoders: Encoders | None = None,
+        recordings: Recordings | None = None,
+    ) -> Run:
+        """Start a run in a new or empty folder; everything that can be wrong is found before anything is written.
+
+        recordings: where they are in memory already; otherwise they are loaded from `options.source`.
+        """
         if (folder / "ledger.sqlite").exists():
             raise _taken(folder)
         resolve_device(options.device)
         check_encoder(options, encoders)
-        recordings = load(options.source)
+        recordings = load(options.source) if recordings is None else recordings
         options = options.for_data(recordings)
         facts = {
             "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
@@ -97,28 +107,23 @@ class Run:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
         return cls(folder, ledger, recordings, options, encoders)
 
-    def would_store(self, options: RunOptions) -> RunOptions:
-        """The options as this run would have stored them; before steps were counted, None stood for their epochs."""
-        return options if self.options.epochs is None else options.for_data(self.recordings)
-
     @classmethod
-    def open(cls, folder: Path, encoders: Encoders | None = None) -> Run:
-        """A run that exists, with the data it began with.
+    def open(cls, folder: Path, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Run:
+        """A run that exists, with the data it began with: those given, or loaded from where they were.
 
         encoders: the factory again where the run has an encoder of the user's own: code is never imported
         because a folder names it.
         """
         ledger = Ledger(folder / "ledger.sqlite")
         try:
-            check_facts(ledger)
-            stored = ledger.recall("options")
+            stored = ledger.recall("options", dict[str, Any])
             if stored is None:
                 raise UserError(f"{folder} does not say what it was asked to do; remove it and run again")
             options = RunOptions.from_dict(stored)
             check_storage(folder, options)
             check_encoder(options, encoders)
-            recordings = load(options.source)
-            if fingerprint(recordings) != ledger.recall("fingerprint"):
+            recordings = load(options.source) if recordings is None else recordings
+            if fingerprint(recordings) != ledger.recall("fingerprint", str):
                 raise UserError(f"{options.source} has changed since {folder} was begun; restore it or start a new run")
             check_entries(ledger, ledger.entries(), recordings.n_subjects)
             check_populations(ledger)
@@ -131,7 +136,7 @@ class Run:
 
     def entry(self, stage: str, setting: Setting, validation: int, test: int, seed: int) -> Entry:
         key = entry_key(setting, validation, test, seed)
-        return Entry(key, stage, setting.to_json(), validation, test, seed)
+        return Entry(key, stage, setting, validation, test, seed)
 
     def folds(self) -> list[tuple[int, int]]:
         """(validation, test) positions of the leave-one-subject-out folds."""
@@ -163,10 +168,11 @@ class Run:
         """
         self._pack_waiting(prune_at)
         left = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
-        total = sum(Setting.from_json(entry.setting).max_epochs for entry in left)
+        total = sum(entry.setting.max_epochs for entry in left)
         label = ", ".join(dict.fromkeys(STAGES.get(entry.stage, entry.stage) for entry in left))
         with Progress(total, len(left), shown=shown, label=label) as bar:
-            self.place.train(self, bar)
+            self.executor.train(self, bar)
+        self.ledger.back_up()
 
     def _pack_waiting(self, prune_at: int | None) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
@@ -177,8 +183,8 @@ class Run:
             return
         jobs = [self.job(entry) for entry in waiting]
         packs = pack(
-            self.recordings, jobs, self.options.population, device=self.place.device(self.options.device),
-            dtype=DTYPE, encoders=self.encoders, at_least=self.place.workers,
+            self.recordings, jobs, self.options.population, device=self.executor.device(self.options.device),
+            dtype=DTYPE, encoders=self.encoders, at_least=self.executor.workers,
         )  # fmt: skip
         compositions = [[waiting[position].key for position in positions] for positions in packs]
         self.ledger.add_populations(compositions, prune_at)
@@ -211,11 +217,11 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
 
 def job_of(recordings: Recordings, entry: Entry) -> Job:
     fold = make_fold(recordings, entry.validation, entry.test)
-    return Job(Setting.from_json(entry.setting), fold, entry.seed)
+    return Job(entry.setting, fold, entry.seed)
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
-    if options.encoder != "eegnet":
+    if options.encoder not in ENCODERS:
         find_factory(options.encoder, encoders)
 
 
@@ -227,3 +233,49 @@ def check_storage(folder: Path, options: RunOptions) -> None:
     place = Path(storage.partition("///")[2].partition("?")[0])
     if not place.is_file() and not place.resolve().is_relative_to(folder.resolve()):
         raise UserError(f"{folder} keeps its search in {storage!r}, which is not there; create {place} if it should be")
+
+
+def check_is_run(folder: Path) -> None:
+    """Before anything is written there."""
+    if folder.is_file():
+        raise UserError(f"{folder} is a file; give the folder of a run")
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}; start a run with: autotransfer run DATA --out {folder}")
+    path = folder / "ledger.sqlite"
+    if not path.exists() and not backup_of(path).exists():
+        raise UserError(f"{folder} is not a run: it has no {path.name}; start one with autotransfer run")
+
+
+def reopen(folder: Path, encoders: Encoders | None, tell: Tell) -> Run:
+    """The run in a folder, to go on with it; its lock must be held.
+
+    A damaged ledger is put aside, and the run goes on from the copy that was made when the last stage ended.
+    """
+    path = folder / "ledger.sqlite"
+    if not _sound(path):
+        copy = backup_of(path)
+        if not _sound(copy):
+            raise UserError(f"the ledger {path} is damaged, and there is no sound copy of it; {REMEDY}")
+        number = 1
+        while (kept := path.with_name(f"ledger.damaged-{number}.sqlite")).exists() or kept.is_symlink():
+            number += 1
+        for name in companions(path):
+            name.unlink(missing_ok=True)
+        if path.exists():
+            path.replace(kept)
+        copy.replace(path)
+        sync_folder(folder)
+        tell(f"the ledger was damaged and is kept as {kept.name}; going on from the copy made when the last stage ended")
+    return Run.open(folder, encoders)
+
+
+def _sound(path: Path) -> bool:
+    """Whether a ledger is there and as it was written. Nothing is changed."""
+    if not path.exists():
+        return False
+    try:
+        with closing(Ledger(path, read_only=True)) as ledger:
+            ledger.check()
+    except DamagedLedger:
+        return False
+    return True

@@ -16,16 +16,15 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import UserError, check_types
-from ..model.encoders import Encoders, make_encoder
-from ..model.layers import Linear
+from ..model.encoder import Size
+from ..model.encoders import Encoders
+from ..preprocessing import Person, check_online
 from ..recordings import check_windows
-from ..recordings.people import Prior
-from ..recordings.running import Person
 from ..settings import Setting
+from ..training.members import Members
 from .files import write_atomically
 
 CHUNK = 256
-PRIOR = ("standardise.shift", "standardise.gain", "align.covariance")  # names of the tensors of `Prior`, in its order
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class ModelCard:
     channels: list[str]
     sfreq: float | None
     classes: list[Any]
-    kernel: int
     subjects: int  # whom it was trained on
     scores: dict[str, Any]
 
@@ -49,32 +47,28 @@ class ModelCard:
         if not all(isinstance(name, str) for name in self.channels):
             raise UserError("the channels of a model are not all names")
         sizes = {"members": self.members, "channels": len(self.channels), "classes": len(self.classes)}
-        if self.setting.get("encoder", "eegnet") == "eegnet":  # other encoders have no temporal filters of ours
-            sizes["kernel"] = self.kernel
         for name, size in sizes.items():
             if size < 1:
                 raise UserError(f"{name} of a model is {size}, it must be at least 1; make the model again with resume")
 
 
 class SavedModel:
-    """An ensemble: the mean of its members' probabilities. Takes raw windows, standardises and aligns them itself."""
+    """An ensemble: the mean of its members' probabilities. Takes raw windows and prepares them itself."""
 
     def __init__(self, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> None:
         self.card, self.setting = card, Setting.from_dict(card.setting)
-        self.prior = Prior(*(tensors.get(name) for name in PRIOR))  # (members, ...)
-        self.shift, self.gain = self.prior.shift, self.prior.gain
-        self._check_prior()
-        self.net = make_encoder(
-            self.setting, encoders, n_channels=len(card.channels), n_times=card.n_times,
-            n_classes=len(card.classes), sfreq=card.sfreq, kernel=card.kernel, members=card.members,
-            seeds=range(card.members),
-        )  # fmt: skip
-        self.classifier = Linear(card.members, self.net.latent_dim, len(card.classes), seeds=range(card.members))
-        for prefix, module in (("encoder.", self.net), ("classifier.", self.classifier)):
-            own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            constants = {k: v for k, v in module.state_dict().items() if not v.is_floating_point()}
-            module.load_state_dict(constants | own)
-            module.eval()
+        own = {k.removeprefix("preprocessing."): t for k, t in tensors.items() if k.startswith("preprocessing.")}
+        self.preprocessing = self.setting.preprocessing.restore(own)
+        channels, times = self.setting.preprocessing.shape(len(card.channels), card.n_times)
+        size = Size(channels, times, len(card.classes), card.sfreq)
+        self.members = Members(self.setting, size, range(card.members), encoders=encoders)
+        self.members.load_stacked(tensors)
+        self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `save_model` writes."""
+        own = self.preprocessing.state_dict()
+        return self.members.tensors() | {f"preprocessing.{name}": tensor for name, tensor in own.items()}
 
     def check(self, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
         """Refuse windows that the model was not made for, naming the difference."""
@@ -93,15 +87,6 @@ class SavedModel:
             raise UserError(
                 f"windows of the data have {X.shape[2]} samples, the model expects {card.n_times}; cut them anew"
             )
-
-    def _check_prior(self) -> None:
-        """A model that needs a prior and has none cannot predict."""
-        scaled = self.setting.standardise in ("channel", "running")
-        for name, tensor, needed in zip(
-            PRIOR, self.prior, (scaled, scaled, self.setting.align == "running"), strict=True
-        ):
-            if needed and tensor is None:
-                raise ValueError(f"the tensor {name} is missing")
 
     @torch.no_grad()
     def predict_proba(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
@@ -122,18 +107,18 @@ class SavedModel:
     def latents(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
         """The same windows -> codes z (members, N, D)."""
         if subject is None or self.setting.adaptation == "none":
-            return self.codes(X, self._person())
-        z = torch.empty(self.card.members, len(X), self.net.latent_dim)
+            return self.codes(X, self.preprocessing.follow())
+        z = torch.empty(self.card.members, len(X), self.members.latent_dim)
         for person in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == person).nonzero()[:, 0]
-            z[:, rows] = self.codes(X[rows], self._person())
+            z[:, rows] = self.codes(X[rows], self.preprocessing.follow())
         return z
 
     @torch.no_grad()
     def codes(self, X: Tensor, person: Person) -> Tensor:
         """The next raw windows (N, channels, times) of a person -> (members, N, D)."""
         X = X.to(torch.float32)
-        at_once = person.feed(X) if self.setting.adaptation == "transductive" else None
+        at_once = person.feed(X) if person.at_once else None
         parts = []
         for start in range(0, len(X), CHUNK):
             rows = slice(start, start + CHUNK)
@@ -141,17 +126,10 @@ class SavedModel:
             parts.append(self.net(x[0] if len(x) == 1 else x))
         return torch.cat(parts, 1)
 
-    def _person(self) -> Person:
-        return Person(self.setting.standardise, self.setting.align, self.prior)
-
     def new_person(self) -> NewPerson:
         """Somebody whose windows come one by one, or a few at a time."""
-        if self.setting.adaptation == "transductive":
-            raise UserError(
-                "the model takes all of a person's windows at once (standardise or align 'subject'); give them to "
-                "predict_proba together, or train with 'running'"
-            )
-        return NewPerson(self, self._person())
+        check_online(self.setting.preprocessing)
+        return NewPerson(self, self.preprocessing.follow())
 
 
 class NewPerson:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from ..runs.assembly import Priors, assemble
+from ..runs.assembly import assemble
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..runs.saved_model import SavedModel
@@ -24,20 +24,19 @@ Wanted = tuple[Setting, int]
 
 def delivered_scores(run: Run, entries: Sequence[Entry], wanted: Iterable[Wanted]) -> dict[tuple[str, int], float]:
     """By setting's key and test subject; nothing for those of whom every training failed."""
-    by_setting: dict[str, list[Entry]] = {}
+    by_setting: dict[Setting, list[Entry]] = {}
     for entry in entries:
         if entry.status == "done":
             by_setting.setdefault(entry.setting, []).append(entry)
-    priors = Priors(run.recordings)
     found = {}
     for setting, test in dict.fromkeys(wanted):
-        own = [entry for entry in by_setting.get(setting.to_json(), []) if test in (entry.test, entry.validation)]
+        own = [entry for entry in by_setting.get(setting, []) if test in (entry.test, entry.validation)]
         if own:
-            found[setting.key, test] = _score(run, setting, own, test, priors)
+            found[setting.key, test] = _score(run, setting, own, test)
     return found
 
 
-def _score(run: Run, setting: Setting, own: Sequence[Entry], test: int, priors: Priors) -> float:
+def _score(run: Run, setting: Setting, own: Sequence[Entry], test: int) -> float:
     states, folds = [], []
     for entry in own:
         snapshot = "best." if entry.test == test else "swapped."
@@ -45,7 +44,7 @@ def _score(run: Run, setting: Setting, own: Sequence[Entry], test: int, priors: 
         states.append({name.removeprefix(snapshot): t for name, t in tensors.items() if name.startswith(snapshot)})
         folds.append(run.job(entry).fold)
     recordings = run.recordings
-    model = assemble(recordings, setting, states, folds, kind="ensemble", scores={}, priors=priors)
+    model = assemble(recordings, setting, states, folds, kind="ensemble", scores={})
     rows = torch.from_numpy(np.flatnonzero(recordings.subject.numpy() == test))
     probability = SavedModel(*model, run.encoders).predict_proba(recordings.X[rows])
     predicted = torch.from_numpy(probability.argmax(1))

@@ -10,21 +10,21 @@ from ..folds import make_fold
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..runs.executor import DTYPE
 from ..runs.options import RunOptions
-from ..runs.place import DTYPE
 from ..settings import Setting
 from ..training.packing import member_bytes, pack, resolve_device
-from ..training.population import Population
-from ..training.train import windows_for
-from .preparation import preparations_of
+from ..training.trainer import Trainer
+from ..training.windows import release, windows_for
+from .preprocessing import ways_to_try
 from .stages import SHORTLIST_PER_METHOD
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """At most: patience and pruning make a run shorter, and so do preparations that nobody needs."""
+    """At most: patience and pruning make a run shorter, and so do preprocessings that nobody needs."""
 
-    preparations: int  # 0 where none is looked for
+    preprocessings: int  # 0 where none is looked for
     settings: int
     candidates: int
     folds: int
@@ -34,12 +34,12 @@ class Estimate:
 
     def work(self, options: RunOptions) -> str:
         """What will be trained, in words."""
-        first = f"{self.preparations} preparations on every fold, " if self.preparations else ""
+        first = f"{self.preprocessings} preprocessings on every fold, " if self.preprocessings else ""
         cut = f"{self.settings} settings on one split, then " if self.settings > self.candidates else ""
         most = "at most " if first or cut else ""
         return (
             f"{self.trainings} trainings of up to {options.max_epochs} epochs: {first}{cut}{most}{self.candidates} "
-            f"candidates on {self.folds} folds with {options.seeds} seeds"
+            f"candidates on {self.folds} folds with {options.seeds} seed{'s' * (options.seeds > 1)}"
         )
 
 
@@ -54,9 +54,9 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
         per_method = Counter(setting.method for setting in settings)
         candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for method, k in per_method.items())
     candidates = min(candidates, tried)
-    if options.prepare is not None:  # somebody may need every one
-        preparations = len(preparations_of(options.prepare, settings[0]))
-        tried, candidates = preparations * tried, preparations * candidates
+    if options.preprocessing is not None:  # somebody may need every one
+        ways = len(ways_to_try(options.preprocessing, settings[0]))
+        tried, candidates = ways * tried, ways * candidates
     trainings = tried + candidates * (n * options.seeds - 1)
     if options.nested == "full":
         trainings += len(settings) * n * (n - 1) // 2
@@ -75,8 +75,8 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
     largest = 0
     for positions in pack(recordings, jobs, options.population, device=device, dtype=DTYPE, encoders=encoders):
         members = [jobs[position] for position in positions]
-        windows = windows_for(recordings, members[0], {}, device=device, dtype=DTYPE)
-        stack = Population(recordings, members, windows, DTYPE, encoders)
+        windows = windows_for(recordings, members[0], device=device, dtype=DTYPE)
+        stack = Trainer(recordings, members, windows, DTYPE, encoders)
         for _ in range(2):  # the first epoch of a process also pays for all that is done once
             start = time.perf_counter()
             stack.train_epoch()
@@ -84,15 +84,16 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
             spent = time.perf_counter() - start
         seconds += spent
         largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in members))
-    prepared = preparations_of(options.prepare, settings[0]) if options.prepare is not None else []
-    others = [Job(replace(settings[0], **own._asdict()), fold) for own in prepared]
+    release(recordings)
+    ways = ways_to_try(options.preprocessing, settings[0]) if options.preprocessing is not None else []
+    others = [Job(setting, fold) for setting in ways]
     largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in others), 0)
     many = [Job(setting, fold) for setting in options.settings()] * (1 if trainings < 1000 else 3)
     packs = pack(recordings, many, options.population, device=device, dtype=DTYPE, encoders=encoders)
     stacked = max(map(len, packs))
     data = 2 * recordings.X.numel() * DTYPE.itemsize
     return Estimate(
-        preparations=len(prepared),
+        preprocessings=len(ways),
         settings=tried,
         candidates=candidates,
         folds=recordings.n_subjects,

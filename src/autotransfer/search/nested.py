@@ -7,7 +7,7 @@ without t and each other subject v, scored on v.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
@@ -15,7 +15,13 @@ from ..settings import Setting
 from .stages import Score, choose, shortlist
 
 
-def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class FullyNested:
+    choices: dict[str, str]  # subject -> name of the setting
+    test_scores: dict[str, float]
+
+
+def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
     """Train what is missing; the choices and scores by subject."""
     settings, folds, seed = run.options.settings(), run.folds(), run.options.seed
     n = run.recordings.n_subjects
@@ -47,10 +53,11 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> dict[str, Any]:
         # Only now is the test score looked at: of the model validated by the subject before, as in stage two.
         entry = known[run.entry("", chosen, validation, test, seed).key]
         assert entry.record is not None
-        record = entry.record if entry.test == test else entry.record["swapped"]
+        record = entry.record if entry.test == test else entry.record.swapped
+        assert record is not None
         subject = str(run.recordings.subjects[test])
-        names[subject], values[subject] = run.options.name_of(chosen), record["test_score"]
-    return {"nested_full_choices": names, "nested_full_test_scores": values}
+        names[subject], values[subject] = run.options.name_of(chosen), record.test_score
+    return FullyNested(names, values)
 
 
 def _by_key(run: Run) -> dict[str, Entry]:
@@ -61,6 +68,6 @@ def _seen_without(known: dict[str, Entry], run: Run, setting: Setting, validatio
     """The score on `validation` of the setting trained without it and without `test`."""
     entry = known[run.entry("", setting, validation, test, seed).key]
     assert entry.record is not None
-    record = entry.record if entry.validation == validation else entry.record["swapped"]
-    failed = entry.record["failure"] is not None
-    return Score(setting.key, validation, 0.0 if failed else record["validation_score"])
+    record = entry.record if entry.validation == validation else entry.record.swapped
+    assert record is not None
+    return Score(setting.key, validation, 0.0 if record.failure is not None else record.validation_score)

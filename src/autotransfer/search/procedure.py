@@ -1,31 +1,34 @@
-"""AutoTransfer from the first job to the choice: preparation, stage one, shortlist, every fold, honest estimates."""
+"""AutoTransfer from the first job to the choice: preprocessing, stage one, shortlist, every fold, nested estimates."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
+from .. import schema
+from ..runs.choice import Choice, Named
+from ..runs.choice import Compared as ComparedRecord
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
-from ..runs.results import results_table
+from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .delivered import delivered_scores
 from .models import build_models
-from .preparation import Preparations, preparation_stage, traits
+from .preprocessing import Compared, preprocessing_stage, way_of
 from .stages import (
     LEAD,
     SHORTLIST_PER_METHOD,
     by_subject,
     choose,
-    clearly_ahead,
     lower_quartile,
     shortlist,
+    two_se_rule,
     without_subject,
 )
 from .validation import entries_of, validation_scores
@@ -33,7 +36,7 @@ from .validation import entries_of, validation_scores
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
 
-def search_stage(run: Run, prepared: Preparations | None, tell: Tell, *, shown: bool | None) -> list[Setting]:
+def search_stage(run: Run, compared: Compared | None, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Stage one: every setting on one fixed split. Returns the shortlist, the baseline first."""
     options, folds = run.options, run.folds()
     if options.search == "tpe":
@@ -42,33 +45,33 @@ def search_stage(run: Run, prepared: Preparations | None, tell: Tell, *, shown: 
         with explained_below(run.folder / "optuna.sqlite"):
             settings = tpe_search(run, tell, shown=shown)
     else:
-        settings = options.settings() if prepared is None else prepared.prepared(options.settings())
+        settings = options.settings() if compared is None else compared.candidates(options.settings())
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
         halving = options.search == "halving"
-        if not halving and all_go_on(settings, apart=prepared is not None):
+        if not halving and all_go_on(settings, apart=compared is not None):
             tell(f"stage one: {len(settings)} settings, few enough for all to go on")
             return settings
         tell(f"stage one: {len(settings)} settings on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
         if halving:  # who gave up is no candidate
             entries = entries_of(run, settings, [folds[0]], [options.seed])  # the plain network's was made before
-            left = {entry.setting for entry in entries if entry.record and not entry.record.get("pruned")}
-            settings = [setting for setting in settings if setting.to_json() in left]
+            left = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
+            settings = [setting for setting in settings if setting in left]
     first = entries_of(run, settings, [folds[0]], [options.seed])
     scores = validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}
-    # A list for every preparation: one that is kept for some subjects must not crowd out the other's settings.
-    preparations = dict.fromkeys(traits(setting) for setting in settings) if prepared else [None]
+    # A list for every way: one that is kept for some subjects must not crowd out the other's settings.
+    ways = dict.fromkeys(way_of(setting) for setting in settings) if compared else [None]
     kept = []
-    for own in preparations:
-        methods = {k: s.method for k, s in by_key.items() if own is None or traits(s) == own}
+    for own in ways:
+        methods = {k: s.method for k, s in by_key.items() if own is None or way_of(s) == own}
         kept += shortlist(scores, methods)
     return [by_key[key] for key in kept]
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
-    """Are shortlists long enough for every setting, whatever stage one would find? apart: one for each preparation."""
-    counts = Counter((traits(setting) if apart else None, setting.method) for setting in settings)
+    """Are shortlists long enough for every setting, whatever stage one would find? apart: one for each way."""
+    counts = Counter((way_of(setting) if apart else None, setting.method) for setting in settings)
     return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 
@@ -76,11 +79,11 @@ def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bo
     """Stage two: the shortlist on every fold, with every seed."""
     options, folds = run.options, run.folds()
     run.add(run.entry("folds", s, *fold, seed) for seed in options.every_seed for s in candidates for fold in folds)
-    tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seeds")
+    tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seed{'s' * (options.seeds > 1)}")
     run.work(shown=shown)
 
 
-def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | None = None) -> dict[str, Any]:
+def decide(run: Run, candidates: Sequence[Setting], compared: Compared | None = None) -> Choice:
     """The published choice and, beside it, the choice remade for each subject without their scores."""
     options, folds, subjects = run.options, run.folds(), run.recordings.subjects
     entries = entries_of(run, candidates, folds, options.every_seed)
@@ -88,30 +91,28 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     keys = [setting.key for setting in candidates]
     others = {test: without_subject(scores, test) for _, test in folds}
     allowed = dict.fromkeys(others, keys)
-    if prepared is not None:
-        keys = prepared.allowed(candidates)
-        allowed = {test: prepared.allowed(candidates, test) for test in others}
-    ahead, ahead_of = clearly_ahead(scores, keys), {t: clearly_ahead(others[t], own) for t, own in allowed.items()}
+    if compared is not None:
+        keys = compared.allowed(candidates)
+        allowed = {test: compared.allowed(candidates, test) for test in others}
+    ahead, ahead_of = two_se_rule(scores, keys), {t: two_se_rule(others[t], own) for t, own in allowed.items()}
     # a run that may change the network itself leaves the plain one only for what is clearly better
-    among, among_of = (keys, allowed) if prepared is None else (ahead, ahead_of)
-    plain = {setting.key for setting in candidates if setting.method is None}
-    baseline = candidates[0].key
+    among, among_of = (keys, allowed) if compared is None else (ahead, ahead_of)
+    plain = {setting.key for setting in candidates if setting.penalty is None}
     picks = {
         "chosen": dict.fromkeys(others, choose(scores, among)),
-        "baseline": dict.fromkeys(others, baseline),
+        "baseline": dict.fromkeys(others, candidates[0].key),
         "best_uncensored": dict.fromkeys(others, choose(scores, [key for key in keys if key in plain])),
-        "careful": dict.fromkeys(others, choose(scores, ahead)),
+        "two_se": dict.fromkeys(others, choose(scores, ahead)),
         "nested": {t: choose(others[t], own) for t, own in among_of.items()},
-        # need not be clearly ahead: what a preparation gives must not pass for the censor's
+        # need not be clearly ahead: what a preprocessing gives must not pass for the penalty's
         "nested_uncensored": {t: choose(others[t], [k for k in own if k in plain]) for t, own in allowed.items()},
-        "nested_careful": {t: choose(others[t], own) for t, own in ahead_of.items()},
+        "nested_two_se": {t: choose(others[t], own) for t, own in ahead_of.items()},
     }
 
     # Only now are test scores looked at, and nothing below this line chooses.
     by_key = {setting.key: setting for setting in candidates}
-    name = {key: options.name_of(setting) for key, setting in by_key.items()}
+    named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
-    adaptations = {str(subjects[t]): by_key[key].adaptation for t, key in picks["nested"].items()}
     single = scores_on_test(entries)
     pairs = [(by_key[key], test) for own in picks.values() for test, key in own.items()]
     together = single | delivered_scores(run, entries, pairs)
@@ -119,32 +120,37 @@ def decide(run: Run, candidates: Sequence[Setting], prepared: Preparations | Non
     def of(role: str, known: dict[tuple[str, int], float]) -> dict[str, float]:
         return {str(subjects[test]): known[key, test] for test, key in picks[role].items()}
 
-    return {
-        **{role: _told(by_key[key], name[key]) for role, key in overall.items()},
-        "baseline_won": overall["chosen"] == overall["baseline"],
-        "shortlist": list(name.values()),
-        "validation_q25": {name[key]: lower_quartile(scores, key) for key in keys},
-        "validation_mean": {name[key]: float(by_subject(scores, key).mean()) for key in keys},
-        "test_scores": {role: of(role, single) for role in overall},
-        **{f"{role}_test_scores": of(role, single) for role in picks if role not in overall},
-        "delivered_test_scores": {role: of(role, together) for role in picks},
-        "nested_choices": {str(subjects[t]): name[key] for t, key in picks["nested"].items()},
-        "transductive": by_key[overall["chosen"]].adaptation == "transductive",
-        "adaptation": by_key[overall["chosen"]].adaptation,
-        "nested_adaptations": adaptations,
-    } | ({} if prepared is None else {"preparations": _preparations(prepared), "lead": LEAD})
+    chosen = by_key[overall["chosen"]]
+    return Choice(
+        **{role: named[key] for role, key in overall.items()},
+        baseline_won=overall["chosen"] == overall["baseline"],
+        shortlist=list(named.values()),
+        validation_q25={named[key].name: lower_quartile(scores, key) for key in keys},
+        validation_mean={named[key].name: float(by_subject(scores, key).mean()) for key in keys},
+        test_scores={role: of(role, single) for role in overall},
+        nested_test_scores=of("nested", single),
+        nested_uncensored_test_scores=of("nested_uncensored", single),
+        nested_two_se_test_scores=of("nested_two_se", single),
+        nested_choices={str(subjects[t]): named[key].name for t, key in picks["nested"].items()},
+        delivered_test_scores={role: of(role, together) for role in picks},
+        transductive=chosen.adaptation == "transductive",
+        adaptation=chosen.adaptation,
+        nested_adaptations={str(subjects[t]): by_key[key].adaptation for t, key in picks["nested"].items()},
+        lead=None if compared is None else LEAD,
+        preprocessings=[] if compared is None else _told(run, compared),
+    )
 
 
-def _preparations(prepared: Preparations) -> list[dict[str, Any]]:
-    """How the plain network did with every way to prepare windows, by validation."""
+def _told(run: Run, compared: Compared) -> list[ComparedRecord]:
+    """How the plain network did in every way, by validation."""
     return [
-        {
-            **traits(setting)._asdict(),
-            "validation_q25": lower_quartile(prepared.scores, setting.key),
-            "validation_mean": float(by_subject(prepared.scores, setting.key).mean()),
-            "kept": setting in prepared.needed,
-        }
-        for setting in prepared.tried
+        ComparedRecord(
+            Named(run.options.name_of(setting), setting),
+            validation_q25=lower_quartile(compared.scores, setting.key),
+            validation_mean=float(by_subject(compared.scores, setting.key).mean()),
+            kept=setting in compared.needed,
+        )
+        for setting in compared.tried
     ]
 
 
@@ -153,33 +159,28 @@ def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
     values: dict[tuple[str, int], list[float]] = {}
     for entry in entries:
         if entry.record is not None:
-            key = Setting.from_json(entry.setting).key
-            values.setdefault((key, entry.test), []).append(entry.record["test_score"])
+            values.setdefault((entry.setting.key, entry.test), []).append(entry.record.test_score)
     return {key: float(np.mean(scores)) for key, scores in values.items()}
 
 
-def _told(setting: Setting, name: str) -> dict[str, Any]:
-    return setting.as_row() | {"name": name}
-
-
-def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> dict[str, Any]:
+def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> Choice:
     """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder."""
-    prepared = preparation_stage(run, tell, shown=shown)
-    candidates = search_stage(run, prepared, tell, shown=shown)
+    compared = preprocessing_stage(run, tell, shown=shown)
+    candidates = search_stage(run, compared, tell, shown=shown)
     fold_stage(run, candidates, tell, shown=shown)
-    choice = decide(run, candidates, prepared)
+    choice = decide(run, candidates, compared)
     if run.options.nested == "full":
         from .nested import full_nesting
 
-        choice |= full_nesting(run, tell, shown=shown)
+        full = full_nesting(run, tell, shown=shown)
+        choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
     write_results(run)
-    chosen = next(setting for setting in candidates if run.options.name_of(setting) == choice["chosen"]["name"])
-    build_models(run, chosen, choice, tell)
-    write_atomically(run.folder / "choice.json", json.dumps(choice, indent=1))
+    build_models(run, choice.chosen.setting, choice, tell)
+    write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
     run.ledger.remember(complete=True)
     return choice
 
 
 def write_results(run: Run) -> None:
-    table = results_table(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
-    write_atomically(run.folder / "results.csv", table.to_csv(index=False))
+    found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
+    write_atomically(run.folder / "results.csv", results_table(found).to_csv(index=False))

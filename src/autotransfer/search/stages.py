@@ -69,7 +69,7 @@ def choose(scores: Sequence[Score], candidates: Sequence[str]) -> str:
     )
 
 
-def clearly_ahead(scores: Sequence[Score], candidates: Sequence[str]) -> list[str]:
+def two_se_rule(scores: Sequence[Score], candidates: Sequence[str]) -> list[str]:
     """The first candidate, the simplest, and those whose mean over subjects is above its own by more than `LEAD`
     standard errors of that difference, subjects being paired.
 

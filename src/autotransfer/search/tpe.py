@@ -7,10 +7,12 @@ a population leaves the stack.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from ..censoring import CENSORS, MODES
 from ..runs.run import Run, Tell
-from ..settings import METHODS, MODES, Setting
+from ..settings import Setting
 
 if TYPE_CHECKING:
     import optuna
@@ -18,22 +20,20 @@ if TYPE_CHECKING:
 BATCH = 16
 RUNG = 0.25  # share of the epochs after which the worse half of a batch is given up
 
-STRENGTHS = {
-    "adversary": (0.01, 1.0), "mige": (0.01, 1.0), "began": (0.01, 1.0), "mmd": (0.03, 10.0),
-    "pairwise_mmd": (0.03, 10.0),
-}  # fmt: skip
-
-
 def suggest(trial: optuna.Trial) -> Setting:
     """A setting from the space: method, mode, strength and, for MIGE, its estimator."""
-    method = trial.suggest_categorical("method", METHODS)
-    mode = trial.suggest_categorical("mode", MODES)
-    strength = trial.suggest_float(f"strength {method}", *STRENGTHS[method], log=True)
-    if method != "mige":
-        return Setting(method=method, mode=mode, strength=strength)
-    estimator = trial.suggest_categorical("estimator", ("ssge", "stein", "tikhonov", "nu_method"))
-    gamma = trial.suggest_float("regularization", 1e-4, 1e-1, log=True)
-    return Setting(method=method, mode=mode, strength=strength, estimator=estimator, regularization=gamma)
+    method = trial.suggest_categorical("method", tuple(CENSORS))
+    mode = trial.suggest_categorical("mode", tuple(MODES))
+    strength = trial.suggest_float(f"strength {method}", *CENSORS[method].sampled, log=True)
+    return Setting(method=method, mode=mode, strength=strength, **asdict(CENSORS[method].suggest(trial)))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A setting that Optuna proposed, and the number of its trial."""
+
+    trial: int
+    setting: Setting
 
 
 def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
@@ -42,7 +42,7 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     options, fold = run.options, run.folds()[0]
     baseline = options.apply(Setting())
     run.add([run.entry("search", baseline, *fold, options.seed)])
-    batches: list[list[tuple[int, str]]] = run.ledger.recall("tpe_batches", [])
+    batches = run.ledger.recall("tpe_batches", list[list[Asked]]) or []
     settings = [baseline]
     number = 0
     while sum(map(len, batches[:number])) < options.trials:
@@ -50,7 +50,7 @@ def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             size = min(BATCH, options.trials - sum(map(len, batches)))
             batches.append(_ask(study, run, number, size))
             run.ledger.remember(tpe_batches=batches)
-        batch = [(trial, Setting.from_json(text)) for trial, text in batches[number]]
+        batch = batches[number]
         tell(f"stage one: batch {number + 1} of the tpe search, {len(batch)} settings")
         settings += _train_batch(run, study, batch, fold, shown=shown)
         number += 1
@@ -62,16 +62,17 @@ def _study(run: Run) -> optuna.Study:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = run.options.storage or f"sqlite:///{run.folder / 'optuna.sqlite'}"
-    name = f"autotransfer {run.recordings.name} {run.ledger.recall('fingerprint')[:8]} {run.folder.name}"
+    name = f"autotransfer {run.recordings.name} {(run.ledger.recall('fingerprint', str) or '')[:8]} {run.folder.name}"
     study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-    known = {trial for batch in run.ledger.recall("tpe_batches", []) for trial, _ in batch}
+    noted = run.ledger.recall("tpe_batches", list[list[Asked]]) or []
+    known = {asked.trial for batch in noted for asked in batch}
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         if trial.number not in known:  # asked for by a process that was killed before it could note them
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
 
 
-def _ask(study: optuna.Study, run: Run, number: int, size: int) -> list[tuple[int, str]]:
+def _ask(study: optuna.Study, run: Run, number: int, size: int) -> list[Asked]:
     """A batch of settings, a function of the seed, the batch's number and the trials told so far."""
     import optuna
 
@@ -79,25 +80,25 @@ def _ask(study: optuna.Study, run: Run, number: int, size: int) -> list[tuple[in
         seed=run.options.seed * 10_007 + number, constant_liar=True, multivariate=True
     )
     trials = [study.ask() for _ in range(size)]
-    return [(trial.number, run.options.apply(suggest(trial)).to_json()) for trial in trials]
+    return [Asked(trial.number, run.options.apply(suggest(trial))) for trial in trials]
 
 
 def _train_batch(
-    run: Run, study: optuna.Study, batch: list[tuple[int, Setting]], fold: tuple[int, int], *, shown: bool | None
+    run: Run, study: optuna.Study, batch: list[Asked], fold: tuple[int, int], *, shown: bool | None
 ) -> list[Setting]:
     """Train a batch, pruning half of it; every trial is told its validation score. Returns what was not pruned."""
     import optuna
 
     seed = run.options.seed
-    run.add(run.entry("search", setting, *fold, seed) for _, setting in batch)
+    run.add(run.entry("search", asked.setting, *fold, seed) for asked in batch)
     run.work(prune_at=max(1, round(RUNG * run.options.max_epochs)), shown=shown)
     known = {entry.key: entry.record for entry in run.ledger.entries()}
     kept = []
-    for trial, setting in batch:
-        record = known[run.entry("search", setting, *fold, seed).key]
+    for asked in batch:
+        record = known[run.entry("search", asked.setting, *fold, seed).key]
         assert record is not None
-        if not record["pruned"]:
-            kept.append(setting)
-        if study.trials[trial].state == optuna.trial.TrialState.RUNNING:
-            study.tell(trial, 0.0 if record["failure"] else record["validation_score"])
+        if not record.pruned:
+            kept.append(asked.setting)
+        if study.trials[asked.trial].state == optuna.trial.TrialState.RUNNING:
+            study.tell(asked.trial, 0.0 if record.failure else record.validation_score)
     return kept

@@ -25,10 +25,9 @@ def validation_scores(entries: Sequence[Entry], *, twins: bool = True) -> list[S
     for entry in entries:
         if entry.record is None:
             continue
-        setting, record = Setting.from_json(entry.setting), entry.record
-        failed = record["failure"] is not None
-        scores.append(Score(setting.key, entry.validation, 0.0 if failed else record["validation_score"]))
-        if twins:
-            twin = record["swapped"]["validation_score"]
-            scores.append(Score(setting.key, entry.test, 0.0 if failed else twin))
+        record, key = entry.record, entry.setting.key
+        scores.append(Score(key, entry.validation, 0.0 if record.failure is not None else record.validation_score))
+        if twins and record.swapped is not None:
+            twin = record.swapped.validation_score
+            scores.append(Score(key, entry.test, 0.0 if record.failure is not None else twin))
     return scores

@@ -1,11 +1,11 @@
-"""Seals: a checksum in every row of the ledger, because SQLite notices broken pages but not broken contents."""
+"""A checksum in every row of the ledger, because SQLite notices broken pages but not broken contents."""
 
 from __future__ import annotations
 
 import hashlib
 
 
-def seal_of(*values: object) -> str:
+def checksum(*values: object) -> str:
     """32 hexadecimal digits that change with any value: text, bytes, integers or None."""
     digest = hashlib.blake2b(digest_size=16)
     for value in values:
@@ -15,9 +15,9 @@ def seal_of(*values: object) -> str:
     return digest.hexdigest()
 
 
-# What each table's seal covers. Counters and marks that change in place are left out: whether a job is finished
+# What each table's checksums cover. Counters and marks that change in place are left out: whether a job is finished
 # follows from its record.
-SEALED = {
+CHECKED = {
     "facts": ("name", "value"),
     "jobs": ("key", "number", "stage", "setting", "validation", "test", "seed", "record", "tensors"),
     "populations": ("keys", "prune_at"),

@@ -1,57 +1,84 @@
-"""Training in this process: one population after another, each checkpointed every few seconds."""
+"""Where populations are trained: `LocalExecutor` in this process; `Cluster`, elsewhere, on Dask's workers."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Protocol
 
 import torch
+from safetensors.torch import save
 
+from ..jobs import Job, Outcome
+from ..model.encoders import Encoders
+from ..recordings import Recordings
 from ..training.memory import first_line, no_room, out_of_memory
 from ..training.packing import resolve_device
-from ..training.population import Population
 from ..training.progress import Progress
-from ..training.train import Prepared, windows_for
 from ..training.train import run as train_population
+from ..training.trainer import Trainer
+from ..training.windows import release, windows_for
 from .checkpoint import restore, save_checkpoint
-from .ledger import FINISHED, Entry, OpenPopulation
-from .place import DTYPE, Work
+from .ledger import FINISHED, Entry, Ledger, OpenPopulation
+from .options import RunOptions
 from .pruning import Pruning
-from .records import record_of, tensors_of
 
+DTYPE = torch.float32
 CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
 
 
-class Here:
-    """The default place."""
+class Work(Protocol):
+    """What an executor needs to know of a run."""
+
+    folder: Path
+    ledger: Ledger
+    recordings: Recordings
+    options: RunOptions
+    encoders: Encoders | None
+
+    def job(self, entry: Entry) -> Job: ...
+
+
+class Executor(Protocol):
+    workers: int  # how many populations it trains at a time
+
+    def device(self, asked: str) -> torch.device:
+        """The kind of device whose memory limits a population."""
+
+    def train(self, run: Work, bar: Progress) -> None:
+        """Train every population of the ledger that has not ended, and note each job the moment it is finished."""
+
+
+class LocalExecutor:
+    """One population after another, each checkpointed every few seconds. It keeps nothing from one run to the next."""
 
     workers = 1
-
-    def __init__(self) -> None:
-        self._prepared: Prepared = {}
 
     def device(self, asked: str) -> torch.device:
         return resolve_device(asked)
 
     def after_epoch(self) -> None:
-        """For a place that may not go on for ever: whatever it raises ends the work, and what was written stays."""
+        """For an executor that may not go on for ever: whatever it raises ends the work, and what was written stays."""
 
     def train(self, run: Work, bar: Progress) -> None:
         device = resolve_device(run.options.device)
-        while populations := run.ledger.open_populations():
-            first = populations[0]
-            try:
-                self._train(run, first, device, bar)
-                continue
-            except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error):
-                    raise
-                reason = first_line(error)
-            # Only here, where nothing refers to the error and to the frames that it holds, is their memory free.
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-            split(run, first, reason)
-            (run.folder / f"population-{first.number}.checkpoint").unlink(missing_ok=True)
+        try:
+            while populations := run.ledger.open_populations():
+                first = populations[0]
+                try:
+                    self._train(run, first, device, bar)
+                    continue
+                except (RuntimeError, MemoryError) as error:
+                    if not out_of_memory(error):
+                        raise
+                    reason = first_line(error)
+                # Only here, where nothing refers to the error and to the frames that it holds, is their memory free.
+                if device.type == "cuda":
+                    torch.cuda.empty_cache()
+                split(run, first, reason)
+                (run.folder / f"population-{first.number}.checkpoint").unlink(missing_ok=True)
+        finally:
+            release(run.recordings)
 
     def _train(self, run: Work, found: OpenPopulation, device: torch.device, bar: Progress) -> None:
         """One population, from its checkpoint if it has one."""
@@ -62,25 +89,24 @@ class Here:
             population, members = self._population(run, todo, known, path, device)
             last = time.monotonic()
 
-            def after_epoch(population: Population) -> None:
+            def after_epoch(population: Trainer) -> None:
                 nonlocal last
                 bar.epoch(population)
                 self.after_epoch()
-                # A clock that was set back makes a checkpoint due, rather than none until it has caught up.
-                if population.jobs and not 0 <= time.monotonic() - last <= CHECKPOINT_EVERY:
+                if population.jobs and time.monotonic() - last > CHECKPOINT_EVERY:
                     save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
                     last = time.monotonic()
 
             pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
             pruned = pruned_before(run, found)
 
-            def give_up(population: Population) -> list[int]:
+            def give_up(population: Trainer) -> list[int]:
                 if not pruning.due(population.epoch):
                     return []
                 # Decided once and noted first, so that a kill cannot decide otherwise.
                 keys = [members[id(job)] for job in population.jobs]
                 name = f"pruned {found.number} {population.epoch}"
-                lost: list[str] | None = run.ledger.recall(name)
+                lost = run.ledger.recall(name, list[str])
                 if lost is None:
                     lost = pruning.losers(population, keys)
                     run.ledger.remember(**{name: lost})
@@ -89,17 +115,17 @@ class Here:
 
             for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
                 key = members[id(outcome.job)]
-                run.ledger.finish(key, record_of(outcome) | {"pruned": key in pruned}, tensors_of(outcome))
+                run.ledger.finish(key, outcome.record(pruned=key in pruned), tensors_of(outcome))
                 bar.finished(outcome)
         run.ledger.end_population(found.number)
         path.unlink(missing_ok=True)
 
     def _population(
         self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device
-    ) -> tuple[Population, dict[int, str]]:
+    ) -> tuple[Trainer, dict[int, str]]:
         """The population of these jobs, and the key of each by the identity of its Job."""
         jobs = {key: run.job(known[key]) for key in todo}
-        windows = windows_for(run.recordings, jobs[todo[0]], self._prepared, device=device, dtype=DTYPE)
+        windows = windows_for(run.recordings, jobs[todo[0]], device=device, dtype=DTYPE)
         everyone = jobs | {
             key: run.job(entry) for key, entry in known.items() if entry.status in FINISHED and path.exists()
         }
@@ -111,15 +137,14 @@ class Here:
             keys = [keys[place] for place in alive]
         else:
             run.ledger.begin(todo)
-            population = Population(run.recordings, [jobs[key] for key in todo], windows, DTYPE, run.encoders)
+            population = Trainer(run.recordings, [jobs[key] for key in todo], windows, DTYPE, run.encoders)
             keys = todo
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
 
 
 def pruned_before(run: Work, found: OpenPopulation) -> set[str]:
     """Members that were given up before this process began."""
-    start = f"pruned {found.number} "
-    return {key for name, keys in run.ledger.facts().items() if name.startswith(start) for key in keys}
+    return {key for keys in run.ledger.recall_all(f"pruned {found.number} ", list[str]).values() for key in keys}
 
 
 def split(run: Work, found: OpenPopulation, reason: str) -> None:
@@ -129,3 +154,11 @@ def split(run: Work, found: OpenPopulation, reason: str) -> None:
     if len(todo) < 2:
         raise no_room(reason)
     run.ledger.replace_population(found.number, [todo[: len(todo) // 2], todo[len(todo) // 2 :]])
+
+
+def tensors_of(outcome: Outcome) -> bytes:
+    """Weights of both snapshots and of the last epoch, as safetensors."""
+    states = {"best": outcome.state, "final": outcome.final_state}
+    if outcome.swapped is not None:
+        states["swapped"] = outcome.swapped.state
+    return save({f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()})
