@@ -14,7 +14,8 @@ import typer
 from .errors import UserError, machine_trouble
 
 if TYPE_CHECKING:
-    from .runs.place import Place
+    from .runs.choice import Choice
+    from .runs.executor import Executor
     from .runs.run import Run
 
 app = typer.Typer(
@@ -61,12 +62,14 @@ def run(
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
     standardise: Annotated[
-        str | None, typer.Option(help="trial (default), channel, running, subject (transductive) or none.")
+        str | None, typer.Option(help="trial (default), train, online, transductive or none.")
     ] = None,
-    align: Annotated[str | None, typer.Option(help="Euclidean: none (default), running or subject.")] = None,
-    prepare: Annotated[
-        str, typer.Option(help="Find first how to prepare windows: zero-shot (usual), adaptive, transductive, none.")
+    align: Annotated[str | None, typer.Option(help="Euclidean: none (default), online or transductive.")] = None,
+    preprocessing: Annotated[
+        str,
+        typer.Option(help="Find the best preprocessing first: zero-shot (usual), online, transductive, none."),
     ] = "auto",
+    prepare: Annotated[str | None, typer.Option(hidden=True)] = None,
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
@@ -80,10 +83,13 @@ def run(
     """Search, cross-validate over subjects, choose, and write model and report to OUT."""
     from .runs.options import RunOptions
 
+    if prepare is not None:
+        preprocessing = "online" if prepare == "adaptive" else prepare
+        print(f"--prepare is called --preprocessing now: --preprocessing {preprocessing}", file=sys.stderr)
     options = RunOptions(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
-        batch_size=batch_size, lr=lr, standardise=standardise, align=align, prepare=prepare, encoder=encoder,
-        device=device, seed=seed, seeds=seeds, nested=nested, final=final, population=_population(population),
+        batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
+        encoder=encoder, device=device, seed=seed, seeds=seeds, nested=nested, final=final, population=_population(population),
     )  # fmt: skip
     encoders = _encoders(encoder)
     if dry_run:
@@ -92,10 +98,10 @@ def run(
     from .runs.files import Lock
     from .runs.run import Run
 
-    with _cluster(cluster) as place:  # before anything is written: there may be none
+    with _cluster(cluster) as executor:  # before anything is written: there may be none
         created = Run.create(out, options, encoders)
         with Lock(out):
-            _conduct(created, place)
+            _conduct(created, executor)
 
 
 def _population(text: str) -> int | str:
@@ -143,39 +149,39 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
 def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = None) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from .runs.files import Lock
-    from .runs.salvage import check_is_run, reopen
+    from .runs.run import check_is_run, reopen
 
     check_is_run(folder)
-    with _cluster(cluster) as place, Lock(folder):
+    with _cluster(cluster) as executor, Lock(folder):
         opened = reopen(folder, _encoders(encoder), say)
-        if opened.ledger.recall("complete", False) and (folder / "choice.json").exists():
+        if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done
                     _write_report(opened)
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
-        _conduct(opened, place)
+        _conduct(opened, executor)
 
 
 @contextmanager
-def _cluster(address: str | None) -> Iterator[Place | None]:
+def _cluster(address: str | None) -> Iterator[Executor | None]:
     """The workers that --cluster names; None: this process."""
     if address is None:
         yield None
         return
     from .cluster import Cluster
 
-    with Cluster(address) as place:
-        say(f"{place.workers} workers on {address}")
-        yield place
+    with Cluster(address) as executor:
+        say(f"{executor.workers} workers on {address}")
+        yield executor
 
 
-def _conduct(opened: Run, place: Place | None) -> None:
+def _conduct(opened: Run, executor: Executor | None) -> None:
     """The procedure, the report, and the answer in a few lines."""
     from .search.procedure import conduct
 
-    if place is not None:
-        opened.place = place
+    if executor is not None:
+        opened.executor = executor
     try:
         with closing(opened.ledger):
             choice = conduct(opened, say, shown=True)
@@ -191,7 +197,7 @@ def _conduct(opened: Run, place: Place | None) -> None:
     say(f"report: {(opened.folder / 'report.html').resolve()}")
 
 
-def _say_answer(choice: dict[str, Any]) -> None:
+def _say_answer(choice: Choice) -> None:
     from .report.terminal import answer
 
     for line in answer(choice):
@@ -288,12 +294,12 @@ def demo(
     if (out / "ledger.sqlite").exists():
         resume(out)
         if (out / "choice.json").exists():
-            from .runs.contents import read_choice
+            from .runs.choice import read_choice
 
             _say_answer(read_choice(out))
         return
     # Few epochs, so a high rate; accelerations keep the direction of gravity only if standardised per channel.
-    run(data="watch", out=out, epochs=epochs, lr=1e-2, standardise="channel")
+    run(data="watch", out=out, epochs=epochs, lr=1e-2, standardise="train")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Populations as tasks on a Dask cluster: the other place where a run can be trained.
+"""Populations as tasks on a Dask cluster: the other executor of a run.
 
 Recordings travel to every worker once. What a worker returns is written into the same ledger as at home, so killing
 this process, a worker or all of them costs the populations in flight and nothing else.
@@ -11,25 +11,24 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from .errors import UserError
+from .jobs import Record
 from .model.encoders import Encoders
 from .recordings import Recordings
-from .runs.here import split
+from .runs.executor import DTYPE, Work, split, tensors_of
 from .runs.ledger import FINISHED, Entry, OpenPopulation
-from .runs.place import DTYPE, Work
 from .runs.pruning import Pruning
-from .runs.records import record_of, tensors_of
 from .runs.run import job_of, versions
 from .training.memory import first_line, out_of_memory
 from .training.packing import resolve_device
-from .training.population import Population
 from .training.progress import Progress
 from .training.train import run as train_population
-from .training.train import windows_for
+from .training.trainer import Trainer
+from .training.windows import release, windows_for
 
 if TYPE_CHECKING:
     from distributed import Client, Future, as_completed
@@ -47,7 +46,7 @@ class Finished(NamedTuple):
     """A job that a worker has finished, ready for the ledger."""
 
     key: str
-    record: dict[str, Any]
+    record: Record
     tensors: bytes
     max_epochs: int
 
@@ -63,11 +62,11 @@ def train_task(
     place = _device_of_worker(device)
     jobs = [job_of(recordings, entry) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
-    windows = windows_for(recordings, jobs[0], {}, device=place, dtype=DTYPE)
-    population = Population(recordings, jobs, windows, DTYPE, encoders)
+    windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
+    population = Trainer(recordings, jobs, windows, DTYPE, encoders)
     pruned: set[str] = set()
 
-    def give_up(population: Population) -> list[int]:
+    def give_up(population: Trainer) -> list[int]:
         if not pruning.due(population.epoch):
             return []
         keys = [members[id(job)] for job in population.jobs]
@@ -76,10 +75,13 @@ def train_task(
         return [position for position, key in enumerate(keys) if key in lost]
 
     finished = []
-    for outcome in train_population(population, give_up=give_up):
-        key = members[id(outcome.job)]
-        record = record_of(outcome) | {"pruned": key in pruned}
-        finished.append(Finished(key, record, tensors_of(outcome), outcome.job.setting.max_epochs))
+    try:
+        for outcome in train_population(population, give_up=give_up):
+            key = members[id(outcome.job)]
+            record = outcome.record(pruned=key in pruned)
+            finished.append(Finished(key, record, tensors_of(outcome), outcome.job.setting.max_epochs))
+    finally:
+        release(recordings)
     return finished
 
 
@@ -96,13 +98,14 @@ def _device_of_worker(asked: str) -> torch.device:
 
 
 class Cluster:
-    """A place with many workers. `address`: a Dask scheduler's, or local:N for N processes on this machine."""
+    """An executor with many workers. `address`: a Dask scheduler's, or local:N for N processes on this machine."""
 
     def __init__(self, address: str) -> None:
         self.client = _connect(address)
         self.workers = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
         _check_versions(self.client)
-        self._data: Future | None = None
+        self._data: Future | None = None  # the recordings where the workers are
+        self._held: Recordings | None = None  # whose they are
         self._lost = 0  # populations, since one last came back
 
     def __enter__(self) -> Cluster:
@@ -190,6 +193,8 @@ class Cluster:
     def _recordings(self, run: Work) -> Future:
         """The data where the workers are; those may be on their way back from a crash."""
         deadline = time.monotonic() + WORKERS_WITHIN
+        if self._held is not run.recordings:  # another run's data must not serve this one
+            self._data, self._held = None, run.recordings
         while self._data is None:
             try:
                 self._data = self.client.scatter(run.recordings, broadcast=True, hash=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from .censoring import CENSORS, MODES
@@ -60,9 +60,9 @@ def _extended() -> list[Setting]:
     settings = [
         Setting(standardise=kind, align=align) for kind in ("trial", "train", "online") for align in ("none", "online")
     ]
-    settings += [replace(base, **change) for base in BASES for change in CHANGES]
+    settings += [base.replace(**change) for base in BASES for change in CHANGES]
     settings += [
-        replace(base, method=method, mode=mode, strength=kind.useful[(i + j) % 2], batches="auto")
+        base.replace(method=method, mode=mode, strength=kind.useful[(i + j) % 2], batches="auto")
         for i, base in enumerate(BASES)
         for method, kind in CENSORS.items()
         for j, mode in enumerate(MODES)

@@ -30,7 +30,8 @@ def from_json(kind: type[T], text: str | bytes) -> T:
         values = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         raise UserError("it is not JSON") from None
-    return from_values(kind, values)
+    found: T = from_values(kind, values)
+    return found
 
 
 def to_values(value: Any) -> Any:

@@ -88,7 +88,7 @@ class Setting:
     encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read as an
     attribute, None where it plays no role. A method does not see the options of other methods; method=None or
     strength=0 is the baseline, for which mode and strength mean nothing.
-    `dataclasses.replace(setting, strength=0.3)` changes some.
+    `setting.replace(strength=0.3)`, or `dataclasses.replace`, changes some.
     """
 
     penalty: Penalty | None
@@ -180,6 +180,10 @@ class Setting:
         usual["batches"] = "shuffled" if self.penalty is None else "balanced"
         names = dict.fromkeys([*own, *usual])
         return {name: own.get(name, "none") for name in names if own.get(name) != usual.get(name)}
+
+    def replace(self, **changes: Any) -> Setting:
+        """The setting with some keywords, or whole parts, changed."""
+        return Setting(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
 
     def uncensored(self, batches: str) -> Setting:
         """The same without its penalty, in these batches."""

@@ -1,8 +1,8 @@
 """Augmentation: training windows changed a little, so that a network learns what does not matter.
 
-To add one, write one file with a subclass of `Augmentation` and add a line to AUGMENTATIONS. It changes prepared windows
-in training steps alone. What it draws is a function of (fold, seed, epoch, step, row), so that an outcome does not depend
-on what a job was stacked with.
+To add one, write one file with a subclass of `Augmentation` and add a line to AUGMENTATIONS. It changes preprocessed
+windows in training steps alone. What it draws is a function of (fold, seed, epoch, step, row), so that an outcome does
+not depend on what a job was stacked with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
 
 
 def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
-    """From the fields of a Setting: the value of each augmentation, and of its other fields. None and False: without."""
+    """From the fields of a Setting: the value of each augmentation, and of its other fields."""
     found = []
     for name, kind in AUGMENTATIONS.items():
         first, *others = fields(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,7 +22,7 @@ class Adversary(Method):
     label = "Adversary"
     Options = CriticOptions
     per_member = ("critic_lr",)
-    quick = {"marginal": 0.03, "conditional": 0.1}
+    quick: ClassVar[dict[str, float]] = {"marginal": 0.03, "conditional": 0.1}
     useful = (0.03, 0.1)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +18,6 @@ from .groups import Groups, equal_shares, find_groups
 from .kernels import check_length_scale, diagonal, inverse_scales, own_distances, pair_scales, rbf
 from .method import Method, MethodOptions
 from .terms import Term, TermSpec
-
 
 PAIRS = ("all", "bernoulli", "clique")
 
@@ -78,7 +78,7 @@ class MMD(Method):
     label = "MMD"
     Options = MMDOptions
     strengths = (1.0, 3.0, 10.0, 30.0, 100.0)  # as published; averages make them strong
-    quick = {"marginal": 0.3, "conditional": 1.0, "complementary": 0.3}
+    quick: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0, "complementary": 0.3}
     useful = (0.3, 1.0)
     sampled = (0.03, 10.0)
 
@@ -125,7 +125,7 @@ class PairwiseMMD(Method):
     label = "Pairwise MMD"
     Options = PairwiseMMDOptions
     strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
-    quick = {"marginal": 0.3, "conditional": 1.0}
+    quick: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0}
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)

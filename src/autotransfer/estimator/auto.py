@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +12,22 @@ from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
+from .. import schema
 from ..errors import UserError
 from ..model.any_module import Factory
 from ..model.encoders import Encoders
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import write
+from ..runs.choice import Choice, read_choice
 from ..runs.files import Lock
 from ..runs.options import RunOptions
-from ..runs.results import results_table
+from ..runs.results import results_table, trained
 from ..runs.run import Run, fingerprint
 from ..runs.saved_model import load_model
 from ..search.procedure import conduct
 from ..training.packing import resolve_device
-from .inputs import encoder_of, seed_of, training_recordings
+from .inputs import encoder_of, renamed, seed_of, training_recordings
 from .window_classifier import WindowClassifier
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
@@ -38,7 +39,7 @@ class AutoTransferClassifier(WindowClassifier):
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, prepare, seeds, nested: as of
+    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested: as of
         `autotransfer run`
     final: "ensemble" predicts with the models of all folds of the chosen setting, "refit" with one on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
@@ -69,13 +70,14 @@ class AutoTransferClassifier(WindowClassifier):
         lr: float | None = None,
         standardise: str | None = None,
         align: str | None = None,
-        prepare: str | None = "auto",
+        preprocessing: str | None = "auto",
         encoder: str | Factory = "eegnet",
         run_folder: str | os.PathLike[str] | None = None,
         sfreq: float | None = None,
         random_state: Any = 0,
         device: str = "auto",
         verbose: bool = False,
+        prepare: str = "deprecated",
     ) -> None:
         self.grid = grid
         self.epochs = epochs
@@ -89,13 +91,14 @@ class AutoTransferClassifier(WindowClassifier):
         self.lr = lr
         self.standardise = standardise
         self.align = align
-        self.prepare = prepare
+        self.preprocessing = preprocessing
         self.encoder = encoder
         self.run_folder = run_folder
         self.sfreq = sfreq
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
+        self.prepare = prepare
 
     def fit(
         self, X: object, y: object, *, subjects: object = None, groups: object = None, sample_domain: object = None
@@ -111,7 +114,12 @@ class AutoTransferClassifier(WindowClassifier):
         recordings, classes, named = training_recordings(
             X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq
         )
-        with _folder(self.run_folder) as folder, Lock(folder), _run(folder, recordings, options, encoders) as run:
+        kept = self.run_folder is not None
+        with (
+            _folder(self.run_folder) as folder,
+            Lock(folder),
+            _run(folder, recordings, options, encoders, kept=kept) as run,
+        ):
             choice = self._conduct(run)
             home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
             model = load_model(home, encoders)
@@ -120,26 +128,27 @@ class AutoTransferClassifier(WindowClassifier):
             )
             if self.run_folder is not None:
                 write(summary, folder / "report.html")
-            results = results_table(run.ledger.entries(), recordings.subjects, run.options.name_of)
+            results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of))
         self._keep(model, recordings, classes, named)
-        self.choice_, self.results_, self.best_setting_, self.summary_ = choice, results, model.setting, summary
+        self.choice_ = schema.to_values(choice)
+        self.results_, self.best_setting_, self.summary_ = results, model.setting, summary
         return self
 
-    def _conduct(self, run: Run) -> dict[str, Any]:
-        """What choice.json holds, once all that is left has been done."""
-        path = run.folder / "choice.json"
-        if not (run.ledger.recall("complete", False) and path.exists()):
-            conduct(run, print if self.verbose else _silent, shown=bool(self.verbose))
-        choice: dict[str, Any] = json.loads(path.read_text())
-        return choice
+    def _conduct(self, run: Run) -> Choice:
+        """What the run chose, once all that is left has been done."""
+        if run.ledger.recall("complete", bool) and (run.folder / "choice.json").exists():
+            return read_choice(run.folder)
+        return conduct(run, print if self.verbose else _silent, shown=bool(self.verbose))
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
+        preprocessing = renamed(self, "prepare", "preprocessing")
+        preprocessing = "online" if preprocessing == "adaptive" else preprocessing
         return RunOptions(
             source=DATA, grid=self.grid, search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
-            align=self.align, prepare=self.prepare, encoder=encoder, seed=seed_of(self.random_state), seeds=self.seeds,
-            nested=self.nested, final=self.final, device=self.device,
+            align=self.align, preprocessing=preprocessing, encoder=encoder, seed=seed_of(self.random_state),
+            seeds=self.seeds, nested=self.nested, final=self.final, device=self.device,
         )  # fmt: skip
 
     def report(self, path: str | os.PathLike[str]) -> Path:
@@ -168,14 +177,20 @@ def _folder(wanted: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _run(folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None) -> Iterator[Run]:
-    """The run in the folder, continued if there is one; its ledger is closed afterwards."""
+def _run(
+    folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, *, kept: bool
+) -> Iterator[Run]:
+    """The run in the folder, continued if there is one; its ledger is closed afterwards.
+
+    kept: the folder outlives fit, so the arrays are put there, and `autotransfer resume` can go on with it.
+    """
     if (folder / "ledger.sqlite").exists():
         run = Run.open(folder, encoders)
         _check_same(run, recordings, options)
     else:
-        save_npz(folder / DATA, recordings)
-        run = Run.create(folder, replace(options, source=str(folder / DATA)), encoders)
+        if kept:
+            save_npz(folder / DATA, recordings)
+        run = Run.create(folder, replace(options, source=str(folder / DATA)), encoders, recordings)
     try:
         yield run
     finally:
@@ -188,7 +203,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     if not same_names or fingerprint(known) != fingerprint(asked):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
-    stored, wanted = run.options.to_dict(), run.would_store(options).to_dict()
+    stored, wanted = run.options.to_dict(), options.for_data(run.recordings).to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another
     if differing:

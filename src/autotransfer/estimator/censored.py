@@ -21,7 +21,7 @@ from ..runs.saved_model import SavedModel
 from ..settings import Setting
 from ..training.packing import resolve_device
 from ..training.train import train
-from .inputs import encoder_of, seed_of, training_recordings
+from .inputs import encoder_of, renamed, seed_of, training_recordings
 from .window_classifier import WindowClassifier
 
 
@@ -31,7 +31,7 @@ class CensoredClassifier(WindowClassifier):
         clf = CensoredClassifier(method="mmd", mode="conditional", strength=1.0).fit(X, y, subjects=ids)
 
     One subject's trials, or those of several, choose the epoch whose weights are kept, and are not trained on; with
-    keep="last" they choose nothing and only give `validation_score_`.
+    checkpoint="last" they choose nothing and only give `validation_score_`.
     Inside other tools the ids go to cross_val_score as params={"subjects": ids}, to GridSearchCV(...).fit as
     subjects=ids, to a pipeline's fit as STEP__subjects=ids; under scikit-learn's metadata routing they are requested
     as `subjects` without being asked to be. MOABB's CrossSubjectEvaluation passes them by itself.
@@ -39,10 +39,10 @@ class CensoredClassifier(WindowClassifier):
     method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr: options of the methods that
         read them, as in `Setting`; None is the method's default, and the others ignore them
-    warm_up, max_epochs, keep, patience, batch_size, lr, schedule, weight_decay, dropout: the training, as in `Setting`
-    standardise, align, compress, levels, power: how a person's windows are prepared and read, as in `Setting`. Under
-        "running" a new person is adapted to from their own unlabelled windows so far, under "subject" from all of them
-        at once
+    warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
+    standardise, align, mu_law, append_scale, log_power: how a person's windows are preprocessed and encoded, as in
+        `Setting`. With "online" the model adapts to a new person from their own unlabelled windows so far, with
+        "transductive" from all of them at once
     encoder: "eegnet", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z; `dropout`
         is EEGNet's and means nothing to it
     sfreq: sampling rate in Hz; gives EEGNet's temporal kernel its length, half a second. Epochs bring their own
@@ -72,7 +72,7 @@ class CensoredClassifier(WindowClassifier):
         variant: str | None = None,
         critic_lr: float | None = None,
         max_epochs: int = 100,
-        keep: str = "best",
+        checkpoint: str = "best",
         patience: int | None = None,
         batch_size: int = 128,
         lr: float = 1e-3,
@@ -81,9 +81,9 @@ class CensoredClassifier(WindowClassifier):
         dropout: float = 0.25,
         standardise: str = "trial",
         align: str = "none",
-        compress: float | None = None,
-        levels: bool = False,
-        power: bool = False,
+        mu_law: float | None = None,
+        append_scale: bool = False,
+        log_power: bool = False,
         warm_up: int = 0,
         encoder: str | Factory = "eegnet",
         sfreq: float | None = None,
@@ -91,6 +91,10 @@ class CensoredClassifier(WindowClassifier):
         random_state: Any = 0,
         device: str = "auto",
         verbose: bool = False,
+        compress: Any = "deprecated",
+        levels: Any = "deprecated",
+        power: Any = "deprecated",
+        keep: Any = "deprecated",
     ) -> None:
         self.method = method
         self.mode = mode
@@ -104,7 +108,7 @@ class CensoredClassifier(WindowClassifier):
         self.variant = variant
         self.critic_lr = critic_lr
         self.max_epochs = max_epochs
-        self.keep = keep
+        self.checkpoint = checkpoint
         self.patience = patience
         self.batch_size = batch_size
         self.lr = lr
@@ -113,9 +117,9 @@ class CensoredClassifier(WindowClassifier):
         self.dropout = dropout
         self.standardise = standardise
         self.align = align
-        self.compress = compress
-        self.levels = levels
-        self.power = power
+        self.mu_law = mu_law
+        self.append_scale = append_scale
+        self.log_power = log_power
         self.warm_up = warm_up
         self.encoder = encoder
         self.sfreq = sfreq
@@ -123,6 +127,10 @@ class CensoredClassifier(WindowClassifier):
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
+        self.compress = compress
+        self.levels = levels
+        self.power = power
+        self.keep = keep
 
     def fit(
         self, X: object, y: object, *, subjects: object = None, groups: object = None, sample_domain: object = None
@@ -161,19 +169,24 @@ class CensoredClassifier(WindowClassifier):
         return self
 
     def _setting(self, encoder: str) -> Setting:
+        log_power = renamed(self, "power", "log_power")
+        # of EEGNet alone, and an encoder of the user's own has its own dropout
+        own = {"dropout": self.dropout} if encoder == "eegnet" else {}
+        own |= {"log_power": log_power} if encoder == "eegnet" or log_power else {}
         return Setting(
             method=self.method, mode=self.mode, strength=self.strength, estimator=self.estimator,
             length_scale=self.length_scale, regularization=self.regularization, pairs=self.pairs,
             fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             max_epochs=self.max_epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
-            weight_decay=self.weight_decay, dropout=self.dropout, standardise=self.standardise, align=self.align,
-            compress=self.compress, levels=self.levels, power=self.power, warm_up=self.warm_up, encoder=encoder,
-            schedule=self.schedule, keep=self.keep,
+            weight_decay=self.weight_decay, standardise=self.standardise, align=self.align,
+            mu_law=renamed(self, "compress", "mu_law"), append_scale=renamed(self, "levels", "append_scale"),
+            warm_up=self.warm_up, encoder=encoder, schedule=self.schedule,
+            checkpoint=renamed(self, "keep", "checkpoint"), **own,
         )  # fmt: skip
 
 
 def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:
-    """All other subjects train. Nobody is tested here: the validation rows stand in for the test rows."""
+    """All other subjects train. Nobody is tested here."""
     known = recordings.subjects
     if isinstance(wanted, str):
         if wanted not in ("last", "random"):
@@ -188,7 +201,7 @@ def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:
         raise UserError(f"{len(chosen)} of {len(known)} subjects are to validate; at least 2 must be left to train on")
     validates = np.isin(recordings.subject.numpy(), sorted(chosen))
     validation, names = np.flatnonzero(validates), tuple(known[place] for place in sorted(chosen))
-    return Fold(np.flatnonzero(~validates), validation, validation, names, names)
+    return Fold(np.flatnonzero(~validates), validation, validation_subject=names)
 
 
 def _position(known: tuple[Any, ...], subject: object) -> int:

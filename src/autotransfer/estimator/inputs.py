@@ -65,7 +65,7 @@ def _ids(subjects: object, groups: object, sample_domain: object, own: object, n
     if len(used) > 1:
         raise UserError(f"{' and '.join(used)} were given, but they mean the same here; pass one of them")
     if not used and own is None:
-        raise UserError(f"nobody said whose trials these are; {HOW_TO_PASS}")
+        raise UserError(f"subject ids are missing; {HOW_TO_PASS}")
     name = used[0] if used else "the column 'subject' of the epochs' metadata"
     ids = as_list(given[used[0]] if used else own, name)
     check_length(len(ids), n_trials, name)
@@ -117,3 +117,12 @@ def seed_of(random_state: object) -> int:
             raise UserError(f"random_state is {random_state}; it must be at least 0")
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def renamed(estimator: Any, old: str, new: str) -> Any:
+    """The parameter `new`, or the value given under its name of an earlier version, with a warning."""
+    value = getattr(estimator, old)
+    if isinstance(value, str) and value == "deprecated":
+        return getattr(estimator, new)
+    warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=4)
+    return value

@@ -23,8 +23,8 @@ Array = NDArray[Any]
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Predicts raw windows (N, channels, times) with `model_`; ids are needed by fit alone.
 
-    Where the setting adapts to people (standardise or align "running" or "subject"), the windows of one call are taken
-    to be one person's, in the order of recording, unless `subjects` (N,) says whose each is; epochs whose metadata have
+    Where the setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one person's,
+    in the order of recording, unless `subjects` (N,) says whose each is; epochs whose metadata have
     a column "subject" say it themselves. Every call starts anew with people nobody has seen: `new_person()` is for
     windows that come one by one.
     """
@@ -102,4 +102,4 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def _n_features_out(self) -> int:
-        return self.model_.card.members * self.model_.net.latent_dim
+        return self.model_.card.members * self.model_.members.latent_dim

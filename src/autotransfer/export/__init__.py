@@ -15,7 +15,7 @@ from ..model.encoders import Encoders
 from ..runs.files import write_atomically
 from ..runs.saved_model import SavedModel
 from ..runs.saved_model import load_model as load_folder
-from .deployed import refuse_adaptive
+from .deployed import refuse_what_graphs_cannot
 from .formats import FORMATS, MARK, needed, saved_model_of
 from .proof import BATCHES, TOLERANCE, Latency, largest_difference, latency
 
@@ -60,7 +60,7 @@ def export_model(
 ) -> Exported:
     """Write the model of a finished run, or one in memory, as one file.
 
-    A model that aligns, or standardises "running", is written as safetensors only: `load_model` adapts to each person.
+    A model that aligns, or standardises "online", is written as safetensors only: `load_model` adapts to each person.
     format: onnx, torch (a torch.export program, .pt2) or safetensors
     out: the file; by default `model` with the format's ending in the run's folder
     model: ensemble, or refit where the run made one
@@ -78,7 +78,7 @@ def export_model(
         target = Path(source) / f"model{form.suffix}" if out is None else Path(out)
         saved = load_folder(home, encoders)
     if format != "safetensors":
-        refuse_adaptive(saved)
+        refuse_what_graphs_cannot(saved)
     check_target(target, format)
     content = form.write(saved)
     difference = took = None

@@ -26,7 +26,7 @@ from ..errors import UserError
 from ..model.eegnet import EEGNet
 from ..model.encoders import Encoders
 from ..runs.run import versions
-from ..runs.saved_model import PRIOR, ModelCard, SavedModel
+from ..runs.saved_model import ModelCard, SavedModel
 from .deployed import deployed
 
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
@@ -156,11 +156,7 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
 
 def to_safetensors(saved: SavedModel) -> bytes:
     """The tensors of RUN/model as they are, with the card in the header."""
-    tensors = {f"encoder.{name}": tensor for name, tensor in saved.net.state_dict().items()}
-    tensors = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}  # others are constants
-    tensors |= {f"classifier.{name}": tensor for name, tensor in saved.classifier.state_dict().items()}
-    tensors |= {name: tensor for name, tensor in zip(PRIOR, saved.prior, strict=True) if tensor is not None}
-    content: bytes = save({name: t.contiguous() for name, t in tensors.items()}, as_text(saved.card))
+    content: bytes = save({name: t.contiguous() for name, t in saved.tensors().items()}, as_text(saved.card))
     return content
 
 

@@ -37,10 +37,12 @@ def sample_windows(saved: SavedModel, n: int, generator: torch.Generator) -> Ten
     noise = torch.randn(size, generator=generator)
     drift = torch.randn(size, generator=generator).cumsum(-1) / saved.card.n_times**0.5
     x = noise + drift + torch.randn(*size[:2], 1, generator=generator)
-    if saved.shift is not None and saved.gain is not None:
-        shift, gain = saved.shift.mean(0), saved.gain.mean(0)
-        x = x * torch.where(gain > 0, 1 / gain, 0.0)[:, None] + shift[:, None]
-    elif saved.setting.standardise == "none":
+    steps = saved.preprocessing.steps
+    affine = steps[0].affine() if steps else None
+    if affine is not None:
+        shift, inv_std = (table.mean(0) for table in affine)
+        x = x * torch.where(inv_std > 0, 1 / inv_std, 0.0)[:, None] + shift[:, None]
+    elif not steps:
         x = x * _scale(saved)
     flat = torch.rand(*size[:2], 1, generator=generator) < 0.02
     return torch.where(flat, x[..., :1], x)

@@ -10,7 +10,7 @@ A channel that has one value throughout becomes 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -45,12 +45,13 @@ class Standardise(Transform):
         return self.kind == "train"
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return KINDS[self.kind].fitted(stage, training)
+        return KINDS[self.kind](stage, training)
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         if self.kind in ("trial", "transductive"):
             return self.fit(NOTHING, [])
-        return KINDS[self.kind](tensors["shift"], tensors["inv_std"])
+        made = TrainScale if self.kind == "train" else OnlineScale
+        return made(tensors["shift"], tensors["inv_std"])
 
 
 class OwnScale(Fitted):
@@ -172,7 +173,12 @@ class OnlineScale(PersonScale):
         )
 
 
-KINDS = {"trial": OwnScale, "train": TrainScale, "transductive": PersonScale, "online": OnlineScale}
+KINDS: dict[str, Callable[[Stage, Sequence[Rows]], Fitted]] = {
+    "trial": OwnScale.fitted,
+    "train": TrainScale.fitted,
+    "transductive": PersonScale.fitted,
+    "online": OnlineScale.fitted,
+}
 
 
 class FollowedScale(Follower):

@@ -20,7 +20,8 @@ class WindowSums(NamedTuple):
     times: int
 
     def at(self, rows: Tensor) -> WindowSums:
-        return WindowSums(*(table[rows] for table in self[:4]), self.times)
+        total, squares, lowest, highest = (table[rows] for table in self[:4])
+        return WindowSums(total, squares, lowest, highest, self.times)
 
 
 def sums_of(x: Tensor) -> WindowSums:
@@ -36,8 +37,8 @@ def window_sums(stage: Stage) -> WindowSums:
     def measure() -> WindowSums:
         _, channels, times = stage.X.shape
         parts = [sums_of(x) for _, x in stage.chunks(channels * times)]
-        tables = [torch.cat(tables) for tables in list(zip(*parts, strict=True))[:4]]
-        return WindowSums(*tables, parts[0].times)
+        total, squares, lowest, highest = (torch.cat(tables) for tables in list(zip(*parts, strict=True))[:4])
+        return WindowSums(total, squares, lowest, highest, parts[0].times)
 
     found: WindowSums = stage.known("window sums", measure)
     return found

@@ -35,7 +35,7 @@ class Transform(ABC):
     def __post_init__(self) -> None:
         check_types(self)
 
-    def check(self, before: Sequence[Transform]) -> None:
+    def check(self, before: Sequence[Transform]) -> None:  # noqa: B027  # most make sense anywhere
         """Raise a UserError where it makes no sense after these transforms."""
 
     @property

@@ -1,4 +1,4 @@
-"""Trained states as a model that can be used: members stacked, with the preprocessing fitted on what each trained on."""
+"""Trained states as a model that can be used: members stacked, with preprocessing fitted on what each trained on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a ledger's rows agree with each other and with the recordings. Their types were checked when they were read."""
+"""Whether a ledger's rows agree with each other and with the recordings. Types are checked on reading."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from ..errors import UserError
 from .. import schema
+from ..errors import UserError
 from ..jobs import Record
 from ..settings import Setting
 from .checksums import CHECKED, checksum
@@ -122,7 +122,9 @@ class Ledger:
             ((verdict,),) = self._ask("PRAGMA integrity_check(1)")
             broken = 0 if verdict == "ok" else 1
             for table, columns in CHECKED.items():
-                ((wrong,),) = self._ask(f"SELECT count(*) FROM {table} WHERE checksum IS NOT checksum({', '.join(columns)})")
+                ((wrong,),) = self._ask(
+                    f"SELECT count(*) FROM {table} WHERE checksum IS NOT checksum({', '.join(columns)})"
+                )
                 broken += wrong
             ((wrong,),) = self._ask("SELECT count(*) FROM jobs WHERE (record IS NULL) = (status IN ('done', 'failed'))")
         except sqlite3.DatabaseError as error:
@@ -185,9 +187,14 @@ class Ledger:
                     "INSERT OR IGNORE INTO jobs (key, number, stage, setting, validation, test, seed, checksum) "
                     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, checksum(?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL))",
                     (
-                        entry.key, self._noted, entry.stage, entry.setting.to_json(), entry.validation, entry.test,
+                        entry.key,
+                        self._noted,
+                        entry.stage,
+                        entry.setting.to_json(),
+                        entry.validation,
+                        entry.test,
                         entry.seed,
-                    ),  # fmt: skip
+                    ),
                 )
                 self._noted += 1
 
@@ -211,7 +218,9 @@ class Ledger:
             parsed = None if record is None else schema.from_json(Record, record)
             entry = Entry(key, stage, Setting.from_json(setting), validation, test, seed, status, starts, parsed)
         except UserError as error:
-            raise UserError(f"the ledger {self.path} has a job with {error} (key {str(key)[:60]!r}); {REMEDY}") from None
+            raise UserError(
+                f"the ledger {self.path} has a job with {error} (key {str(key)[:60]!r}); {REMEDY}"
+            ) from None
         return entry
 
     def statuses(self) -> dict[str, str]:

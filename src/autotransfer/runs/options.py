@@ -83,7 +83,7 @@ class RunOptions:
             object.__setattr__(self, "preprocessing", None)
             return
         if self.grid == "extended":
-            raise UserError("the extended grid varies standardise and align itself; use preprocessing with another grid")
+            raise UserError("the extended grid varies standardise and align itself; choose another grid")
         if self.standardise is not None or self.align is not None:
             raise UserError("preprocessing finds standardise and align; give either preprocessing or those")
         if self.search == "tpe" or self.nested == "full":
@@ -117,7 +117,7 @@ class RunOptions:
         for name in ("patience", "batch_size", "lr", "standardise", "align"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
-        return replace(setting, **changes)
+        return setting.replace(**changes)
 
     def settings(self) -> list[Setting]:
         """The grid as it will be trained, the baseline first; what the user fixed is not varied."""

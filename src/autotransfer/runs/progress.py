@@ -10,7 +10,6 @@ from .files import in_use
 from .ledger import FINISHED, Ledger
 
 
-
 def standing(folder: Path) -> list[str]:
     """Lines that say what is done, running, waiting and failed, and how long the rest may take."""
     ledger = Ledger(folder / "ledger.sqlite", read_only=True)

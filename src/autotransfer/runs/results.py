@@ -38,9 +38,7 @@ class Trained:
         return self.record.failure is not None
 
 
-def trained(
-    entries: Sequence[Entry], subjects: Sequence[Hashable], name_of: Callable[[Setting], str]
-) -> list[Trained]:
+def trained(entries: Sequence[Entry], subjects: Sequence[Hashable], name_of: Callable[[Setting], str]) -> list[Trained]:
     """Of the finished jobs, settings named by the run."""
     return [
         Trained(

@@ -265,7 +265,9 @@ def reopen(folder: Path, encoders: Encoders | None, tell: Tell) -> Run:
             path.replace(kept)
         copy.replace(path)
         sync_folder(folder)
-        tell(f"the ledger was damaged and is kept as {kept.name}; going on from the copy made when the last stage ended")
+        tell(
+            f"the ledger was damaged and is kept as {kept.name}; going on from the copy made when the last stage ended"
+        )
     return Run.open(folder, encoders)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..folds import make_fold
 from ..jobs import Job
@@ -69,7 +69,7 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
     device = resolve_device(options.device)
     fold = make_fold(recordings, recordings.n_subjects - 1, 0)
     sample = {setting.method: setting for setting in options.settings()}
-    settings: list[Setting] = [replace(setting, max_epochs=2) for setting in sample.values()]
+    settings: list[Setting] = [setting.replace(max_epochs=2) for setting in sample.values()]
     jobs = [Job(setting, fold) for setting in settings]
     seconds = 0.0
     largest = 0

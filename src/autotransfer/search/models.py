@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..errors import UserError
@@ -40,9 +38,8 @@ def build_models(run: Run, setting: Setting, choice: Choice, tell: Tell) -> None
         epochs = max(1, round(float(np.median(best))))
         tell(f"refit: one model on all {run.recordings.n_subjects} subjects for {epochs} epochs")
         fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
-        job = Job(replace(setting, max_epochs=epochs, checkpoint="last"), fold, run.options.seed)
+        job = Job(setting.replace(max_epochs=epochs, checkpoint="last"), fold, run.options.seed)
         (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
         state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
         refit = assemble(run.recordings, setting, [state], [fold], kind="refit", scores=scores)
         save_model(run.folder / "model" / "refit", *refit)
-

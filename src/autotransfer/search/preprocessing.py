@@ -14,7 +14,6 @@ beside last ones, so the comparison leans towards the published way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..model.encoders import ENCODERS
@@ -83,7 +82,7 @@ class Compared(NamedTuple):
 
 def _in_way_of(base: Setting, setting: Setting) -> Setting:
     own = {"schedule": base.training.schedule, "checkpoint": base.training.checkpoint}
-    return replace(setting, preprocessing=base.preprocessing, network=base.network, **own)
+    return setting.replace(preprocessing=base.preprocessing, network=base.network, **own)
 
 
 def ways_to_try(name: str, plain: Setting) -> list[Setting]:
@@ -91,7 +90,7 @@ def ways_to_try(name: str, plain: Setting) -> list[Setting]:
     options = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__}
     read = set(ENCODERS[plain.encoder].__dataclass_fields__) if plain.encoder in ENCODERS else set()
     ways = [{n: v for n, v in way.items() if n not in options - read} for way in PREPROCESSINGS[name]]
-    return list(dict.fromkeys(replace(plain, **way, **more) for more in ({}, STEADY) for way in ways))
+    return list(dict.fromkeys(plain.replace(**way, **more) for more in ({}, STEADY) for way in ways))
 
 
 def preprocessing_stage(run: Run, tell: Tell, *, shown: bool | None) -> Compared | None:

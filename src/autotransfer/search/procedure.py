@@ -79,7 +79,9 @@ def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bo
     """Stage two: the shortlist on every fold, with every seed."""
     options, folds = run.options, run.folds()
     run.add(run.entry("folds", s, *fold, seed) for seed in options.every_seed for s in candidates for fold in folds)
-    tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seed{'s' * (options.seeds > 1)}")
+    tell(
+        f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seed{'s' * (options.seeds > 1)}"
+    )
     run.work(shown=shown)
 
 
@@ -122,7 +124,10 @@ def decide(run: Run, candidates: Sequence[Setting], compared: Compared | None = 
 
     chosen = by_key[overall["chosen"]]
     return Choice(
-        **{role: named[key] for role, key in overall.items()},
+        chosen=named[overall["chosen"]],
+        baseline=named[overall["baseline"]],
+        best_uncensored=named[overall["best_uncensored"]],
+        two_se=named[overall["two_se"]],
         baseline_won=overall["chosen"] == overall["baseline"],
         shortlist=list(named.values()),
         validation_q25={named[key].name: lower_quartile(scores, key) for key in keys},

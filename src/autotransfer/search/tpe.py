@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 BATCH = 16
 RUNG = 0.25  # share of the epochs after which the worse half of a batch is given up
 
+
 def suggest(trial: optuna.Trial) -> Setting:
     """A setting from the space: method, mode, strength and, for MIGE, its estimator."""
     method = trial.suggest_categorical("method", tuple(CENSORS))

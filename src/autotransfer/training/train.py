@@ -123,8 +123,8 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
                     "make the folds from the same recordings"
                 )
         if len(job.fold.train) < 2:
-            rows = len(job.fold.train)
-            raise UserError(f"a fold has {rows} training rows ({job.fold}); batch normalisation needs at least 2")
+            n = len(job.fold.train)
+            raise UserError(f"a fold has {n} training rows ({job.fold}); batch normalisation needs at least 2")
         if len(job.fold.validation) == 0 and job.setting.training.checkpoint == "best":
             raise UserError(
                 f"a fold has no validation rows ({job.fold}), so nothing can choose the best epoch; "

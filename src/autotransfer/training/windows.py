@@ -318,5 +318,3 @@ def check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
                 f"a fold trains on some of subject {name!r}'s windows only; standardise or align 'online' needs folds "
                 "that leave out whole subjects"
             )
-
-
