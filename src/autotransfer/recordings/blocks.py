@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UserError
-from .labels import Label
 from .messages import show
-from .raw import Raw
+from .raw import Label, Raw
 
 Array = np.ndarray[Any, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import UserError
-from .labels import Label, encode, encode_session
+from .labels import encode, encode_session
 from .messages import show
-from .raw import STORED, Raw
+from .raw import STORED, Label, Raw
 from .windows import channel_names, float32_windows, window_array
 
 MIN_SUBJECTS = 3

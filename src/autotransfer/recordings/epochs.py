@@ -10,10 +10,9 @@ import numpy as np
 from ..errors import UserError
 from .blocks import Array, Block, Remedies, stacked
 from .chunks import row_chunks
-from .labels import Label
 from .messages import show
 from .optional import need
-from .raw import Raw
+from .raw import Label, Raw
 
 SUBJECT_COLUMNS = ("subject", "participant_id")  # in any case of letters
 REMEDIES = Remedies(

@@ -8,6 +8,8 @@ from typing import Any
 
 from ..errors import UserError
 
+Label = Any  # hashable: str, int, float, tuple, ...
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw:

@@ -19,7 +19,8 @@ import numpy as np
 
 from ...errors import UserError
 from ..blocks import Block, Remedies, stacked
-from ..matlab import numbers, read_mat, shapes
+from ..child import blocks_in_child
+from ..matlab import numbers, read_mat
 from ..raw import Raw
 from .folder import existing, found
 
@@ -35,33 +36,26 @@ Array = np.ndarray[Any, Any]
 def read_ecog_faces(text: str) -> Raw:
     """FOLDER is faces_basic, with data/aa/aa_faceshouses.mat and so on; y: 0 house, 1 face."""
     files = found(existing(text, "ecog-faces:"), "*_faceshouses.mat", "ecog-faces:")
-    names = [path.name.split("_")[0] for path in files]
+    names = [_subject(path) for path in files]
     for n, name in enumerate(names):
         if name in names[:n]:
             raise UserError(
                 f"there are two files {files[n].name!r} in {text!r}; name the folder faces_basic, not the whole library"
             )
-    count = min(ELECTRODES, *(_electrodes(path) for path in files))
-    return stacked(
-        (_block(path, name, count) for path, name in zip(files, names, strict=True)),
-        REMEDIES,
-        name="ecog-faces",
-        classes=CLASSES,
-    )
+    with blocks_in_child(block, files) as arriving:
+        blocks = list(arriving)
+    count = min(len(part.channels) for part in blocks)
+    for part in blocks:
+        part.X, part.channels = part.X[:, :count], part.channels[:count]
+    return stacked(blocks, REMEDIES, name="ecog-faces", classes=CLASSES)
 
 
-def _electrodes(path: Path) -> int:
-    shape = shapes(path).get("data", ())
-    if len(shape) != 2:
-        raise UserError(f"{str(path)!r} has no variable 'data' (samples, electrodes); take the file as published")
-    return int(shape[1])
-
-
-def _block(path: Path, name: str, count: int) -> Block:
-    found = read_mat(path, ("data", "stim", "srate"))
-    data, stim, srate = (numbers(found[key], key, path) for key in ("data", "stim", "srate"))
+def block(path: Path) -> Block:
+    """The windows of one file, of at most ELECTRODES electrodes."""
+    variables = read_mat(path, ("data", "stim", "srate"))
+    data, stim, srate = (numbers(variables[key], key, path) for key in ("data", "stim", "srate"))
     stim = stim.ravel()
-    if len(stim) != len(data) or srate.size != 1 or not 0 < float(srate.ravel()[0]) < np.inf:
+    if data.ndim != 2 or len(stim) != len(data) or srate.size != 1 or not 0 < float(srate.ravel()[0]) < np.inf:
         raise UserError(
             f"{str(path)!r} has data {data.shape}, stim {stim.shape} and srate {srate.ravel()[:1]}, which do not fit"
         )
@@ -69,15 +63,20 @@ def _block(path: Path, name: str, count: int) -> Block:
     length = round(SECONDS * sfreq)
     onsets, codes = pictures(stim, round(SHORTEST * sfreq))
     inside = onsets + length <= len(data)
+    count = min(ELECTRODES, data.shape[1])
     windows = [data[start : start + length, :count].T for start in onsets[inside]]
     return Block(
         X=np.array(windows, np.float32).reshape(-1, count, length),
         y=[int(code > 50) for code in codes[inside]],
-        subject=[name] * int(inside.sum()),
+        subject=[_subject(path)] * int(inside.sum()),
         channels=tuple(f"electrode {n}" for n in range(1, count + 1)),
         sfreq=sfreq,
         name=repr(path.name),
     )
+
+
+def _subject(path: Path) -> str:
+    return path.name.split("_")[0]
 
 
 def pictures(stim: Array, shortest: int) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import UserError
 from ..blocks import Block, Remedies, stacked
+from ..child import blocks_in_child
 from ..matlab import numbers, read_mat, words
 from ..raw import Raw
 from .folder import existing, found
@@ -25,15 +26,15 @@ REMEDIES = Remedies(
 
 
 def read_people(text: str, prefix: str, *, sfreq: float | None, classes: tuple[str, ...] | None = None) -> Raw:
-    """All files of a folder; `sfreq` where a file does not say, `classes`: what 0, 1, ... in y stand for."""
+    """All files of a folder; `sfreq` where a file has none, `classes`: what 0, 1, ... in y stand for."""
     files = found(existing(text, prefix), "*.mat", prefix)
     hints = {"y": "every file needs a variable 'y' with one label per window"}
-    return stacked(
-        (_block(path, sfreq) for path in files), REMEDIES, name=prefix.rstrip(":"), classes=classes, hints=hints
-    )  # fmt: skip
+    with blocks_in_child(block, files, sfreq) as blocks:
+        return stacked(blocks, REMEDIES, name=prefix.rstrip(":"), classes=classes, hints=hints)
 
 
-def _block(path: Path, usual_sfreq: float | None) -> Block:
+def block(path: Path, usual_sfreq: float | None) -> Block:
+    """The windows of one file."""
     variables = read_mat(path, ("X",), ("y", "session", "sfreq", "channels"))
     X = numbers(variables["X"], "X", path)
     if X.ndim != 3:
@@ -62,4 +63,4 @@ def _per_window(variables: dict[str, Any], name: str, n: int, path: Path) -> lis
     values = np.ravel(variables[name])
     if len(values) != n:
         raise UserError(f"{name} of {str(path)!r} has {len(values)} entries, its X {n} windows; give one a window")
-    return words(values) if values.dtype.kind in "OUS" else list(values.tolist())
+    return words(values) if values.dtype.kind in "OUS" else list(numbers(values, name, path).tolist())
