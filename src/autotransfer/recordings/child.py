@@ -89,7 +89,7 @@ def _death(code: int, folder: Path) -> str:
 
 
 def main(folder: Path) -> None:
-    """The child: read what the request names, and stop at the first file that cannot be read."""
+    """The child: read the files of the request, and leave a block or a message of each."""
     threading.Thread(target=_stop_with_parent, args=(folder,), daemon=True).start()
     module, name, paths, arguments = json.loads((folder / "request.json").read_text())
     reader = getattr(import_module(module), name)

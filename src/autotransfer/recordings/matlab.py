@@ -19,12 +19,16 @@ from .optional import need
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 BYTES = 4  # of a value as float32, which is what becomes of it
+SMALLER = "keep fewer windows, or use a machine with more memory"
 
 
 def read_mat(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Array]:
     """The variables by name; those of `optional` that are there."""
     with readable(path, "variables"):
-        found = (_from_hdf5 if _is_hdf5(path) else _from_mat)(path, needed, (*needed, *optional))
+        found, there = (_from_hdf5 if _is_hdf5(path) else _from_mat)(path, [*needed, *optional])
+    for name in needed:
+        if name not in found:
+            raise UserError(f"{str(path)!r} has no variable {name!r}; it holds {', '.join(map(repr, there)) or 'none'}")
     for name, array in found.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufcUSO":
             raise UserError(f"{name!r} of {str(path)!r} holds neither numbers nor text; store an array or a cell array")
@@ -43,21 +47,25 @@ def words(array: Array) -> list[str]:
     return ["".join(str(part) for part in np.ravel(entry)).strip() for entry in np.ravel(array)]
 
 
-def _from_mat(path: Path, needed: Sequence[str], wanted: Sequence[str]) -> dict[str, Array]:
+def _from_mat(path: Path, wanted: list[str]) -> tuple[dict[str, Array], list[str]]:
+    """The wanted variables, and the names of all."""
     from scipy.io import loadmat, whosmat
 
     shapes = {name: shape for name, shape, _ in whosmat(path)}
-    _check(path, {name: BYTES * math.prod(shape) for name, shape in shapes.items()}, needed, wanted)
-    found = loadmat(path, variable_names=list(wanted))
-    return {name: found[name] for name in wanted if name in found}
+    for name in shapes.keys() & wanted:
+        check_memory(BYTES * math.prod(shapes[name]), name, path, SMALLER)
+    found = loadmat(path, variable_names=wanted)
+    return {name: found[name] for name in wanted if name in found}, list(shapes)
 
 
-def _from_hdf5(path: Path, needed: Sequence[str], wanted: Sequence[str]) -> dict[str, Array]:
+def _from_hdf5(path: Path, wanted: list[str]) -> tuple[dict[str, Array], list[str]]:
     """With the axes as MATLAB has them; a cell array of texts as an array of str."""
     h5py = need("h5py", f"{path.name!r}, a MATLAB file of version 7.3,", "h5py")
     with h5py.File(path, "r") as file:
-        _check(path, {name: entry.nbytes for name, entry in file.items() if hasattr(entry, "nbytes")}, needed, wanted)
-        return {name: _values(file, file[name]) for name in wanted if name in file}
+        arrays = {name: entry for name, entry in file.items() if isinstance(entry, h5py.Dataset)}
+        for name in arrays.keys() & wanted:
+            check_memory(arrays[name].nbytes, name, path, SMALLER)
+        return {name: _values(file, arrays[name]) for name in wanted if name in arrays}, list(arrays)
 
 
 def _values(file: Any, entry: Any) -> Array:
@@ -65,15 +73,6 @@ def _values(file: Any, entry: Any) -> Array:
     if value.dtype.kind == "O":
         return np.array(["".join(map(chr, np.ravel(file[reference][()]))) for reference in value.T.ravel()])
     return value.T
-
-
-def _check(path: Path, sizes: dict[str, int], needed: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a file without the needed variables, or whose variables do not fit into memory."""
-    for name in needed:
-        if name not in sizes:
-            raise UserError(f"{str(path)!r} has no variable {name!r}; it holds {', '.join(map(repr, sizes)) or 'none'}")
-    for name in wanted:
-        check_memory(sizes.get(name, 0), name, path, "store fewer windows per file")
 
 
 def _is_hdf5(path: Path) -> bool:

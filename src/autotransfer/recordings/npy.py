@@ -103,8 +103,8 @@ def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) ->
     available = available_memory()
     if available is not None and needed > available:
         raise UserError(
-            f"{what} of {str(path)!r} is too large for memory ({needed / 1e9:.1f} GB needed, "
-            f"{available / 1e9:.1f} GB available); {remedy}"
+            f"{what} of {str(path)!r} is too large for memory ({needed / 1e9:.3g} GB needed, "
+            f"{available / 1e9:.3g} GB available); {remedy}"
         )
 
 

@@ -156,7 +156,7 @@ def _check_text(meta: Header | Array, path: Path) -> None:
     if math.prod(meta.shape) != 1 or meta.dtype.kind not in "US":
         raise UserError(f"meta of {str(path)!r} is not text; store json.dumps({{...}}) in it")
     if meta.nbytes > META_BYTES:
-        raise UserError(f"meta of {str(path)!r} is {meta.nbytes / 1e9:.1f} GB of text; store a short JSON object in it")
+        raise UserError(f"meta of {str(path)!r} is {meta.nbytes / 1e9:.3g} GB of text; store a short JSON object in it")
 
 
 def _check_has_X(names: Container[str], path: Path) -> None:
