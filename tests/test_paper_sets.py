@@ -42,7 +42,7 @@ def test_every_recipe_is_a_reader_and_says_where_from() -> None:
 def test_folders_that_are_not_there_or_empty(prefix: str, tmp_path: Path) -> None:
     refused(prefix, f"there is no folder ''; write {prefix}FOLDER")
     refused(f"{prefix}{tmp_path / 'no'}", f"there is no folder .*no'; write {prefix}FOLDER")
-    refused(f"{prefix}{tmp_path}", f"there is no file .* in .*autotransfer datasets says what {prefix} expects")
+    refused(f"{prefix}{tmp_path}", f"there is no file .* in .*'autotransfer datasets' lists what {prefix} expects")
 
 
 def test_absolute_sources_are_understood_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_errp_mistakes(tmp_path: Path) -> None:
     data.write_text(text.replace("FeedBackEvent", "Event"))
     refused(f"errp:{tmp_path}", "Data_S06_Sess01.csv' has no column 'FeedBackEvent'")
     data.write_text("Time,EOG,FeedBackEvent\n0,0,1\n")
-    refused(f"errp:{tmp_path}", "has no column of EEG besides Time, EOG, FeedBackEvent")
+    refused(f"errp:{tmp_path}", "has no EEG columns besides Time, EOG, FeedBackEvent")
     data.write_text(text.replace("Cz", "Pz"))
     refused(f"errp:{tmp_path}", "'Data_S02_Sess01.csv' has the channels 'Cz', 'Data_S06_Sess01.csv' has not")
     data.write_text(text.replace("0.005", "zero", 1).replace("999.0", "999.0,1", 3))
@@ -203,9 +203,9 @@ def test_ecog_faces_mistakes(tmp_path: Path) -> None:
         savemat(path, {key: value for key, value in whole.items() if key != name} | {"other": 1})
         refused(source, f"ca_faceshouses.mat' has no variable '{name}'")
     savemat(path, whole | {"stim": whole["stim"][:-5]})
-    refused(source, r"has data \(5100, 4\), stim \(5095,\) and srate \[1000\], which do not fit")
+    refused(source, r"has data \(5100, 4\), stim \(5095,\) and srate \[1000\], which do not match")
     savemat(path, whole | {"srate": np.array([[np.nan]])})
-    refused(source, "which do not fit")
+    refused(source, "which do not match")
     savemat(path, whole | {"stim": np.array(["a", "b"], object)})
     refused(source, "'stim' of .* holds object values; it must hold real numbers")
     savemat(path, whole | {"stim": 0 * whole["stim"]})
@@ -267,7 +267,7 @@ def test_one_file_a_person_mistakes(tmp_path: Path) -> None:
     savemat(tmp_path / "p2.mat", stored | {"channels": np.array(["a"], object)})
     refused(source, "p2.mat' names 1 channels, its X has 2")
     savemat(tmp_path / "p2.mat", stored | {"sfreq": 50})
-    refused(source, "'p2.mat' is sampled at 50 Hz, 'p1.mat' at an unknown rate; give everybody's file the same sfreq")
+    refused(source, "'p2.mat' is sampled at 50 Hz, 'p1.mat' at an unknown rate; give all files the same sfreq")
     savemat(tmp_path / "p2.mat", {"X": stored["X"]})
     refused(source, "'rsvp' holds no y; to train, every file needs a variable 'y'")
     assert read(source).y is None

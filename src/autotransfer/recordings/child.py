@@ -29,7 +29,7 @@ from .npy import readable
 
 SECONDS = 120.0  # to start the child and to open a file, even on a slow network drive
 SECONDS_PER_MB = 2.0
-PAUSE = 0.01  # s between two looks at what the child has done
+PAUSE = 0.01  # s between two checks for a new block
 DAMAGED = "the file is probably damaged: copy or export it again"
 
 

@@ -29,7 +29,7 @@ def read_fif(path: str | os.PathLike[str]) -> Raw:
 def read_fif_folder(folder: str | os.PathLike[str]) -> Raw:
     """Epochs files of several subjects: in this folder or, as in BIDS, in folders sub-... below it.
 
-    The subject is the metadata column `subject` or `participant_id`. Without it, the file name tells:
+    The subject is the metadata column `subject` or `participant_id`. Without it, the file name is parsed:
     `sub-01_ses-2_epo.fif` is subject 01 (and session 2), any other name is the subject itself.
     """
     folder = Path(folder)
@@ -42,7 +42,7 @@ def _read(paths: list[Path], name: str, by_name: bool) -> Raw:
 
 
 def fif_files(folder: Path) -> list[Path]:
-    """The files that end in epo.fif, or, where there are none, all that end in .fif; MNE's later parts left out."""
+    """The files that end in epo.fif or, without any, all .fif files; later parts of split files are left out."""
     there = sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
     files = [path for path in there if _is_fif(path)]
     if not files:
@@ -54,10 +54,7 @@ def fif_files(folder: Path) -> list[Path]:
 
 
 def _first_part(path: Path) -> set[Path]:
-    """What the file would continue if MNE had divided it: a-epo-1 continues a-epo, a_split-02_epo a_split-01_epo.
-
-    MNE itself comes from the first part to the others.
-    """
+    """The first part of a split file: a-epo for a-epo-1, a_split-01_epo for a_split-02_epo. MNE follows it itself."""
     name = stem(path)
     first = {re.sub(r"-\d+$", "", name), re.sub(r"_split-\d+_", "_split-01_", name)}
     return {path.parent / other for other in first - {name}}
@@ -81,7 +78,7 @@ def fif_block(path: Path, by_name: bool) -> Block:
     """The windows of one file; `by_name`: the file name gives the session and, without metadata, the subject."""
     mne = import_mne()
     with readable(path, "epochs"), warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
-        warnings.simplefilter("ignore")  # that a name should end in -epo.fif, and the like
+        warnings.simplefilter("ignore")  # such as that file names should end in -epo.fif
         try:
             epochs = mne.read_epochs(path, preload=False)
         except ValueError as error:
@@ -102,9 +99,9 @@ def fif_block(path: Path, by_name: bool) -> Block:
 def _why_not_epochs(mne: Any, path: Path) -> str:
     try:
         mne.io.read_raw_fif(path, preload=False)
-    except Exception:  # MNE raises what it likes on a file that is not its own; all of it means: no recording either
+    except Exception:  # MNE raises many types; any of them means that it is no raw file either
         return f"{str(path)!r} holds no epochs; give a file that mne.Epochs.save wrote"
     return (
-        f"{str(path)!r} is a continuous recording; cut it into windows first: "
+        f"{str(path)!r} is a continuous recording; create epochs first: "
         f"mne.Epochs(raw, events, event_id, tmin, tmax).save('name-epo.fif')"
     )

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from .blocks import Array
 from .npy import check_memory, readable
 from .optional import need
+from .raw import Array
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 BYTES = 4  # of a value as float32, which is what becomes of it
@@ -65,7 +65,7 @@ def _from_hdf5(path: Path, wanted: list[str]) -> tuple[dict[str, Array], list[st
         arrays = {name: entry for name, entry in file.items() if isinstance(entry, h5py.Dataset)}
         for name in arrays.keys() & wanted:
             check_memory(arrays[name].nbytes, name, path, SMALLER)
-        return {name: _values(file, arrays[name]) for name in wanted if name in arrays}, list(arrays)
+        return {name: _values(file, file[name]) for name in wanted if name in file}, list(arrays)
 
 
 def _values(file: Any, entry: Any) -> Array:

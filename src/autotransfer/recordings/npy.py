@@ -16,8 +16,7 @@ from numpy.lib import format as npy_format
 
 from ..errors import UserError
 from .messages import reason
-
-Array = np.ndarray[Any, Any]
+from .raw import Array
 
 DEFLATE_LIMIT = 1032  # deflate cannot expand a byte to more than this
 AS_FOLDER = "store it as a folder of .npy files with float32 X, which is read from disk as it is used"
@@ -27,8 +26,7 @@ AS_FOLDER = "store it as a folder of .npy files with float32 X, which is read fr
 def readable(path: Path, what: str) -> Iterator[None]:
     """Any failure inside becomes one UserError that names the file and the part.
 
-    Bytes we did not write reach zipfile, zlib and numpy's header parser here, and these raise some twenty
-    kinds of exception between them, so this is the one place that catches them all.
+    Damaged files make zipfile, zlib, NumPy, SciPy and MNE raise many types of exceptions, so this catches all.
     """
     try:
         yield
@@ -41,7 +39,7 @@ def readable(path: Path, what: str) -> Iterator[None]:
 
 
 class Header(NamedTuple):
-    """What an array says of itself before it is read."""
+    """Shape and type of a stored array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -52,7 +50,7 @@ class Header(NamedTuple):
 
 
 def member_header(archive: zipfile.ZipFile, name: str, path: Path) -> Header:
-    """The header of the array `name` of an .npz, once it is seen to fit the bytes that are there."""
+    """The header of the array `name` of an .npz, checked against the stored size."""
     with readable(path, name):
         info = archive.getinfo(f"{name}.npy")
         if info.file_size > DEFLATE_LIMIT * info.compress_size + 1024:
@@ -62,7 +60,7 @@ def member_header(archive: zipfile.ZipFile, name: str, path: Path) -> Header:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
-    """The array `name` of an .npz, whose header was checked."""
+    """The array `name` of an .npz, after `member_header` has checked it."""
     with readable(path, name), archive.open(f"{name}.npy") as stream:
         return npy_format.read_array(stream, allow_pickle=False)
 
@@ -80,7 +78,7 @@ def read_npy(path: Path, *, mapped: bool = False) -> Array:
 
 def _header(stream: IO[bytes], size: int, name: str, path: Path) -> Header:
     """Refuse pickled objects, and a shape that does not fit the `size` bytes there are."""
-    # The header lies within the first bytes; a private buffer keeps count of them on any kind of stream.
+    # The header is within the first bytes; a buffer tells its length on any kind of stream.
     head = io.BytesIO(stream.read(2**16))
     version = npy_format.read_magic(head)
     read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}.get(version)
@@ -94,7 +92,7 @@ def _header(stream: IO[bytes], size: int, name: str, path: Path) -> Header:
         )
     header = Header(shape, dtype)
     if dtype.itemsize == 0 or min(shape, default=0) < 0 or head.tell() + header.nbytes != size:
-        raise ValueError(f"the header promises {dtype} of shape {shape}, the file has {size - head.tell()} bytes")
+        raise ValueError(f"the header declares {dtype} of shape {shape}, the file has {size - head.tell()} bytes")
     return header
 
 

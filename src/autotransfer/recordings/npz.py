@@ -1,4 +1,4 @@
-"""Our own layout: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
+"""The layout of AutoTransfer: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
 text: sfreq, channels, classes, subjects, name). Other arrays are ignored.
@@ -23,8 +23,8 @@ from .chunks import row_chunks
 from .container import Recordings
 from .labels import check_length
 from .messages import reason, show
-from .npy import AS_FOLDER, Array, Header, check_memory, member_header, read_member, read_npy, readable
-from .raw import Label, Raw
+from .npy import AS_FOLDER, Header, check_memory, member_header, read_member, read_npy, readable
+from .raw import Array, Label, Raw
 
 ARRAYS = ("X", "y", "subject", "session", "scale")
 LABEL_BYTES = 64  # of a label as a Python object in a list
@@ -109,7 +109,7 @@ def _check_is_zip(path: Path) -> None:
     if start == b"\x93NUMPY":
         raise UserError(f"{str(path)!r} holds a single array, but X, y and subject belong together; {HOW_TO_SAVE}")
     if start.startswith(b"\x80"):
-        raise UserError(f"{str(path)!r} is a pickle, which is never opened; {HOW_TO_SAVE}")
+        raise UserError(f"{str(path)!r} is a pickle, which is never loaded; {HOW_TO_SAVE}")
     raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
 
 
@@ -134,7 +134,7 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
     except ValueError:
         raise UserError(
             f"scale of {str(path)!r} has the shape {scale.shape}, X {X.shape}; "
-            f"scale must broadcast onto X, such as (1, channels, 1)"
+            f"scale must broadcast to X, such as (1, channels, 1)"
         ) from None
     if not np.isfinite(scale).all():
         raise UserError(f"scale of {str(path)!r} is {show(scale.ravel()[:4].tolist())}; it must hold finite numbers")
@@ -165,7 +165,7 @@ def _check_has_X(names: Container[str], path: Path) -> None:
 
 
 def _meta(text: str, path: Path) -> dict[str, Any]:
-    """The entries we know, with JSON's lists as tuples."""
+    """The known entries, with lists as tuples."""
     where = f"meta of {str(path)!r}"
     try:
         meta = json.loads(text)
@@ -227,7 +227,7 @@ def _meta_text(recordings: Recordings) -> str:
     for field in ("classes", "subjects"):
         for label in meta[field]:
             if not _survives_json(label):
-                raise UserError(f"{field} holds {show(label)}, which a file cannot hold; use strings or numbers")
+                raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
     return json.dumps(meta)
 
 

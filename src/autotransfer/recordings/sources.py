@@ -57,11 +57,11 @@ SETS = {
     "synthetic": EmbeddedSet(
         synthetic,
         "oscillations under a known subject shift: 8 subjects, 2 classes, 8 channels at 128 Hz, 1 s windows",
-        "made on the spot",
+        "generated",
     ),
 }
 
-# How a file's name ends, or, with a colon, how any other source begins: what reads it.
+# The reader by file extension, or by the prefix of any other source.
 READERS: dict[str, Callable[[str], Raw]] = {
     ".npz": read_npz,
     ".fif": read_fif,
@@ -75,8 +75,8 @@ NOT_READ = (".npy", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
 
 
 def load(source: str | os.PathLike[str]) -> Recordings:
-    """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a data set of
-    MOABB's (`moabb:NAME`), the files of one of the paper's (`errp:FOLDER`, see RECIPES), or an embedded set (SETS).
+    """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
+    dataset (`moabb:NAME`), a data set of the paper (`errp:FOLDER`, see RECIPES), or an embedded set (SETS).
     """
     if isinstance(source, str) and source in SETS:
         return SETS[source].make()
@@ -84,7 +84,7 @@ def load(source: str | os.PathLike[str]) -> Recordings:
 
 
 def read(source: str | os.PathLike[str]) -> Raw:
-    """The same, as found: unchecked, and perhaps without labels."""
+    """The same, not validated and perhaps without labels."""
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text = os.fspath(source)
@@ -110,7 +110,7 @@ def read(source: str | os.PathLike[str]) -> Raw:
 
 
 def absolute(source: str) -> str:
-    """The same source, in words that are understood from any folder."""
+    """The same source with an absolute path, so that it works from any folder."""
     for prefix in RECIPES:
         if source.startswith(prefix):
             return prefix + str(Path(source.removeprefix(prefix)).expanduser().resolve())

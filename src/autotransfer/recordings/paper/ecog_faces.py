@@ -4,16 +4,15 @@
 faces and 150 houses each. A file holds `data` (samples, electrodes), `stim` (samples, 1), 1 to 50 while a house
 is shown, 51 to 100 a face, 101 between pictures and 0 between runs, and `srate`, 1000 Hz.
 
-Electrodes lie where each patient needed them, and their number differs (102 for jt). The paper has 31 for
-everybody without saying which; here they are the first 31 of each file, or fewer where somebody has fewer.
-Electrode 1 of one person is therefore not where electrode 1 of another is. Values are amplifier units, with
+Electrodes lie where each patient needed them, and their number differs (102 for jt). The paper uses
+31 per subject without saying which; here they are the first 31 of each file, or fewer if a subject has fewer.
+Electrode 1 is therefore at a different place in each subject. Values are amplifier units, with
 a larger gain for aa, ha and jt: standardise by trial or by subject.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,16 +20,14 @@ from ...errors import UserError
 from ..blocks import Block, Remedies, stacked
 from ..child import blocks_in_child
 from ..matlab import numbers, read_mat
-from ..raw import Raw
+from ..raw import Array, Raw
 from .folder import existing, found
 
 ELECTRODES = 31
 SECONDS = 0.4  # of a picture, and of a window
-SHORTEST = 0.1  # s; blips of a few samples in the stimulus channel of ha are no pictures
+SHORTEST = 0.1  # s; shorter codes in the stimulus channel of ha are artefacts
 CLASSES = ("house", "face")
-REMEDIES = Remedies(*["take the files as they were published"] * 3)
-
-Array = np.ndarray[Any, Any]
+REMEDIES = Remedies(*["use the files as published"] * 3)
 
 
 def read_ecog_faces(text: str) -> Raw:
@@ -57,7 +54,7 @@ def block(path: Path) -> Block:
     stim = stim.ravel()
     if data.ndim != 2 or len(stim) != len(data) or srate.size != 1 or not 0 < float(srate.ravel()[0]) < np.inf:
         raise UserError(
-            f"{str(path)!r} has data {data.shape}, stim {stim.shape} and srate {srate.ravel()[:1]}, which do not fit"
+            f"{str(path)!r} has data {data.shape}, stim {stim.shape} and srate {srate.ravel()[:1]}, which do not match"
         )
     sfreq = float(srate.ravel()[0])
     length = round(SECONDS * sfreq)
