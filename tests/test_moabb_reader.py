@@ -84,7 +84,7 @@ def test_by_name_with_options() -> None:
         ("zzzz", r"choose one of its \d+ sets, such as BNCI2014_001"),
         ("", r"MOABB has no data set ''; choose one of its"),
         ("FakeDataset/P3", "unknown paradigm of MOABB 'P3'; choose from 'MotorImagery', 'P300'"),
-        ("FakeDataset/P300", "of the kind 'imagery' with the events .*fake1.*, which P300 does not take"),
+        ("FakeDataset/P300", "has the paradigm 'imagery' and the events .*fake1.*, which P300 does not support"),
         ("FakeDataset/FilterBankMotorImagery", "unknown paradigm of MOABB"),
         ("FakeDataset?people=3", "unknown option of moabb: 'people'; choose from 'subjects', 'fmin'"),
         ("FakeDataset?subjects=", "write it as subjects=1,2,5-9"),
@@ -103,7 +103,9 @@ def test_objects_that_do_not_fit() -> None:
     refused(lambda: at.Recordings.from_moabb(3), "dataset is 3; give a dataset of moabb.datasets")
     refused(lambda: at.Recordings.from_moabb(fake(), paradigm=3), "paradigm is 3; give a paradigm of moabb.paradigms")
     refused(lambda: at.Recordings.from_moabb(fake(), paradigms.FilterBankMotorImagery(n_classes=3)), "several copies")
-    refused(lambda: at.Recordings.from_moabb(fake("sleep")), "of the kind 'sleep', for which no paradigm is known")
+    refused(
+        lambda: at.Recordings.from_moabb(fake("sleep")), "has the paradigm 'sleep', for which there is no default class"
+    )
     refused(lambda: at.Recordings.from_moabb(fake(), subjects=3), "subjects is 3; give a list")
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.io import savemat
 
 from autotransfer.errors import UserError
 from autotransfer.recordings import READERS, RECIPES, SETS, absolute, load, read
 from autotransfer.recordings.catalogue import catalogue
+from autotransfer.recordings.matlab import numbers, read_mat, words
 from autotransfer.recordings.paper.ecog_faces import pictures
 
 EEG = ("Fp1", "Fz", "Cz")
@@ -44,7 +42,7 @@ def test_every_recipe_is_a_reader_and_says_where_from() -> None:
 def test_folders_that_are_not_there_or_empty(prefix: str, tmp_path: Path) -> None:
     refused(prefix, f"there is no folder ''; write {prefix}FOLDER")
     refused(f"{prefix}{tmp_path / 'no'}", f"there is no folder .*no'; write {prefix}FOLDER")
-    refused(f"{prefix}{tmp_path}", f"there is no file .* in .*autotransfer datasets says what {prefix} expects")
+    refused(f"{prefix}{tmp_path}", f"there is no file .* in .*'autotransfer datasets' lists what {prefix} expects")
 
 
 def test_absolute_sources_are_understood_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +137,7 @@ def test_errp_mistakes(tmp_path: Path) -> None:
     data.write_text(text.replace("FeedBackEvent", "Event"))
     refused(f"errp:{tmp_path}", "Data_S06_Sess01.csv' has no column 'FeedBackEvent'")
     data.write_text("Time,EOG,FeedBackEvent\n0,0,1\n")
-    refused(f"errp:{tmp_path}", "has no column of EEG besides Time, EOG, FeedBackEvent")
+    refused(f"errp:{tmp_path}", "has no EEG columns besides Time, EOG, FeedBackEvent")
     data.write_text(text.replace("Cz", "Pz"))
     refused(f"errp:{tmp_path}", "'Data_S02_Sess01.csv' has the channels 'Cz', 'Data_S06_Sess01.csv' has not")
     data.write_text(text.replace("0.005", "zero", 1).replace("999.0", "999.0,1", 3))
@@ -205,9 +203,9 @@ def test_ecog_faces_mistakes(tmp_path: Path) -> None:
         savemat(path, {key: value for key, value in whole.items() if key != name} | {"other": 1})
         refused(source, f"ca_faceshouses.mat' has no variable '{name}'")
     savemat(path, whole | {"stim": whole["stim"][:-5]})
-    refused(source, r"has data \(5100, 4\), stim \(5095,\) and srate \[1000\], which do not fit")
+    refused(source, r"has data \(5100, 4\), stim \(5095,\) and srate \[1000\], which do not match")
     savemat(path, whole | {"srate": np.array([[np.nan]])})
-    refused(source, "which do not fit")
+    refused(source, "which do not match")
     savemat(path, whole | {"stim": np.array(["a", "b"], object)})
     refused(source, "'stim' of .* holds object values; it must hold real numbers")
     savemat(path, whole | {"stim": 0 * whole["stim"]})
@@ -269,7 +267,7 @@ def test_one_file_a_person_mistakes(tmp_path: Path) -> None:
     savemat(tmp_path / "p2.mat", stored | {"channels": np.array(["a"], object)})
     refused(source, "p2.mat' names 1 channels, its X has 2")
     savemat(tmp_path / "p2.mat", stored | {"sfreq": 50})
-    refused(source, "'p2.mat' is sampled at 50 Hz, 'p1.mat' at an unknown rate; give everybody's file the same sfreq")
+    refused(source, "'p2.mat' is sampled at 50 Hz, 'p1.mat' at an unknown rate; give all files the same sfreq")
     savemat(tmp_path / "p2.mat", {"X": stored["X"]})
     refused(source, "'rsvp' holds no y; to train, every file needs a variable 'y'")
     assert read(source).y is None
@@ -300,34 +298,54 @@ def test_files_of_version_7_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for k, name in enumerate(("aa", "ca", "jt")):
         write_hdf5(tmp_path / f"{name}_faceshouses.mat", faces(3 + k))
     assert load(f"ecog-faces:{tmp_path}").n_channels == 3
-    monkeypatch.setitem(sys.modules, "h5py", None)
+    (tmp_path / "h5py.py").write_text("raise ImportError(name='h5py')")
+    monkeypatch.syspath_prepend(tmp_path)
     refused(
         f"rsvp:{tmp_path}", "'aa_faceshouses.mat', a MATLAB file of version 7.3, needs h5py, which is not installed"
     )
 
 
-# --- damage ------------------------------------------------------------------------------------------------
+# --- MATLAB files ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("damage")
-    write_people(folder, sfreq=256, channels=np.array(["Fz", "Pz"], object))
-    return folder
+@pytest.mark.parametrize("compressed", [False, True])
+def test_variables_of_a_matlab_file(tmp_path: Path, compressed: bool) -> None:
+    path = tmp_path / "a.mat"
+    stored = {"n": np.arange(6, dtype="i2").reshape(1, 2, 3), "text": ["Fz", "P10"], "rate": 0.5, "z": np.array([1j])}
+    savemat(path, stored | {"cell": np.array(["µ", 3.0, ""], object), "s": {"a": 1}}, do_compression=compressed)
+    found = read_mat(path, ("n", "text"), ("cell", "rate", "absent", "z"))
+    np.testing.assert_array_equal(found["n"], stored["n"])
+    assert found["n"].dtype == np.int16
+    assert list(found) == ["n", "text", "cell", "rate", "z"]
+    assert [words(found[name]) for name in ("text", "cell", "rate")] == [["Fz", "P10"], ["µ", "3.0", ""], ["0.5"]]
+    with pytest.raises(UserError, match=r"'z' of .*a.mat' holds complex128 values; it must hold real numbers"):
+        numbers(found["z"], "z", path)
+    with pytest.raises(UserError, match=r"'s' of .*a.mat' holds neither numbers nor text"):
+        read_mat(path, ("s",))
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_damaged_files_are_refused_in_one_line(intact: Path, data: Any) -> None:
-    path = intact / "p1.mat"
-    whole = path.read_bytes()
-    content = bytearray(whole)
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+def test_a_variable_larger_than_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: 10**6)
+    X = np.zeros((500, 1000))
+    savemat(tmp_path / "v5.mat", {"X": X}, do_compression=True)
+    write_hdf5(tmp_path / "v73.mat", {"X": X})
+    for name in ("v5", "v73"):
+        with pytest.raises(
+            UserError, match=r"X of .*\.mat' is too large for memory \(.* GB needed, 0.001 GB available"
+        ):
+            read_mat(tmp_path / f"{name}.mat", ("X",))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damaged_files_are_refused_in_one_line(tmp_path: Path, seed: int) -> None:
+    write_people(tmp_path, sfreq=256, channels=np.array(["Fz", "Pz"], object))
+    rng, content = np.random.default_rng(seed), bytearray((tmp_path / "p1.mat").read_bytes())
+    for place in rng.integers(0, len(content) if seed % 2 else 300, 4):  # anywhere, or where the tags are
+        content[place] = int(rng.integers(256))
+    (tmp_path / "p1.mat").write_bytes(content)
     try:
-        path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
-        load(f"rsvp:{intact}")
+        load(f"rsvp:{tmp_path}")
     except UserError as refusal:
         assert "\n" not in str(refusal)  # noqa: PT017
-    finally:
-        path.write_bytes(whole)

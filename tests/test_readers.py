@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import struct
@@ -126,7 +127,7 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"does not end in \.npz"):
         save_npz(tmp_path / "a.zip", Recordings(**ARRAYS))
     rec = Recordings(X, [frozenset([k]) for k in ARRAYS["y"].tolist()], ARRAYS["subject"])
-    with pytest.raises(UserError, match=r"classes holds frozenset\(\{0\}\), which a file cannot hold"):
+    with pytest.raises(UserError, match=r"classes holds frozenset\(\{0\}\), which cannot be saved"):
         save_npz(tmp_path / "a.npz", rec)
     with pytest.raises(UserError, match="cannot write"):
         save_npz(tmp_path / "nowhere" / "a.npz", Recordings(**ARRAYS))
@@ -358,15 +359,52 @@ def test_headers_are_not_believed(tmp_path: Path, content: bytes) -> None:
         (folder / f"{name}.npy").write_bytes(original)
 
 
-def test_more_than_the_machine_holds_is_refused_before_it_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def zeros(path: Path, name: str, descr: str, shape: tuple[int, ...]) -> Path:
+    """An .npz whose array `name` is zeros, a thousandth of their size on disk."""
+    written(path, **{name: None})
+    with (
+        zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open(f"{name}.npy", "w") as stream,
+    ):
+        stream.write(npy(repr(descr), repr(shape)))
+        for _ in range(math.prod(shape) * np.dtype(descr).itemsize >> 20):
+            stream.write(bytes(2**20))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "descr", "shape", "text"),
+    [
+        ("X", "<f4", (N, 1, 2**20), r"too large for memory \(0.0378 GB needed, 0.0336 GB available\); store it as a"),
+        ("X", "|i1", (N, 1, 2**20), r"X of .* too large for memory \(0.0472 GB needed, 0.0336 GB available\)"),
+        ("y", "|i1", (2**27,), "y has 134217728 entries but X has 9 trials"),
+        ("y", "|i1", (1, 2**27), r"y of .* too large for memory \(8.72 GB needed, 0.0336 GB available\); check how"),
+        ("subject", "|S16777216", (8,), "subject has 8 entries but X has 9 trials"),
+        ("session", "|S16777216", (N,), r"session of .* too large for memory \(0.151 GB needed, 0.0336 GB"),
+        ("scale", "<f8", (2**24,), r"scale of .* too large for memory \(0.134 GB needed, 0.0336 GB available\)"),
+        ("meta", "<U33554432", (), "meta of .* is 0.134 GB of text; store a short JSON object in it"),
+        ("meta", "|i1", (2**27,), "meta of .* is not text"),
+    ],
+)
+def test_what_unpacks_to_more_than_memory_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, descr: str, shape: tuple[int, ...], text: str
 ) -> None:
-    monkeypatch.setattr("autotransfer.recordings.npy._memory_of_machine", lambda: X.nbytes - 1)
-    refused(
-        written(tmp_path / "a.npz"),
-        "X of .* unpacks to 0 GiB, more than this machine has; store it as a folder",
-    )
-    assert load(folder_with(tmp_path / "a")).n_trials == N  # mapped, so it need not fit
+    path = zeros(tmp_path / "a.npz", name, descr, shape)
+    assert path.stat().st_size < 2**20
+    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: 2**25)
+    monkeypatch.setattr("numpy.lib.format.read_array", lambda *_, **__: pytest.fail("unpacked"))
+    refused(path, text)
+
+
+def test_what_becomes_of_arrays_counts_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, total = written(tmp_path / "a.npz"), sum(array.nbytes for array in ARRAYS.values())
+    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: total + 2 * 64 * N)
+    assert load(path).n_trials == N
+    refused(written(path, X=X.astype("float16"), scale=np.array(1.0)), "too large for memory")  # and as float32
+    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: total)
+    refused(written(path), "y of .* too large for memory")  # as Python objects
+    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: X.nbytes - 1)
+    assert load(folder_with(tmp_path / "a")).n_trials == N  # mapped, so X need not fit
 
 
 def test_a_member_cannot_claim_more_than_deflate_can_hold(tmp_path: Path) -> None:

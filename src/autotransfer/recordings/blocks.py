@@ -1,25 +1,22 @@
-"""Windows that arrive in blocks, usually one a person, joined to one X without holding it twice."""
+"""Windows that arrive in blocks, usually one per subject, concatenated to one X without a second copy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import UserError
-from .labels import Label
 from .messages import show
-from .raw import Raw
-
-Array = np.ndarray[Any, Any]
+from .raw import Array, Label, Raw
 
 
 @dataclass(kw_only=True)
 class Block:
-    """Windows of one recording. `y`, `subject` and `session` have one entry per window, or are not known."""
+    """Windows of one recording. `y`, `subject` and `session` have one entry per window, or are unknown."""
 
     X: Array  # (n, channels, times) float32
     y: list[Label] | None = None
@@ -28,11 +25,11 @@ class Block:
     channels: tuple[str, ...]
     sfreq: float | None  # Hz
     start: float | None = None  # s, the first sample relative to the event
-    name: str  # whose, or of which file, for messages
+    name: str  # of the subject or the file, for messages
 
 
 class Remedies(NamedTuple):
-    """What to do about blocks that differ, in the words of whoever reads them."""
+    """What the user can do about blocks that differ; each reader has its own advice."""
 
     channels: str
     sfreq: str
@@ -48,9 +45,9 @@ def stacked(
     hints: Mapping[str, str] | None = None,
     slack: int = 0,
 ) -> Raw:
-    """All blocks as one Raw, once they are seen to agree. What one block does not know of itself, nobody knows.
+    """Concatenate blocks that agree. Labels that one block lacks are missing from the result.
 
-    Windows may differ by `slack` samples in length, as resampling makes them, and are cut to the shortest.
+    Windows may differ by `slack` samples in length, as after resampling, and are cropped to the shortest.
     """
     kept: list[Block] = []
     for block in blocks:
@@ -97,7 +94,7 @@ def _match(block: Block, first: Block, remedies: Remedies, slack: int) -> None:
 
 
 def _joined_windows(blocks: list[Block]) -> Array:
-    """Their windows one below the other, each block's released as soon as it is copied."""
+    """Concatenate the windows; each block releases its own once they are copied."""
     if len(blocks) == 1:
         return blocks[0].X
     n_times = min(block.X.shape[2] for block in blocks)

@@ -1,4 +1,4 @@
-"""What can be loaded by name, in lines to print."""
+"""The list of data sets that can be loaded by name, as lines to print."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ WIDTH = 18
 
 
 def catalogue() -> Iterator[str]:
-    """Embedded sets, MOABB's, and the paper's: what they are, where from, on what terms, in which layout."""
+    """Embedded sets, MOABB's and the paper's: description, source, terms and layout of each."""
     for name, known in SETS.items():
         yield from _entry(name, known.description, known.obtained)
     yield from _entry(
         "moabb:NAME",
-        "any data set of MOABB's, cut by the paradigm of its kind, or by another: moabb:NAME/PARADIGM",
-        "downloaded by MOABB when first used: pip install 'autotransfer[moabb]'; terms: each set's own",
+        "any MOABB dataset, with the default paradigm for its type or another one: moabb:NAME/PARADIGM",
+        "downloaded by MOABB when first used: pip install 'autotransfer[moabb]'; terms: see each dataset",
         "options: moabb:PhysionetMI/LeftRightImagery?subjects=1-20&resample=128",
     )
     for prefix, recipe in RECIPES.items():

@@ -1,4 +1,4 @@
-"""Recordings: labelled windows of several people, validated once and trusted everywhere."""
+"""Recordings: labelled windows of several subjects, validated when created."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..errors import UserError
-from .labels import Label, encode, encode_session
+from .labels import encode, encode_session
 from .messages import show
-from .raw import STORED, Raw
+from .raw import STORED, Label, Raw
 from .windows import channel_names, float32_windows, window_array
 
 MIN_SUBJECTS = 3
@@ -19,7 +19,7 @@ MIN_SUBJECTS = 3
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Recordings:
-    """Windows of biosignals with the class and the person of each. X is raw: settings standardise, not files.
+    """Windows of biosignals with class and subject labels. X is raw: settings standardise, not files.
 
     `y` and `subject` may be given as anything hashable and are stored as contiguous integers, `classes` and
     `subjects` holding what they stand for; given as names they label integers 0, 1, ... (see labels.encode).
@@ -76,26 +76,26 @@ class Recordings:
 
     @classmethod
     def of(cls, raw: Raw) -> Recordings:
-        """Of what a reader found, checked."""
+        """Validate what a reader found."""
         return cls(**raw.labelled())
 
     def raw(self) -> Raw:
-        """The same as a reader would have found it."""
+        """The same data as a reader returns them."""
         return Raw(**{name: getattr(self, name) for name in STORED})
 
     @classmethod
     def from_epochs(
         cls, epochs: object, subject: str | None = None, session: str | None = None, label: str | None = None
     ) -> Recordings:
-        """From MNE: one `mne.Epochs` of everybody, or a list or dict of the `mne.Epochs` of each person.
+        """From MNE: one `mne.Epochs` of all subjects, or a list or dict with the `mne.Epochs` of each subject.
 
-        Whose window it is: the metadata column named by `subject`. Without `subject`, the metadata column
+        The metadata column `subject` identifies the subject. Without `subject`, it is the metadata column
         "subject" or "participant_id" (in any case of letters) of one object; the key in a dict; in a list
         `epochs.info["subject_info"]["his_id"]`, if all have it, else the position. y holds the names of the
-        events, or the metadata column `label`; `session` is a metadata column too. People must agree in
-        channels, rate and window. X has the data channels in MNE's sense, EEG or MEG or ECoG ..., without
+        events, or the metadata column `label`; `session` is a metadata column too. Subjects must share
+        channels, sampling rate and window. X has the data channels in MNE's sense, EEG or MEG or ECoG ..., without
         triggers, EOG and the like; where there are none of these, every channel but the triggers. Channels
-        marked bad are kept: interpolate them (`epochs.interpolate_bads()`), or drop them from everybody.
+        marked bad are kept: interpolate them (`epochs.interpolate_bads()`), or drop them from all subjects.
         Values stay in MNE's units, such as volts.
         """
         from .epochs import raw_from_epochs
@@ -104,10 +104,10 @@ class Recordings:
 
     @classmethod
     def from_moabb(cls, dataset: object, paradigm: object = None, subjects: object = None) -> Recordings:
-        """From MOABB: a dataset of its and, if another than the dataset's own is wanted, a paradigm, or their names.
+        """From MOABB: a dataset and, instead of its default paradigm, another one; objects or names.
 
-        MOABB downloads what it does not have yet. Values are what its paradigms give: filtered, cut, in microvolts.
-        `subjects`: the numbers of those to take; all by default.
+        MOABB downloads missing data. Its paradigm filters and epochs them; values are in microvolts.
+        `subjects`: numbers of the subjects to load; all by default.
         """
         from .moabb_sets import raw_from_moabb
 
@@ -149,8 +149,8 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
     if len(subjects) < MIN_SUBJECTS:
         found = ", ".join(show(label) for label in subjects)
         raise UserError(
-            f"there are {len(subjects)} subjects ({found}); at least {MIN_SUBJECTS} are needed: "
-            f"to train on, to validate on and to test on"
+            f"there are {len(subjects)} subjects ({found}); at least {MIN_SUBJECTS} are needed, "
+            f"for training, validation and testing"
         )
     if len(classes) < 2:
         raise UserError(f"every trial is of the class {show(classes[0])}; at least 2 classes are needed")

@@ -1,4 +1,4 @@
-"""mne.Epochs: one object with a subject column in its metadata, or one object a person."""
+"""mne.Epochs: one object with a subject column in its metadata, or one object per subject."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from .blocks import Array, Block, Remedies, stacked
+from .blocks import Block, Remedies, stacked
 from .chunks import row_chunks
-from .labels import Label
 from .messages import show
 from .optional import need
-from .raw import Raw
+from .raw import Array, Label, Raw
 
 SUBJECT_COLUMNS = ("subject", "participant_id")  # in any case of letters
 REMEDIES = Remedies(
-    channels="keep the same channels of everybody, with epochs.pick([...])",
-    sfreq="bring everybody to one rate, with epochs.resample(...)",
-    times="cut everybody's windows alike, with epochs.crop(...)",
+    channels="select the same channels for all subjects with epochs.pick([...])",
+    sfreq="resample all subjects to the same rate with epochs.resample(...)",
+    times="crop all subjects to the same window with epochs.crop(...)",
 )
 HINTS = {"subject": "give the epochs a metadata column 'subject': epochs.metadata = DataFrame({'subject': [...]})"}
 
@@ -48,7 +47,7 @@ def _blocks(epochs: Any, subject: str | None, session: str | None, label: str | 
     else:
         raise UserError(f"epochs are {show(epochs)}; give mne.Epochs, or a list or dict of them")
     if not people:
-        raise UserError("epochs hold nobody's windows; give mne.Epochs of at least 3 people")
+        raise UserError("epochs are empty; give mne.Epochs of at least 3 subjects")
     for who, part in people:
         if not isinstance(part, base):
             raise UserError(f"the epochs of {show(who)} are {show(part)}; give mne.Epochs")
@@ -56,7 +55,7 @@ def _blocks(epochs: Any, subject: str | None, session: str | None, label: str | 
 
 
 def _numbered(parts: Iterable[Any]) -> list[tuple[Label, Any]]:
-    """Each with its subject_info's his_id, if all have one, else with its position."""
+    """Each with the his_id of its subject_info, if all have one, else with its position."""
     listed = list(parts)
     ids = [((getattr(part, "info", None) or {}).get("subject_info") or {}).get("his_id") for part in listed]
     return list(zip(ids if all(ids) else range(len(listed)), listed, strict=True))
@@ -76,7 +75,7 @@ def block(
     Without `subject` and `who` the subject is looked for in SUBJECT_COLUMNS, and may stay unknown.
     """
     if not epochs.preload:
-        epochs = epochs.copy().drop_bad(verbose="ERROR")  # the rejections asked for, not yet carried out
+        epochs = epochs.copy().drop_bad(verbose="ERROR")  # apply the rejection criteria, which MNE has not done yet
     people: list[Label] | None
     if subject is not None:
         people = _column(epochs, subject, "subject", name)
@@ -99,9 +98,9 @@ def block(
 
 
 def data_channels(info: Any) -> list[int]:
-    """What MNE calls data (EEG, MEG, ECoG, ...), or, where there is none, all but triggers: such as EMG alone.
+    """MNE's data channels (EEG, MEG, ECoG, ...) or, without any, all but triggers, as for EMG.
 
-    Channels marked bad are kept: which ones are marked differs from person to person, a model's input may not.
+    Bad channels are kept: they differ between subjects, but a model needs the same channels for all.
     """
     mne = import_mne()
     brain = mne.pick_types(
@@ -114,9 +113,9 @@ def data_channels(info: Any) -> list[int]:
 
 
 def _windows(epochs: Any, picks: list[int], name: str) -> Array:
-    """(n, channels, times) float32, read or copied block by block: MNE's own float64 is not held a second time."""
+    """(n, channels, times) float32, copied in chunks, so that MNE's float64 data is not held twice."""
     if not picks:
-        raise UserError(f"{name} has no channels but triggers ({', '.join(epochs.ch_names[:3])}); give it signals")
+        raise UserError(f"{name} has only trigger channels ({', '.join(epochs.ch_names[:3])}); include data channels")
     if len(epochs) == 0:
         return np.empty((0, len(picks), len(epochs.times)), np.float32)
     sample = epochs.get_data(item=slice(0, 1), copy=False, verbose="ERROR")

@@ -1,19 +1,16 @@
-"""MNE epochs files: one with a subject column in its metadata, or a folder with one file a person."""
+"""MNE epochs files: one with a subject column in its metadata, or a folder with one file per subject."""
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import struct
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from .blocks import Block, stacked
+from .child import blocks_in_child
 from .epochs import HINTS, REMEDIES, block, import_mne
 from .npy import readable
 from .raw import Raw
@@ -26,23 +23,26 @@ def read_fif(path: str | os.PathLike[str]) -> Raw:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"there is no file {str(path)!r}; give an existing epochs file")
-    with _opened(path) as epochs:
-        only = block(epochs, repr(path.name))
-    return stacked([only], REMEDIES, name=_plain(path), hints=HINTS)
+    return _read([path], _plain(path), False)
 
 
 def read_fif_folder(folder: str | os.PathLike[str]) -> Raw:
-    """Epochs files of several people: in this folder, or, as in BIDS, in folders sub-... below it.
+    """Epochs files of several subjects: in this folder or, as in BIDS, in folders sub-... below it.
 
-    The subject is the metadata column `subject` or `participant_id`, else it comes from the file's name:
+    The subject is the metadata column `subject` or `participant_id`. Without it, the file name is parsed:
     `sub-01_ses-2_epo.fif` is subject 01 (and session 2), any other name is the subject itself.
     """
     folder = Path(folder)
-    return stacked(_blocks(fif_files(folder)), REMEDIES, name=folder.resolve().name, hints=HINTS)
+    return _read(fif_files(folder), folder.resolve().name, True)
+
+
+def _read(paths: list[Path], name: str, by_name: bool) -> Raw:
+    with blocks_in_child(fif_block, paths, by_name) as blocks:
+        return stacked(blocks, REMEDIES, name=name, hints=HINTS)
 
 
 def fif_files(folder: Path) -> list[Path]:
-    """The files that end in epo.fif, or, where there are none, all that end in .fif; MNE's later parts left out."""
+    """The files that end in epo.fif or, without any, all .fif files; later parts of split files are left out."""
     there = sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
     files = [path for path in there if _is_fif(path)]
     if not files:
@@ -54,10 +54,7 @@ def fif_files(folder: Path) -> list[Path]:
 
 
 def _first_part(path: Path) -> set[Path]:
-    """What the file would continue if MNE had divided it: a-epo-1 continues a-epo, a_split-02_epo a_split-01_epo.
-
-    MNE itself comes from the first part to the others.
-    """
+    """The first part of a split file: a-epo for a-epo-1, a_split-01_epo for a_split-02_epo. MNE follows it itself."""
     name = stem(path)
     first = {re.sub(r"-\d+$", "", name), re.sub(r"_split-\d+_", "_split-01_", name)}
     return {path.parent / other for other in first - {name}}
@@ -77,63 +74,34 @@ def _plain(path: Path) -> str:
     return re.sub(r"(_split-\d+)?[-_]epo$", "", stem(path), flags=re.IGNORECASE)
 
 
-def _blocks(paths: list[Path]) -> Iterator[Block]:
-    for path in paths:
-        plain = _plain(path)
-        person, session = (re.search(rf"(?:^|_){key}-([0-9A-Za-z]+)", plain) for key in ("sub", "ses"))
-        with _opened(path) as epochs:
-            part = block(epochs, repr(path.name))
-        if part.subject is None:
-            part.subject = [person[1] if person else plain] * len(part.X)
-        if session:
-            part.session = [session[1]] * len(part.X)
-        yield part
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The epochs, still on disk; any failure to read them, then or later, is one line."""
+def fif_block(path: Path, by_name: bool) -> Block:
+    """The windows of one file; `by_name`: the file name gives the session and, without metadata, the subject."""
     mne = import_mne()
     with readable(path, "epochs"), warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
-        warnings.simplefilter("ignore")  # that a name should end in -epo.fif, and the like
-        _check_chain(path)
+        warnings.simplefilter("ignore")  # such as that file names should end in -epo.fif
         try:
             epochs = mne.read_epochs(path, preload=False)
         except ValueError as error:
             if "Could not find" not in str(error):
                 raise
             raise UserError(_why_not_epochs(mne, path)) from error
-        yield epochs
-
-
-def _check_chain(path: Path) -> None:
-    """Refuse a file whose parts point at one another in a circle, which MNE would follow for ever.
-
-    Each part begins with kind, type, size and where the next one begins: 0 right behind it, below 0 nowhere.
-    """
-    seen, place = set(), 0
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-        while place not in seen:
-            seen.add(place)
-            stream.seek(place)
-            head = stream.read(16)
-            if len(head) < 16:
-                return
-            size, following = struct.unpack(">8xii", head)
-            if following < 0:
-                return
-            place = following or place + 16 + size
-            if place < 0:
-                break
-    raise ValueError("its parts point in a circle")
+        part = block(epochs, repr(path.name))
+    if by_name:
+        plain = _plain(path)
+        subject, session = (re.search(rf"(?:^|_){key}-([0-9A-Za-z]+)", plain) for key in ("sub", "ses"))
+        if part.subject is None:
+            part.subject = [subject[1] if subject else plain] * len(part.X)
+        if session:
+            part.session = [session[1]] * len(part.X)
+    return part
 
 
 def _why_not_epochs(mne: Any, path: Path) -> str:
     try:
         mne.io.read_raw_fif(path, preload=False)
-    except Exception:  # MNE raises what it likes on a file that is not its own; all of it means: no recording either
+    except Exception:  # MNE raises many types; any of them means that it is no raw file either
         return f"{str(path)!r} holds no epochs; give a file that mne.Epochs.save wrote"
     return (
-        f"{str(path)!r} is a continuous recording; cut it into windows first: "
+        f"{str(path)!r} is a continuous recording; create epochs first: "
         f"mne.Epochs(raw, events, event_id, tmin, tmax).save('name-epo.fif')"
     )

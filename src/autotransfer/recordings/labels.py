@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from .messages import show
-
-Label = Any  # hashable: str, int, float, tuple, ...
+from .raw import Label
 
 
 def encode(values: object, n_trials: int, what: str, names: object = None) -> tuple[Tensor, tuple[Label, ...]]:

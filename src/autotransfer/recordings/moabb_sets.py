@@ -19,7 +19,7 @@ from .messages import reason, show
 from .optional import need
 from .raw import Raw
 
-# What a data set calls its kind of experiment, and the paradigm of MOABB's that cuts it.
+# The paradigm attribute of a dataset, and the default paradigm class for it.
 PARADIGMS = {
     "imagery": "MotorImagery",
     "p300": "P300",
@@ -29,16 +29,16 @@ PARADIGMS = {
 }
 MORE_PARADIGMS = ("LeftRightImagery", "SpeechImagery")
 NUMBERS = ("fmin", "fmax", "tmin", "tmax", "resample")  # options handed to the paradigm
-DOWNLOADING = "look at the network and the disk or, if it is no matter of downloading, at the paradigm's options"
+DOWNLOADING = "check the network connection, the disk space and the options of the paradigm"
 REMEDIES = Remedies(
-    channels="name the common channels: from_moabb(dataset, paradigm) with a paradigm made with channels=[...]",
-    sfreq="bring everybody to one rate: add ?resample=128, or leave that subject out with ?subjects=...",
-    times="bring everybody to one length: add ?tmin=0&tmax=2, or leave that subject out with ?subjects=...",
+    channels="select common channels: from_moabb(dataset, paradigm) with a paradigm made with channels=[...]",
+    sfreq="resample all subjects to the same rate: add ?resample=128, or exclude this subject with ?subjects=...",
+    times="crop all subjects to the same length: add ?tmin=0&tmax=2, or exclude this subject with ?subjects=...",
 )
 
 
 def read_moabb(text: str) -> Raw:
-    """What the command line says: NAME, NAME/PARADIGM, either with ?option=value&option=value."""
+    """The source on the command line: NAME or NAME/PARADIGM, optionally with ?option=value&option=value."""
     source, _, rest = text.partition("?")
     name, _, paradigm = source.partition("/")
     options = _options(rest)
@@ -58,8 +58,8 @@ def raw_from_moabb(dataset: object, paradigm: object = None, subjects: object = 
         raise UserError(f"paradigm is {show(paradigm)}; give a paradigm of moabb.paradigms, or its name")
     if not cut.is_valid(known):
         raise UserError(
-            f"{name} is of the kind {known.paradigm!r} with the events {show(list(known.event_id))}, "
-            f"which {type(cut).__name__} does not take; leave the paradigm out, or choose another"
+            f"{name} has the paradigm {known.paradigm!r} and the events {show(list(known.event_id))}, "
+            f"which {type(cut).__name__} does not support; omit the paradigm, or choose another"
         )
     bank = getattr(cut, "filters", None)
     if bank is None or len(bank) != 1:
@@ -69,12 +69,12 @@ def raw_from_moabb(dataset: object, paradigm: object = None, subjects: object = 
 
 
 def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iterator[Block]:
-    """One person at a time, so that little more than the float32 windows is held."""
+    """One subject at a time, so that memory holds little more than the float32 windows."""
     for subject in subjects:
         with _quietly(f"MOABB cannot give {name}, subject {subject}", DOWNLOADING):
             epochs, labels, about = paradigm.get_data(dataset, subjects=[subject], return_epochs=True)
             part = block(epochs, f"subject {subject} of {name}", who=subject)
-            part.X *= dataset.unit_factor  # to the microvolts that MOABB hands to classifiers
+            part.X *= dataset.unit_factor  # to microvolts, as MOABB's own pipelines get them
             part.y = list(labels)
             part.session = about["session"].tolist()
         yield part
@@ -117,7 +117,7 @@ def _dataset(name: str) -> Any:
 
 
 def _removal(datasets: Any, name: str) -> str | None:
-    """MOABB's own words on a data set that it once had, such as what it is called now."""
+    """MOABB's message about a dataset that was removed or renamed."""
     try:
         getattr(datasets, name)
     except AttributeError as error:
@@ -130,12 +130,12 @@ def _paradigm(dataset: Any, name: str | None, options: dict[str, Any]) -> Any:
     if name is None:
         if dataset.paradigm not in PARADIGMS:
             raise UserError(
-                f"{type(dataset).__name__} is of the kind {dataset.paradigm!r}, for which no paradigm is known; "
+                f"{type(dataset).__name__} has the paradigm {dataset.paradigm!r}, for which there is no default class; "
                 f"give one: Recordings.from_moabb(dataset, paradigm)"
             )
         name = PARADIGMS[dataset.paradigm]
     check_choice("paradigm of MOABB", name, (*PARADIGMS.values(), *MORE_PARADIGMS))
-    if name in ("MotorImagery", "SSVEP", "CVEP"):  # else they log a warning that they take all events
+    if name in ("MotorImagery", "SSVEP", "CVEP"):  # avoids a warning that all events are used
         options = {"events": list(dataset.event_id), "n_classes": len(dataset.event_id), **options}
     with _quietly(f"the paradigm {name} cannot be made with {show(options)}", "correct its options"):
         return getattr(paradigms, name)(**options)
@@ -168,7 +168,7 @@ def _numbers(text: str) -> list[int]:
 
 @contextmanager
 def _quietly(problem: str, remedy: str) -> Iterator[None]:
-    """Without the logs and warnings of MNE; whatever fails inside, such as a download, is one line."""
+    """Silence MNE's logs and warnings; any exception, such as of a download, becomes one line."""
     mne = need("mne", "reading MOABB's data sets", "autotransfer[moabb]")
     try:
         with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):

@@ -1,4 +1,4 @@
-"""Arrays from files we did not write: nothing is unpickled, no header is believed before it is checked."""
+"""Arrays from untrusted files: nothing is unpickled, and headers are checked before they are used."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy_format
 
 from ..errors import UserError
 from .messages import reason
-
-Array = np.ndarray[Any, Any]
+from .raw import Array
 
 DEFLATE_LIMIT = 1032  # deflate cannot expand a byte to more than this
+AS_FOLDER = "store it as a folder of .npy files with float32 X, which is read from disk as it is used"
 
 
 @contextmanager
 def readable(path: Path, what: str) -> Iterator[None]:
     """Any failure inside becomes one UserError that names the file and the part.
 
-    Bytes we did not write reach zipfile, zlib and numpy's header parser here, and these raise some twenty
-    kinds of exception between them, so this is the one place that catches them all.
+    Damaged files make zipfile, zlib, NumPy, SciPy and MNE raise many types of exceptions, so this catches all.
     """
     try:
         yield
@@ -39,30 +38,47 @@ def readable(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def read_member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
-    """The array `name` of an .npz."""
+class Header(NamedTuple):
+    """Shape and type of a stored array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def member_header(archive: zipfile.ZipFile, name: str, path: Path) -> Header:
+    """The header of the array `name` of an .npz, checked against the stored size."""
     with readable(path, name):
         info = archive.getinfo(f"{name}.npy")
         if info.file_size > DEFLATE_LIMIT * info.compress_size + 1024:
             raise ValueError(f"{info.file_size} bytes cannot come out of {info.compress_size}")
         with archive.open(info) as stream:
-            _check_header(stream, info.file_size, name, path)
-            stream.seek(0)
-            return npy_format.read_array(stream, allow_pickle=False)
+            return _header(stream, info.file_size, name, path)
+
+
+def read_member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
+    """The array `name` of an .npz, after `member_header` has checked it."""
+    with readable(path, name), archive.open(f"{name}.npy") as stream:
+        return npy_format.read_array(stream, allow_pickle=False)
 
 
 def read_npy(path: Path, *, mapped: bool = False) -> Array:
     """The array in one .npy file; `mapped`: left in the file and read when used."""
     with readable(path, path.stem):
         with path.open("rb") as stream:
-            _check_header(stream, os.fstat(stream.fileno()).st_size, path.stem, path, mapped=mapped)
+            header = _header(stream, os.fstat(stream.fileno()).st_size, path.stem, path)
+        if not mapped:
+            check_memory(header.nbytes, path.stem, path)
         array: Array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
         return array
 
 
-def _check_header(stream: IO[bytes], size: int, name: str, path: Path, *, mapped: bool = False) -> None:
-    """Refuse what would be unpickled, and a shape that does not fit the `size` bytes there are."""
-    # The header lies within the first bytes; a private buffer keeps count of them on any kind of stream.
+def _header(stream: IO[bytes], size: int, name: str, path: Path) -> Header:
+    """Refuse pickled objects, and a shape that does not fit the `size` bytes there are."""
+    # The header is within the first bytes; a buffer tells its length on any kind of stream.
     head = io.BytesIO(stream.read(2**16))
     version = npy_format.read_magic(head)
     read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}.get(version)
@@ -71,22 +87,32 @@ def _check_header(stream: IO[bytes], size: int, name: str, path: Path, *, mapped
     shape, _, dtype = read(head)
     if dtype.hasobject:
         raise UserError(
-            f"{name} of {str(path)!r} holds pickled Python objects, which are never opened; "
+            f"{name} of {str(path)!r} holds pickled Python objects, which are never loaded; "
             f"store numbers or fixed-width strings, such as y.astype(str)"
         )
-    expected = math.prod(shape) * dtype.itemsize
-    if dtype.itemsize == 0 or min(shape, default=0) < 0 or head.tell() + expected != size:
-        raise ValueError(f"the header promises {dtype} of shape {shape}, the file has {size - head.tell()} bytes")
-    memory = _memory_of_machine()
-    if not mapped and memory is not None and expected > memory:
+    header = Header(shape, dtype)
+    if dtype.itemsize == 0 or min(shape, default=0) < 0 or head.tell() + header.nbytes != size:
+        raise ValueError(f"the header declares {dtype} of shape {shape}, the file has {size - head.tell()} bytes")
+    return header
+
+
+def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) -> None:
+    """Refuse what does not fit into memory before it is unpacked; `needed`: bytes."""
+    available = available_memory()
+    if available is not None and needed > available:
         raise UserError(
-            f"{name} of {str(path)!r} unpacks to {expected / 2**30:.0f} GiB, more than this machine has; "
-            f"store it as a folder of .npy files with float32 X, which is read from disk as it is used"
+            f"{what} of {str(path)!r} is too large for memory ({needed / 1e9:.3g} GB needed, "
+            f"{available / 1e9:.3g} GB available); {remedy}"
         )
 
 
-def _memory_of_machine() -> int | None:
-    """Bytes of physical memory, where the system tells."""
+def available_memory() -> int | None:
+    """Bytes that can be taken without swapping, or the physical memory where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        pass  # not Linux
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

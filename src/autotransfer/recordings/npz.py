@@ -1,4 +1,4 @@
-"""Our own layout: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
+"""The layout of AutoTransfer: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
 text: sfreq, channels, classes, subjects, name). Other arrays are ignored.
@@ -7,10 +7,11 @@ text: sfreq, channels, classes, subjects, name). Other arrays are ignored.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ import numpy as np
 from ..errors import UserError
 from .chunks import row_chunks
 from .container import Recordings
-from .labels import Label
+from .labels import check_length
 from .messages import reason, show
-from .npy import Array, read_member, read_npy, readable
-from .raw import Raw
+from .npy import AS_FOLDER, Header, check_memory, member_header, read_member, read_npy, readable
+from .raw import Array, Label, Raw
 
 ARRAYS = ("X", "y", "subject", "session", "scale")
+LABEL_BYTES = 64  # of a label as a Python object in a list
+META_BYTES = 2**26
 HOW_TO_SAVE = "save it with np.savez('recordings.npz', X=X, y=y, subject=subject)"
 
 
@@ -45,9 +48,34 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
         archive = zipfile.ZipFile(path)
     with archive:
         stored = set(archive.namelist())
-        arrays = {name: read_member(archive, name, path) for name in ARRAYS if f"{name}.npy" in stored}
-        text = _text(read_member(archive, "meta", path), path) if "meta.npy" in stored else None
+        headers = {name: member_header(archive, name, path) for name in (*ARRAYS, "meta") if f"{name}.npy" in stored}
+        _check_headers(headers, path)
+        arrays = {name: read_member(archive, name, path) for name in headers}
+    text = _text(arrays.pop("meta"), path) if "meta" in arrays else None
     return _raw(path, arrays, text)
+
+
+def _check_headers(headers: dict[str, Header], path: Path) -> None:
+    """Refuse arrays that do not match or do not fit into memory before they are unpacked: zeros pack a thousandfold."""
+    _check_has_X(headers, path)
+    if "meta" in headers:
+        _check_text(headers["meta"], path)
+    needed = {name: header.nbytes for name, header in headers.items()}
+    X = headers["X"]
+    if X.dtype != np.float32 or "scale" in headers:
+        needed["X"] += 4 * math.prod(X.shape)  # the copy as float32
+    for name in {"y", "subject", "session"} & set(headers):
+        shape = headers[name].shape
+        needed[name] += LABEL_BYTES * math.prod(shape)
+        if len(X.shape) == 3 and len(shape) == 1:
+            check_length(shape[0], X.shape[0], name)
+    largest = max(needed, key=lambda name: needed[name])
+    check_memory(
+        sum(needed.values()),
+        largest,
+        path,
+        AS_FOLDER if largest == "X" else f"check how it was saved, or {HOW_TO_SAVE}",
+    )
 
 
 def read_folder(path: str | os.PathLike[str]) -> Raw:
@@ -61,6 +89,7 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
         for name, file in files.items()
         if os.path.isfile(file) and name != "meta"
     }
+    _check_has_X(arrays, path)
     text = None
     if os.path.isfile(path / "meta.json"):
         with readable(path, "meta.json"):
@@ -80,14 +109,12 @@ def _check_is_zip(path: Path) -> None:
     if start == b"\x93NUMPY":
         raise UserError(f"{str(path)!r} holds a single array, but X, y and subject belong together; {HOW_TO_SAVE}")
     if start.startswith(b"\x80"):
-        raise UserError(f"{str(path)!r} is a pickle, which is never opened; {HOW_TO_SAVE}")
+        raise UserError(f"{str(path)!r} is a pickle, which is never loaded; {HOW_TO_SAVE}")
     raise UserError(f"{str(path)!r} is not an .npz file, or it is damaged; {HOW_TO_SAVE}")
 
 
 def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
-    X = arrays.get("X")
-    if X is None:
-        raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
+    X = arrays["X"]
     if "scale" in arrays:
         X = _scaled(X, arrays["scale"], path)
     meta = {} if meta_text is None else _meta(meta_text, path)
@@ -107,7 +134,7 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
     except ValueError:
         raise UserError(
             f"scale of {str(path)!r} has the shape {scale.shape}, X {X.shape}; "
-            f"scale must broadcast onto X, such as (1, channels, 1)"
+            f"scale must broadcast to X, such as (1, channels, 1)"
         ) from None
     if not np.isfinite(scale).all():
         raise UserError(f"scale of {str(path)!r} is {show(scale.ravel()[:4].tolist())}; it must hold finite numbers")
@@ -119,15 +146,26 @@ def _scaled(X: Array, scale: Array, path: Path) -> Array:
 
 
 def _text(array: Array, path: Path) -> str:
-    if array.size != 1 or array.dtype.kind not in "US":
-        raise UserError(f"meta of {str(path)!r} is not text; store json.dumps({{...}}) in it")
+    _check_text(array, path)
     with readable(path, "meta"):
         value = array.reshape(-1)[0]
         return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
+def _check_text(meta: Header | Array, path: Path) -> None:
+    if math.prod(meta.shape) != 1 or meta.dtype.kind not in "US":
+        raise UserError(f"meta of {str(path)!r} is not text; store json.dumps({{...}}) in it")
+    if meta.nbytes > META_BYTES:
+        raise UserError(f"meta of {str(path)!r} is {meta.nbytes / 1e9:.3g} GB of text; store a short JSON object in it")
+
+
+def _check_has_X(names: Container[str], path: Path) -> None:
+    if "X" not in names:
+        raise UserError(f"{str(path)!r} holds no X; {HOW_TO_SAVE}")
+
+
 def _meta(text: str, path: Path) -> dict[str, Any]:
-    """The entries we know, with JSON's lists as tuples."""
+    """The known entries, with lists as tuples."""
     where = f"meta of {str(path)!r}"
     try:
         meta = json.loads(text)
@@ -189,7 +227,7 @@ def _meta_text(recordings: Recordings) -> str:
     for field in ("classes", "subjects"):
         for label in meta[field]:
             if not _survives_json(label):
-                raise UserError(f"{field} holds {show(label)}, which a file cannot hold; use strings or numbers")
+                raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
     return json.dumps(meta)
 
 

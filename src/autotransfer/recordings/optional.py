@@ -1,4 +1,4 @@
-"""Packages that not everybody needs: imported when used, and missed in one line."""
+"""Optional dependencies: imported when used, with a one-line error if missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import UserError
 def need(module: str, purpose: str, install: str) -> Any:
     """The module, or a UserError that says what it is needed for and how to get it.
 
-    `install` is what pip is given: an extra of ours, such as 'autotransfer[mne]', or a package.
+    `install`: what to pip install, an extra such as 'autotransfer[mne]', or a package.
     """
     try:
         return import_module(module)

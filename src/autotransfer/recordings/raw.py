@@ -1,4 +1,4 @@
-"""Raw: what a reader found, before anything was checked."""
+"""Raw: what a reader found, not yet validated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ..errors import UserError
+
+Array = np.ndarray[Any, Any]
+Label = Any  # hashable: str, int, float, tuple, ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,10 +27,10 @@ class Raw:
     classes: object = None  # names that y counts into
     subjects: object = None  # names that subject counts into
     name: str = "recordings"
-    hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": how to come by it where it is missing
+    hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
 
     def labelled(self) -> dict[str, Any]:
-        """The fields that Recordings are made of; y and subject must be among them."""
+        """The arguments of Recordings; y and subject are required."""
         for name in ("y", "subject"):
             if getattr(self, name) is None:
                 hint = self.hints.get(name, f"{name} must give one label per trial")

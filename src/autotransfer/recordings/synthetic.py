@@ -1,4 +1,4 @@
-"""Synthetic biosignals: a known class signal under a known subject shift, with a dial for each part of it."""
+"""Synthetic biosignals: a known class signal under a known subject shift, with one parameter for each part."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def synthetic(
     noise: float = 0.7,
     seed: int = 0,
 ) -> Recordings:
-    """Oscillating sources seen through a head that differs from person to person.
+    """Oscillating sources, mixed differently for each subject.
 
     A trial of class k and subject s, with one random phase φ and ψ per trial, t in seconds:
 
@@ -50,15 +50,15 @@ def synthetic(
     g_s          gains exp(gain · N(0, 1)) of the channels; standardising each trial removes them
     p(k | s)     ∝ exp(label_shift · N(0, 1)), every class at least once
 
-    With mixing = gain = label_shift = 0 subjects are exchangeable. What holds for everybody is which classes
-    are faster; topographies, correlations between channels and exact frequencies tell who it is, also after
-    each trial was standardised. `subject_shift` sets mixing and gain together. Every part has its own random
-    stream: turning one dial leaves the draws of the others as they were.
+    With mixing = gain = label_shift = 0 subjects are exchangeable. All subjects share which classes are
+    faster; topographies, correlations between channels and exact frequencies identify the subject, even after
+    each trial is standardised. `subject_shift` sets mixing and gain together. Every part has its own random
+    stream: changing one parameter keeps the draws of the others.
     """
     if subject_shift is not None:
         mixing = gain = subject_shift
     _check_sizes(n_subjects, n_classes, trials_per_class, n_channels, n_times, seed)
-    _check_dials(sfreq=sfreq, mixing=mixing, gain=gain, label_shift=label_shift, noise=noise)
+    _check_parameters(sfreq=sfreq, mixing=mixing, gain=gain, label_shift=label_shift, noise=noise)
     counts = _class_counts(n_subjects, n_classes, trials_per_class, label_shift, _stream(seed, "labels"))
     shuffle = _stream(seed, "order").permutation
     y = np.concatenate([shuffle(np.repeat(np.arange(n_classes), row)) for row in counts])
@@ -135,9 +135,9 @@ def _check_sizes(
             raise UserError(f"{name} is {show(value)}; it must be a whole number of at least {minimum}")
 
 
-def _check_dials(*, sfreq: float, **dials: float) -> None:
+def _check_parameters(*, sfreq: float, **parameters: float) -> None:
     if not (math.isfinite(sfreq) and sfreq > 0):
         raise UserError(f"sfreq is {show(sfreq)}; it must be a positive number of samples per second")
-    for name, value in dials.items():
+    for name, value in parameters.items():
         if not (math.isfinite(value) and 0 <= value <= 10):
             raise UserError(f"{name} is {show(value)}; it must lie between 0 and 10")

@@ -1,9 +1,8 @@
-"""What X must be: windows of finite numbers, kept or brought to float32 without a second copy."""
+"""Validation of X: windows of finite numbers, converted to float32 without a second copy."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,19 +12,18 @@ from ..errors import UserError
 from .chunks import row_chunks
 from .labels import as_list, check_distinct
 from .messages import reason
+from .raw import Array
 
 MIN_TIMES = 8
 # Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
 LARGEST = 1e15
 
-Array = np.ndarray[Any, Any]
-
 
 def check_windows(X: object, channels: object = None, *, allow_constant: bool = True) -> tuple[Tensor, tuple[str, ...]]:
-    """The checks that need no labels: X (N, channels, times) as float32, and the channel names.
+    """Validate X without labels: X (N, channels, times) as float32, and the channel names.
 
     For recordings to predict on. `allow_constant`: whether a channel may have one value throughout, which
-    for a single trial means little but for a whole study means a dead electrode.
+    is normal in a single trial but in a whole study means a dead electrode.
     """
     source = window_array(X)
     names = channel_names(channels, source.shape[1])
@@ -79,9 +77,9 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
 
 
 def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_constant: bool) -> Tensor:
-    """X (N, channels, times) float32 once every value was seen to be usable.
+    """X (N, channels, times) float32 after every value is checked.
 
-    What is float32 already is kept, not copied: a memory-mapped file stays mapped.
+    A float32 array is not copied: a memory-mapped file stays mapped.
     """
     X = _as_float32(source)
     lowest = torch.full((X.shape[1],), float("inf"))
@@ -114,7 +112,7 @@ def _as_float32(source: Array | Tensor) -> Tensor:
         return X
     if source.dtype == np.float32 and source.flags.aligned and all(s >= 0 and s % 4 == 0 for s in source.strides):
         with warnings.catch_warnings():
-            # A file mapped for reading cannot be written to, and nobody here writes to X.
+            # A file mapped for reading is not writable, and nothing writes to X.
             warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
             return torch.from_numpy(source)
     X = torch.empty(source.shape, dtype=torch.float32)

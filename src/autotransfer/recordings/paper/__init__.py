@@ -1,4 +1,4 @@
-"""The four data sets of the paper, by recipe: where they come from, in which layout, and what reads them."""
+"""The four data sets of the paper, by recipe: source, layout and reader of each."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..raw import Raw
-from .asl_emg import read_asl_emg
 from .ecog_faces import read_ecog_faces
 from .errp import read_errp
-from .rsvp import read_rsvp
+from .people import read_asl_emg, read_rsvp
 
 __all__ = ["RECIPES", "Recipe"]
 
@@ -22,11 +21,11 @@ class Recipe(NamedTuple):
     layout: str
 
 
-UNCONFIRMED = "named in the paper by citation alone; where its files can be had is to be asked of its authors"
-UNKNOWN_TERMS = "not known; they are the authors' to say"
+UNCONFIRMED = "cited in the paper without a link; ask its authors for the files"
+UNKNOWN_TERMS = "unknown; ask the authors"
 ONE_FILE_A_PERSON = (
-    "FOLDER/SUBJECT.mat, one a person (ours: no published layout could be confirmed), with X (windows, channels, "
-    "times) and y (windows,), perhaps session, sfreq and channels"
+    "FOLDER/SUBJECT.mat, one per subject (no published layout could be confirmed), with X (windows, channels, "
+    "times) and y (windows,), optionally session, sfreq and channels"
 )
 
 # Prefix of a source on the command line and in load: how to read what follows it.
@@ -58,6 +57,6 @@ RECIPES = {
         "ECoG while looking at pictures: 14 people, 31 electrodes at 1 kHz, windows of 400 ms; house or face",
         "faces_basic.zip of Miller's library, purl.stanford.edu/zk881ps0522 (Miller 2019, 10.1038/s41562-019-0678-3)",
         "CC BY-SA 4.0; publications repeat the library's ethics statement",
-        "FOLDER/data/aa/aa_faceshouses.mat ..., as unpacked; of each person the first 31 electrodes",
+        "FOLDER/data/aa/aa_faceshouses.mat ..., as unpacked; the first 31 electrodes of each subject are used",
     ),
 }

@@ -4,80 +4,76 @@
 faces and 150 houses each. A file holds `data` (samples, electrodes), `stim` (samples, 1), 1 to 50 while a house
 is shown, 51 to 100 a face, 101 between pictures and 0 between runs, and `srate`, 1000 Hz.
 
-Electrodes lie where each patient needed them, and their number differs (102 for jt). The paper has 31 for
-everybody without saying which; here they are the first 31 of each file, or fewer where somebody has fewer.
-Electrode 1 of one person is therefore not where electrode 1 of another is. Values are amplifier units, with
+Electrodes lie where each patient needed them, and their number differs (102 for jt). The paper uses
+31 per subject without saying which; here they are the first 31 of each file, or fewer if a subject has fewer.
+Electrode 1 is therefore at a different place in each subject. Values are amplifier units, with
 a larger gain for aa, ha and jt: standardise by trial or by subject.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...errors import UserError
 from ..blocks import Block, Remedies, stacked
-from ..matlab import numbers, read_mat, shapes
-from ..raw import Raw
+from ..child import blocks_in_child
+from ..matlab import numbers, read_mat
+from ..raw import Array, Raw
 from .folder import existing, found
 
 ELECTRODES = 31
 SECONDS = 0.4  # of a picture, and of a window
-SHORTEST = 0.1  # s; blips of a few samples in the stimulus channel of ha are no pictures
+SHORTEST = 0.1  # s; shorter codes in the stimulus channel of ha are artefacts
 CLASSES = ("house", "face")
-REMEDIES = Remedies(*["take the files as they were published"] * 3)
-
-Array = np.ndarray[Any, Any]
+REMEDIES = Remedies(*["use the files as published"] * 3)
 
 
 def read_ecog_faces(text: str) -> Raw:
     """FOLDER is faces_basic, with data/aa/aa_faceshouses.mat and so on; y: 0 house, 1 face."""
     files = found(existing(text, "ecog-faces:"), "*_faceshouses.mat", "ecog-faces:")
-    names = [path.name.split("_")[0] for path in files]
+    names = [_subject(path) for path in files]
     for n, name in enumerate(names):
         if name in names[:n]:
             raise UserError(
                 f"there are two files {files[n].name!r} in {text!r}; name the folder faces_basic, not the whole library"
             )
-    count = min(ELECTRODES, *(_electrodes(path) for path in files))
-    return stacked(
-        (_block(path, name, count) for path, name in zip(files, names, strict=True)),
-        REMEDIES,
-        name="ecog-faces",
-        classes=CLASSES,
-    )
+    with blocks_in_child(block, files) as arriving:
+        blocks = list(arriving)
+    count = min(len(part.channels) for part in blocks)
+    for part in blocks:
+        part.X, part.channels = part.X[:, :count], part.channels[:count]
+    return stacked(blocks, REMEDIES, name="ecog-faces", classes=CLASSES)
 
 
-def _electrodes(path: Path) -> int:
-    shape = shapes(path).get("data", ())
-    if len(shape) != 2:
-        raise UserError(f"{str(path)!r} has no variable 'data' (samples, electrodes); take the file as published")
-    return int(shape[1])
-
-
-def _block(path: Path, name: str, count: int) -> Block:
-    found = read_mat(path, ("data", "stim", "srate"))
-    data, stim, srate = (numbers(found[key], key, path) for key in ("data", "stim", "srate"))
+def block(path: Path) -> Block:
+    """The windows of one file, of at most ELECTRODES electrodes."""
+    variables = read_mat(path, ("data", "stim", "srate"))
+    data, stim, srate = (numbers(variables[key], key, path) for key in ("data", "stim", "srate"))
     stim = stim.ravel()
-    if len(stim) != len(data) or srate.size != 1 or not 0 < float(srate.ravel()[0]) < np.inf:
+    if data.ndim != 2 or len(stim) != len(data) or srate.size != 1 or not 0 < float(srate.ravel()[0]) < np.inf:
         raise UserError(
-            f"{str(path)!r} has data {data.shape}, stim {stim.shape} and srate {srate.ravel()[:1]}, which do not fit"
+            f"{str(path)!r} has data {data.shape}, stim {stim.shape} and srate {srate.ravel()[:1]}, which do not match"
         )
     sfreq = float(srate.ravel()[0])
     length = round(SECONDS * sfreq)
     onsets, codes = pictures(stim, round(SHORTEST * sfreq))
     inside = onsets + length <= len(data)
+    count = min(ELECTRODES, data.shape[1])
     windows = [data[start : start + length, :count].T for start in onsets[inside]]
     return Block(
         X=np.array(windows, np.float32).reshape(-1, count, length),
         y=[int(code > 50) for code in codes[inside]],
-        subject=[name] * int(inside.sum()),
+        subject=[_subject(path)] * int(inside.sum()),
         channels=tuple(f"electrode {n}" for n in range(1, count + 1)),
         sfreq=sfreq,
         name=repr(path.name),
     )
+
+
+def _subject(path: Path) -> str:
+    return path.name.split("_")[0]
 
 
 def pictures(stim: Array, shortest: int) -> tuple[Array, Array]:

@@ -3,8 +3,8 @@
 26 people spelled words; after each letter the speller showed which one it had understood, and the question is
 whether it was the wrong one. Published are 56 EEG channels at 200 Hz, recorded at 600 Hz (Margaux et al. 2012,
 "Objective and subjective evaluation of online error correction during P300-based spelling"). The paper uses the
-16 people whose labels are in TrainLabels.csv. It does not say how long its windows are; 1.3 s are taken, what
-solutions of the challenge took.
+16 people whose labels are in TrainLabels.csv. It does not say how long its windows are; 1.3 s is what
+solutions of the challenge used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SFREQ = 200.0
 SECONDS = 1.3
 EVENT = "FeedBackEvent"
 NOT_EEG = ("Time", "EOG", EVENT)
-REMEDIES = Remedies(*["take the files as they were published"] * 3)
+REMEDIES = Remedies(*["use the files as published"] * 3)
 
 
 def read_errp(text: str) -> Raw:
@@ -39,7 +39,7 @@ def read_errp(text: str) -> Raw:
     files = [_recording(path) for path in found(folder, "Data_S*_Sess*.csv", "errp:")]
     labels = _labels(folder)
     if labels is not None and not {file.person for file in files} & {name.split("_")[0] for name in labels}:
-        labels = None  # those of other people
+        labels = None  # of other subjects
     return stacked(
         (_block(file, labels) for file in files),
         REMEDIES,
@@ -58,7 +58,7 @@ class _Recording(NamedTuple):
 def _recording(path: Path) -> _Recording:
     match = re.fullmatch(r"Data_(S\d+)_Sess(\d+)\.csv", path.name)
     if match is None:
-        raise UserError(f"{path.name!r} is not named like Data_S02_Sess01.csv; take the files as published")
+        raise UserError(f"{path.name!r} is not named like Data_S02_Sess01.csv; use the files as published")
     return _Recording(path, match[1], int(match[2]))
 
 
@@ -86,10 +86,10 @@ def _windows(path: Path) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
     with readable(path, "columns"):
         columns = [str(name) for name in pd.read_csv(path, nrows=0).columns]
     if EVENT not in columns:
-        raise UserError(f"{str(path)!r} has no column {EVENT!r}; take the files as they were published")
+        raise UserError(f"{str(path)!r} has no column {EVENT!r}; use the files as published")
     channels = [name for name in columns if name not in NOT_EEG]
     if not channels:
-        raise UserError(f"{str(path)!r} has no column of EEG besides {', '.join(columns)}")
+        raise UserError(f"{str(path)!r} has no EEG columns besides {', '.join(columns)}")
     with readable(path, "samples"):
         table = pd.read_csv(path, usecols=[*channels, EVENT], dtype=np.float32)
     event = table[EVENT].to_numpy() > 0
@@ -112,7 +112,7 @@ def _labels(folder: Path) -> dict[str, int] | None:
         table = pd.read_csv(path)
         for column in ("IdFeedBack", "Prediction"):
             if column not in table.columns:
-                raise UserError(f"{str(path)!r} has no column {column!r}; take the file as it was published")
+                raise UserError(f"{str(path)!r} has no column {column!r}; use the file as published")
         return {str(name): int(value) for name, value in zip(table["IdFeedBack"], table["Prediction"], strict=True)}
 
 
