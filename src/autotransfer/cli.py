@@ -89,7 +89,8 @@ def run(
     options = RunOptions(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
-        encoder=encoder, device=device, seed=seed, seeds=seeds, nested=nested, final=final, population=_population(population),
+        encoder=encoder, device=device, seed=seed, seeds=seeds, nested=nested, final=final,
+        population=_population(population),
     )  # fmt: skip
     encoders = _encoders(encoder)
     if dry_run:

@@ -1,6 +1,6 @@
 """Frozen dataclasses as JSON and back. What is read is checked field by field, because files may be damaged or edited.
 
-A type may write itself in its own way: `to_dict()` gives JSON values and the class method `from_dict(values)` reads them.
+A type may write itself in its own way: `to_dict()` gives JSON values, the class method `from_dict(values)` reads them.
 """
 
 from __future__ import annotations

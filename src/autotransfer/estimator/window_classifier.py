@@ -23,10 +23,10 @@ Array = NDArray[Any]
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Predicts raw windows (N, channels, times) with `model_`; ids are needed by fit alone.
 
-    Where the setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one person's,
-    in the order of recording, unless `subjects` (N,) says whose each is; epochs whose metadata have
-    a column "subject" say it themselves. Every call starts anew with people nobody has seen: `new_person()` is for
-    windows that come one by one.
+    Where the setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one
+    person's, in the order of recording, unless `subjects` (N,) says whose each is; epochs whose metadata have a column
+    "subject" say it themselves. Every call starts anew with people nobody has seen: `new_person()` is for windows that
+    come one by one.
     """
 
     # Under metadata routing: fit cannot do without ids, so they are asked for as `subjects` unless the user says

@@ -1,14 +1,14 @@
 """`--preprocessing`: how windows are best preprocessed and learned from, found by validation on every fold.
 
 Standardisation moves scores more than any penalty does, and which kind is right differs from signal to signal. The
-uncensored network is trained in each way on every fold and with every seed, because one seed errs by as much as the ways
-differ. The search that follows tries its penalties on the best way, and on the plain one unless one of the two is
+uncensored network is trained in each way on every fold and with every seed, because one seed errs by as much as the
+ways differ. The search that follows tries its penalties on the best way, and on the plain one unless one of the two is
 clearly ahead. For a person's own estimate all this is decided without their scores.
 
-Every preprocessing is tried with training as published and with a constant learning rate and the last epoch kept. Where
-an epoch has few steps, lr/√epoch ends learning too soon, and the loss of one validation subject rises with the network's
-confidence while its accuracy still rises. Best epochs, which their own validation subject has picked, are flattered
-beside last ones, so the comparison leans towards the published way.
+Every preprocessing is tried with training as published and with a constant learning rate and the last epoch kept.
+Where an epoch has few steps, lr/√epoch ends learning too soon, and the loss of one validation subject rises with the
+network's confidence while its accuracy still rises. Best epochs, which their own validation subject has picked, are
+flattered beside last ones, so the comparison leans towards the published way.
 """
 
 from __future__ import annotations

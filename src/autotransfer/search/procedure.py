@@ -79,9 +79,8 @@ def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bo
     """Stage two: the shortlist on every fold, with every seed."""
     options, folds = run.options, run.folds()
     run.add(run.entry("folds", s, *fold, seed) for seed in options.every_seed for s in candidates for fold in folds)
-    tell(
-        f"stage two: {len(candidates)} candidates × {len(folds)} folds × {options.seeds} seed{'s' * (options.seeds > 1)}"
-    )
+    seeds = f"{options.seeds} seed{'s' * (options.seeds > 1)}"
+    tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {seeds}")
     run.work(shown=shown)
 
 

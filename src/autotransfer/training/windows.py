@@ -238,7 +238,9 @@ class _Parts:
     def __init__(self, *, in_memory: bool) -> None:
         self.count = 0
         self.parts: list[Tensor] = []
-        self.file = None if in_memory else tempfile.NamedTemporaryFile(prefix="autotransfer-", suffix=".windows")
+        self.file = None
+        if not in_memory:
+            self.file = tempfile.NamedTemporaryFile(prefix="autotransfer-")  # noqa: SIM115  # the tensor closes it
 
     def add(self, x: Tensor) -> None:
         """x: (n, channels, times)."""
