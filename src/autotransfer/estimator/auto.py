@@ -130,7 +130,7 @@ class AutoTransferClassifier(WindowClassifier):
         path = run.folder / "choice.json"
         if not (run.ledger.recall("complete", False) and path.exists()):
             conduct(run, print if self.verbose else _silent, shown=bool(self.verbose))
-        choice: dict[str, Any] = json.loads(path.read_text())
+        choice: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return choice
 
     def _options(self, encoder: str) -> RunOptions:

@@ -119,7 +119,7 @@ def read_choice(folder: Path) -> dict[str, Any]:
     """choice.json of a finished run, which lies in the open and may have been edited."""
     path = folder / "choice.json"
     try:
-        choice: Any = json.loads(path.read_text())
+        choice: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         choice = None
     full = choice if isinstance(choice, dict) else {}
