@@ -12,7 +12,7 @@ import numpy as np
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table
-from ..runs.run import Run, Tell
+from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .delivered import delivered_scores
@@ -164,6 +164,7 @@ def _told(setting: Setting, name: str) -> dict[str, Any]:
 
 def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> dict[str, Any]:
     """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder."""
+    check_packages(run.options)
     prepared = preparation_stage(run, tell, shown=shown)
     candidates = search_stage(run, prepared, tell, shown=shown)
     fold_stage(run, candidates, tell, shown=shown)
