@@ -74,7 +74,7 @@ def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tupl
     wanted = ("run", "synthetic", "--out", str(tmp_path / "run"), "--search", "tpe", *more)
     done = python(COMMAND, "optuna", args=wanted)
     assert done.returncode == 2
-    expected = "search tpe needs optuna, which is not installed; pip install 'autotransfer[search]'"
+    expected = "search tpe needs optuna, which is not installed; pip install 'optuna'"
     assert done.stderr == f"autotransfer: {expected}\n"
     assert done.stdout == ""
     assert not (tmp_path / "run").exists()
