@@ -10,7 +10,7 @@ import numpy as np
 from ..censoring import CENSORS, MODES
 from . import plot
 from .comparison import ranking
-from .escaping import plot_text
+from .escaping import plot_text, told_apart
 from .outcomes import Scores, scores_on_validation, shortlist, tried_once
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .summary import Summary
@@ -61,7 +61,7 @@ def tried(summary: Summary) -> Figure | None:
         title="Settings tried in stage one",
         caption="Each mark is one setting, trained once on the same split; a ring marks those that went on to stage "
         "two, at most three of each method. Methods are moved apart a little sideways.",
-        data=_all_marks(censored, modes, listed, setting_names(summary)) + _legend_only(baseline is not None),
+        data=_all_marks(censored, modes, listed, _labels(summary, 80)) + _legend_only(baseline is not None),
         layout=plot.stacked(*parts),
         columns=("setting", "method", "mode", "strength", "validation_score", "shortlisted"),
         rows=[
@@ -90,7 +90,7 @@ def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words:
             rows = sorted((one for one in own if one.mode == mode), key=lambda one: one.name in listed)
             if rows:
                 x, y, look = _marks(rows, 0.05 * (place - 2), [one.name in listed for one in rows])
-                texts = [f"{plot_text(words[one.name], 80)}<br>{score(one.score)}" for one in rows]
+                texts = [f"{words[one.name]}<br>{score(one.score)}" for one in rows]
                 trace = plot.points(x, y, label, fill=fill, symbol=symbol, text=texts, marker=look)
                 traces.append(trace | {"legendgroup": method, "showlegend": False, **plot.on_panel(panel)})
     return traces
@@ -129,6 +129,13 @@ def _legend_only(baseline: bool) -> list[Json]:
     return items
 
 
+def _labels(summary: Summary, length: int) -> dict[str, str]:
+    """Settings by name, as plotly may draw them."""
+    words = setting_names(summary)
+    cut = told_apart(words.values(), length)
+    return {name: cut[said] for name, said in words.items()}
+
+
 def candidates(summary: Summary) -> Figure | None:
     """Stage two: lower quartile and mean of each candidate's validation scores, the best first."""
     every, choice = ranking(summary), summary.choice
@@ -137,7 +144,7 @@ def candidates(summary: Summary) -> Figure | None:
         return None
     left_out = len(every) - len(found)
     rule = RULE if choice is None or choice.lead is None else TWO_SE_RULE
-    words = setting_names(summary)
+    words, long = _labels(summary, 60), _labels(summary, 80)
     names = [one.name for one in found]
     q25, mean = [one.q25 for one in found], [one.mean for one in found]
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}
@@ -152,9 +159,9 @@ def candidates(summary: Summary) -> Figure | None:
         caption=f"Validation score of each candidate on every subject. {rule}; the dashed line is chance."
         + (f" {left_out} more were trained for {WHOSE}." if left_out else ""),
         data=[
-            _subjects(scores_on_validation(summary), names, words),
-            _summaries(mean, [words[n] for n in names], "mean", INK, "x-thin"),
-            _summaries(q25, [words[n] for n in names], "lower quartile", ACCENT, "diamond"),
+            _subjects(scores_on_validation(summary), names, long),
+            _summaries(mean, [long[n] for n in names], "mean", INK, "x-thin"),
+            _summaries(q25, [long[n] for n in names], "lower quartile", ACCENT, "diamond"),
         ],
         layout=layout,
         columns=("setting", "validation_q25", "validation_mean", "chosen"),
@@ -165,20 +172,20 @@ def candidates(summary: Summary) -> Figure | None:
 
 def _subjects(scores: Scores, names: list[str], words: dict[str, str]) -> Json:
     rows = [(i, name, subject, v) for i, name in enumerate(names) for subject, v in scores[name].items()]
-    texts = [f"{plot_text(words[n], 80)}<br>subject {plot_text(s)}: {score(v)}" for _, n, s, v in rows]
+    texts = [f"{words[n]}<br>subject {plot_text(s)}: {score(v)}" for _, n, s, v in rows]
     look = {"opacity": 0.6, "line": {"color": GREY, "width": 1.5}}
     x, y = [v for *_, v in rows], [i for i, *_ in rows]
     return plot.points(x, y, "one subject", fill=GREY, symbol="line-ns", text=texts, marker=look)
 
 
 def _summaries(values: list[float], words: list[str], label: str, fill: str, symbol: str) -> Json:
-    texts = [f"{plot_text(w, 80)}<br>{label}: {score(v)}" for w, v in zip(words, values, strict=True)]
+    texts = [f"{w}<br>{label}: {score(v)}" for w, v in zip(words, values, strict=True)]
     look = {"size": 12, "line": {"color": fill, "width": 2}}
     return plot.points(values, list(range(len(values))), label, fill=fill, symbol=symbol, text=texts, marker=look)
 
 
 def _over(words: str, position: int, chosen: bool) -> Json:
     """The name of a row over its marks: beside them it would leave a phone no room for the scores."""
-    text = f"<b>{plot_text(words, 60)} · chosen</b>" if chosen else plot_text(words, 60)
+    text = f"<b>{words} · chosen</b>" if chosen else words
     fill = ACCENT if chosen else MUTED
     return plot.note(text, x=0, y=position, fill=fill, yshift=15, bgcolor=plot.BACKGROUND, borderpad=1)
