@@ -11,7 +11,7 @@ from autotransfer import Setting
 from autotransfer.report.collect import collect, roles
 from autotransfer.report.summary import WeightsStory
 from autotransfer.runs import options as options_module
-from autotransfer.runs.choice import Choice, Named, read_choice
+from autotransfer.runs.choice import Named, read_choice
 from autotransfer.runs.ledger import Entry
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -59,14 +59,9 @@ def test_weights_are_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert collect(run).weights == first
 
 
-def test_a_run_without_a_choice_is_incomplete(run: Run) -> None:
-    path = run.folder / "choice.json"
-    kept = path.read_text()
-    path.unlink()
-    try:
-        summary = collect(run)
-    finally:
-        path.write_text(kept)
+def test_a_run_that_is_not_complete_claims_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "folder", run.folder / "elsewhere")  # where no choice.json is
+    summary = collect(run)
     assert not summary.complete
     assert summary.weights == WeightsStory()
     assert Outline(light(summary)).title.startswith("INCOMPLETE")
@@ -78,11 +73,12 @@ def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
     censored = replace(CENSORED, **own)
     twin, shuffled = Setting(**own, batches="balanced"), Setting(**own)
 
+    known = finished(3).choice
+    assert known is not None
+
     def found(chosen: Setting, *settings: Setting, folds: int = 3) -> dict[str, Setting]:
-        entries = [Entry("", "folds", chosen, 0, fold, 0, "done", 1, record) for fold in range(3)]
-        entries += [Entry("", "folds", s, 0, fold, 0, "done", 1, record) for s in settings for fold in range(folds)]
-        known = finished(3).choice
-        assert isinstance(known, Choice)
+        jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
+        entries = [Entry("", "folds", setting, 0, fold, 0, "done", 1, record) for setting, fold in jobs]
         named = {"baseline": Named("baseline", plain), "chosen": Named("chosen", chosen)}
         return roles(replace(known, **named, baseline_won=chosen == plain), entries)
 

@@ -23,9 +23,7 @@ class Html(str):
 
 
 def plain(value: object) -> str:
-    """What a person should read: 3 and 3.0 name the same subject, whatever table they went through."""
-    if isinstance(value, (float, np.floating)) and math.isfinite(value) and float(value).is_integer():
-        value = int(value)
+    """What a person should read."""
     return _UNSHOWABLE.sub("\ufffd", str(value))
 
 

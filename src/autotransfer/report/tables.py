@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ..runs.run import STAGES
 from .comparison import Contender, find, ranking, subject_order
 from .escaping import Html, joined, tag
 from .outcomes import scores_on_test, shortlist, tried_once
@@ -158,7 +159,13 @@ def failures(summary: Summary) -> Html | None:
         return None
     names = setting_names(summary)
     lines = [
-        [names[one.name], one.stage, one.test_subject, one.seed, (one.record.failure or "")[:300]]
+        [
+            names[one.name],
+            STAGES.get(one.stage, one.stage),
+            one.test_subject,
+            one.seed,
+            (one.record.failure or "")[:300],
+        ]
         for one in failed[:MOST_FAILURES]
     ]
     rest = len(failed) - len(lines)

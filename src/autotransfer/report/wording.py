@@ -16,7 +16,7 @@ from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
-STEADY = {"schedule": "constant", "checkpoint": "last"}
+CONSTANT_LAST = {"schedule": "constant", "checkpoint": "last"}
 
 
 def method_label(method: str) -> str:
@@ -27,9 +27,9 @@ def method_label(method: str) -> str:
 def setting_words(setting: Setting, plain: Setting) -> str:
     """A setting as a person would say it, beside the plain one of its run: 'MMD, conditional, λ = 0.3'."""
     traits = setting.traits(plain)
-    steady = STEADY.items() <= traits.items()
-    told = [_field(name, value) for name, value in traits.items() if not (steady and name in STEADY)]
-    told += ["constant rate, last epoch"] if steady else []
+    constant = CONSTANT_LAST.items() <= traits.items()
+    told = [_field(name, value) for name, value in traits.items() if not (constant and name in CONSTANT_LAST)]
+    told += ["constant rate, last epoch"] if constant else []
     own = setting.penalty
     if own is None:
         return ", ".join(["Uncensored", *told]) if told else "Uncensored baseline"
