@@ -16,7 +16,7 @@ import numpy as np
 
 from .augment import AUGMENTATIONS, Augmentation, augmentation_of, augmentation_values
 from .censoring import CENSORS, MODES, MethodOptions, code_path
-from .errors import UserError, check_at_most, check_choice, check_positive, check_types, shown
+from .errors import UserError, check_at_most, check_choice, check_positive, check_types, number, shown
 from .model.encoder import EncoderOptions
 from .model.encoders import ENCODERS, OwnEncoder
 from .preprocessing import TRANSFORMS, Preprocessing
@@ -166,7 +166,7 @@ class Setting:
         if self.penalty is None:
             return "baseline"
         own = self.penalty
-        words = [own.method, own.mode, f"{own.strength:g}", *own.options.words]
+        words = [own.method, own.mode, number(own.strength), *own.options.words]
         words += [f"warm_up {own.warm_up}"] if own.warm_up else []
         words += ["shuffled"] if own.shuffle_subjects else []
         return " ".join(words)
