@@ -180,12 +180,6 @@ class Person:
         return batch.x
 
 
-def refuse_graph(fitted: FittedPreprocessing) -> None:
-    """Raise, before any work, where a graph cannot prepare windows."""
-    for step in fitted.steps:
-        step.graph()
-
-
 def check_online(spec: Preprocessing) -> None:
     """Raise where windows cannot come one by one."""
     if spec.adaptation == "transductive":
