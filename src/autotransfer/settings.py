@@ -330,12 +330,18 @@ def _renamed(given: dict[str, Any]) -> dict[str, Any]:
         if old in given:
             warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=4)
             given[new] = given.pop(old)
-    for name, values in RENAMED_VALUES.items():
-        if isinstance(given.get(name), str) and given[name] in values:
-            new = values[given[name]]
-            warnings.warn(f"{name}={given[name]!r} is called {new!r} now", FutureWarning, stacklevel=4)
-            given[name] = new
+    for name in RENAMED_VALUES:
+        if name in given:
+            given[name] = renamed_value(name, given[name])
     return given
+
+
+def renamed_value(name: str, value: Any) -> Any:
+    """A value in today's spelling."""
+    new = RENAMED_VALUES[name].get(value, value) if isinstance(value, str) else value
+    if new != value:
+        warnings.warn(f"{name}={value!r} is called {new!r} now", FutureWarning, stacklevel=5)
+    return new
 
 
 def _check_known(name: str, given: dict[str, Any]) -> None:
