@@ -27,7 +27,7 @@ from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
-COMMENT = re.compile(r"^    (\w+): [^#]*?  # (.*)$", re.MULTILINE)  # beside a field of a dataclass
+COMMENT = re.compile(r"^    (\w+): [^#\n]*?  # (.*)$", re.MULTILINE)  # beside a field of a dataclass
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
