@@ -238,7 +238,10 @@ def _skeleton(text: str) -> list[str]:
     text = re.sub(r"^(chosen|report): .*", r"\1: …", text, flags=re.MULTILINE)
     # One epoch may end like that, or with another uncensored network in front.
     text = re.sub(
-        r"^(censoring did not help|nothing was clearly better|  best uncensored).*\n", "", text, flags=re.MULTILINE
+        r"^(censoring did not help|no setting is clearly better|  best uncensored).*\n",
+        "",
+        text,
+        flags=re.MULTILINE | re.IGNORECASE,
     )
     return [line.rstrip() for line in re.sub(r"\d+", "#", text).strip().splitlines()]
 
