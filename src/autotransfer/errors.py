@@ -18,6 +18,12 @@ def shown(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def number(value: float) -> str:
+    """Short, and different for different numbers: 0.3, 1, 1e-05."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
     """Raise unless `value` is one of `choices`; the message gives both."""
     options = list(choices)

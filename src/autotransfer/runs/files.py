@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 
@@ -64,6 +66,34 @@ def sweep(folder: Path) -> None:
                     path.unlink()
 
 
+POSIX = os.name == "posix"
+FAR = 2**30  # the byte that is locked on Windows, where others cannot read a locked one: the holder's name comes first
+
+
+def take(handle: int, *, shared: bool = False) -> None:
+    """Lock an open file without waiting; OSError where another process has. shared: with others that share it."""
+    if POSIX:
+        fcntl = import_module("fcntl")
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    else:  # Windows, which knows no sharing
+        _lock_far_byte(handle, "LK_NBLCK")
+
+
+def drop(handle: int) -> None:
+    """Before the file is closed: on POSIX closing it is enough, on Windows the lock may outlive it for a while."""
+    if not POSIX:
+        _lock_far_byte(handle, "LK_UNLCK")
+
+
+def _lock_far_byte(handle: int, mode: str) -> None:
+    msvcrt = import_module("msvcrt")
+    os.lseek(handle, FAR, os.SEEK_SET)  # a lock begins where the file stands
+    try:
+        msvcrt.locking(handle, getattr(msvcrt, mode), 1)
+    finally:
+        os.lseek(handle, 0, os.SEEK_SET)
+
+
 class Lock:
     """Held on RUN/lock while a process works there. The system drops it with the process, however it ends."""
 
@@ -71,18 +101,18 @@ class Lock:
         self.path = folder / "lock"
 
     def __enter__(self) -> Lock:
-        import fcntl  # POSIX; a run folder on another system is used by one process on trust
-
         try:
             # Not through a link, which could lead out of the folder.
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            if not POSIX and self.path.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
             raise UserError(
                 f"cannot write to {self.path.parent} ({error.strerror}); make it writable or choose another folder"
             ) from None
         self.file = os.fdopen(handle, "r+")
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take(handle)
         except OSError:
             self.file.seek(0)
             holder = self.file.read().strip() or "unknown"
@@ -101,16 +131,17 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with contextlib.suppress(OSError):
+            drop(self.file.fileno())
+        with contextlib.suppress(OSError):
             self.file.close()
 
 
 def in_use(folder: Path) -> bool:
     """Whether a living process holds the run's lock."""
-    import fcntl
-
     try:
         with open(folder / "lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            take(file.fileno(), shared=True)
+            drop(file.fileno())
     except FileNotFoundError:
         return False
     except OSError:

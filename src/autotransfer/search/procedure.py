@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from ..runs.choice import Compared as ComparedRecord
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table, trained
-from ..runs.run import Run, Tell
+from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .delivered import delivered_scores
@@ -164,11 +165,18 @@ def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
     for entry in entries:
         if entry.record is not None:
             values.setdefault((entry.setting.key, entry.test), []).append(entry.record.test_score)
-    return {key: float(np.mean(scores)) for key, scores in values.items()}
+    return {key: _mean(scores) for key, scores in values.items()}
+
+
+def _mean(scores: Sequence[float]) -> float:
+    """Over the seeds that measured anything; a training that failed at once has no score."""
+    found = [score for score in scores if math.isfinite(score)]
+    return float(np.mean(found)) if found else math.nan
 
 
 def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> Choice:
     """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder."""
+    check_packages(run.options)
     compared = preprocessing_stage(run, tell, shown=shown)
     candidates = search_stage(run, compared, tell, shown=shown)
     fold_stage(run, candidates, tell, shown=shown)
