@@ -20,6 +20,19 @@ def tiny(n_subjects: int = 4, per_class: int = 6, seed: int = 0, name: str = "ti
     return at.Recordings(X, y, subject, sfreq=16, classes=["left", "right"], channels=["C3", "C4"], name=name)
 
 
+def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 24, seed: int = 0) -> at.Recordings:
+    """Everybody mixes and scales the same sources in their own way; trials of people alternate."""
+    draw = np.random.default_rng(seed)
+    subject = np.tile(np.arange(n_subjects), per)
+    y = draw.integers(0, 2, len(subject))
+    sources = draw.standard_normal((len(subject), channels, times))
+    sources[:, 0] += 2 * np.where(y[:, None], np.sin(np.arange(times) / 2), np.cos(np.arange(times) / 2))
+    mixing = np.eye(channels) + 0.5 * draw.standard_normal((n_subjects, channels, channels))
+    offset = 3 * draw.standard_normal((n_subjects, channels, 1))
+    X = mixing[subject] @ sources + offset[subject]
+    return at.Recordings(X, y, subject, sfreq=times)
+
+
 def tiny_file(folder: Path, **changes: object) -> Path:
     path = folder / "tiny.npz"
     save_npz(path, tiny(**changes))
