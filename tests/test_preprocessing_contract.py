@@ -25,11 +25,11 @@ from autotransfer.runs.run import Run
 from autotransfer.search.preprocessing import PREPROCESSINGS
 from autotransfer.training import windows as windows_module
 from autotransfer.training.windows import Prepared, Windows, held_out_rows
-from tiny import people, tiny, tiny_file
+from tiny import assert_same_outcome, people, preprocessed, stacked_jobs, tiny, tiny_file
 
 CPU = torch.device("cpu")
 REC = people(n_subjects=4, per=70)  # more windows of a person than are worked on at once
-FOLDS = at.leave_one_subject_out(REC)[:3]
+FOLDS = [at.leave_one_subject_out(REC)[place] for place in (0, 1, 2, 0)]  # two groups may share a fold
 TRAINING, HELD_OUT = [fold.train for fold in FOLDS], [held_out_rows(fold) for fold in FOLDS]
 KERNEL = 5
 
@@ -296,6 +296,34 @@ def test_nobody_need_be_held_out(way: Preprocessing, in_memory: bool) -> None:
     expected = fit(way, [everybody])(REC.X.double()[None], REC.subject[None])
     torch.testing.assert_close(prepared.gather(rows), expected, **EXACT)
     torch.testing.assert_close(prepared.mixed(rows), expected, **EXACT)
+
+
+@EVERY
+def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
+    rec = people()
+    jobs = stacked_jobs(rec, preprocessing=way)
+    together = at.train(rec, jobs, "cpu")
+    assert {outcome.population for outcome in together} == {len(jobs)}
+    for place in (3, 7):
+        (alone,) = at.train(rec, [jobs[place]], "cpu")
+        assert_same_outcome(alone, together[place])
+
+
+@EVERY
+def test_training_is_training_on_prepared_windows(way: Preprocessing) -> None:
+    """Moments that were tabulated, or the shape of raw windows, must not reach the network."""
+    if way.follows or any(transform.by_fold for transform in way.transforms):
+        return  # windows of one person differ from fold to fold
+    rec = people()
+    X = preprocessed(rec.X.double(), rec.subject, **way.values())
+    before = at.Recordings(X.numpy(), rec.y, rec.subject, sfreq=24)
+    jobs = stacked_jobs(rec, standardise="none")[3:8:4]
+    expected = at.train(before, jobs, "cpu", dtype=torch.float64)
+    jobs = [at.Job(job.setting.replace(preprocessing=way), job.fold, job.seed) for job in jobs]
+    for found, wanted in zip(at.train(rec, jobs, "cpu", dtype=torch.float64), expected, strict=True):
+        np.testing.assert_allclose(found.history["train_loss"], wanted.history["train_loss"], atol=1e-5)
+        for name, tensor in found.final_state.items():
+            torch.testing.assert_close(tensor, wanted.final_state[name], atol=1e-4, rtol=0)
 
 
 def test_a_model_of_everybody_is_the_last_epochs() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 import autotransfer as at
+from autotransfer.preprocessing import Preprocessing
 from autotransfer.recordings import save_npz
 
 
@@ -31,6 +34,27 @@ def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 2
     offset = 3 * draw.standard_normal((n_subjects, channels, 1))
     X = mixing[subject] @ sources + offset[subject]
     return at.Recordings(X, y, subject, sfreq=times)
+
+
+def preprocessed(X: Tensor, subject: Tensor, rows: object = None, **values: object) -> Tensor:
+    """Windows (N, C, T) of training people after the transforms of these values, fitted on rows or on all of them."""
+    training = np.arange(len(X)) if rows is None else np.asarray(rows)
+    return Preprocessing.of(values).fit(X, subject, [training])(X[None], subject[None])[0]
+
+
+def stacked_jobs(rec: at.Recordings, **values: object) -> list[at.Job]:
+    """Members of one program: folds, seeds, a penalty and lengths differ."""
+    common = {"batch_size": 16} | values
+    settings = [at.Setting(**common, max_epochs=3), at.Setting(**common, method="mmd", max_epochs=2, warm_up=2)]
+    return [at.Job(s, fold, seed) for seed in (0, 1) for s in settings for fold in at.leave_one_subject_out(rec)]
+
+
+def assert_same_outcome(found: at.Outcome, expected: at.Outcome) -> None:
+    """To the last bit."""
+    assert found.history == expected.history
+    assert found.test_score == expected.test_score
+    for name, tensor in found.state.items():
+        assert torch.equal(tensor, expected.state[name]), name
 
 
 def tiny_file(folder: Path, **changes: object) -> Path:
