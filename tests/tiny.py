@@ -49,12 +49,13 @@ def stacked_jobs(rec: at.Recordings, **values: object) -> list[at.Job]:
     return [at.Job(s, fold, seed) for seed in (0, 1) for s in settings for fold in at.leave_one_subject_out(rec)]
 
 
-def assert_same_outcome(found: at.Outcome, expected: at.Outcome) -> None:
-    """To the last bit."""
-    assert found.history == expected.history
+def assert_same_outcome(found: at.Outcome, expected: at.Outcome, tolerance: float = 0.0) -> None:
+    assert found.best_epoch == expected.best_epoch
     assert found.test_score == expected.test_score
+    for name, values in found.history.items():
+        np.testing.assert_allclose(values, expected.history[name], rtol=0, atol=tolerance, err_msg=name)
     for name, tensor in found.state.items():
-        assert torch.equal(tensor, expected.state[name]), name
+        torch.testing.assert_close(tensor, expected.state[name], rtol=0, atol=tolerance)
 
 
 def tiny_file(folder: Path, **changes: object) -> Path:
