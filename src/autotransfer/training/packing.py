@@ -66,8 +66,8 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
-    # What transforms leave behind for a while, as measured: copies in double precision.
-    prepared = 0 if setting.preprocessing.linear else 14 * batch * recordings.X[0].numel()
+    # Copies of the windows for a while, as measured, where nothing about them is tabulated.
+    prepared = 0 if setting.preprocessing.linear else 5 * batch * size.channels * size.times
     censor = 0 if setting.penalty is None else 16 * batch * batch
     return signals + dtype.itemsize * (prepared + censor) + 8 * 6 * setting.max_epochs
 
