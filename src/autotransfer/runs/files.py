@@ -8,12 +8,13 @@ import re
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from ..errors import UserError
 
 # What writers leave half-written when they are killed: hidden, under a name that ends in the writer's mark.
 LEFTOVER = re.compile(
-    r"\.(ledger\.(sqlite|salvaged\.sqlite)|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html"
+    r"\.(ledger(\.backup)?\.sqlite|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html"
     r"|model\.(json|safetensors))\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm)?"
 )
 
@@ -55,9 +56,23 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def refuse_links(folder: Path) -> None:
+    """Raise where a run's folder holds a link: the folder may be a stranger's, and we would write through it."""
+    for place in _places(folder):
+        with contextlib.suppress(OSError):  # whoever writes there is told why it does not work
+            for entry in os.scandir(place):
+                if entry.is_symlink():
+                    raise UserError(f"{entry.path} is a link; a run's files lie in its own folder: copy them there")
+
+
+def _places(folder: Path) -> tuple[Path, Path, Path]:
+    """Where a run writes."""
+    return folder, folder / "model", folder / "model" / "refit"
+
+
 def sweep(folder: Path) -> None:
     """Remove what a killed process left half-written. Only for whoever holds the lock."""
-    for place in (folder, folder / "model", folder / "model" / "refit"):
+    for place in _places(folder):
         for path in place.glob(".*"):
             if LEFTOVER.fullmatch(path.name):
                 with contextlib.suppress(OSError):
@@ -71,18 +86,17 @@ class Lock:
         self.path = folder / "lock"
 
     def __enter__(self) -> Lock:
-        import fcntl  # POSIX; a run folder on another system is used by one process on trust
-
+        refuse_links(self.path.parent)
         try:
             # Not through a link, which could lead out of the folder.
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
             raise UserError(
                 f"cannot write to {self.path.parent} ({error.strerror}); make it writable or choose another folder"
             ) from None
         self.file = os.fdopen(handle, "r+")
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(self.file)
         except OSError:
             self.file.seek(0)
             holder = self.file.read().strip() or "unknown"
@@ -104,13 +118,20 @@ class Lock:
             self.file.close()
 
 
+def _flock(file: TextIO, *, shared: bool = False) -> None:
+    """Raise OSError where another process holds the lock. Where there are no such locks (Windows) nobody does."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
 def in_use(folder: Path) -> bool:
     """Whether a living process holds the run's lock."""
-    import fcntl
-
     try:
         with open(folder / "lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            _flock(file, shared=True)
     except FileNotFoundError:
         return False
     except OSError:
