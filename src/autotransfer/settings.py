@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .augment import AUGMENTATIONS, Augmentation, augmentation_of, augmentation_values
 from .censoring import CENSORS, MODES, MethodOptions, code_path
-from .errors import UserError, check_at_most, check_choice, check_positive, check_types, shown
+from .errors import UserError, check_at_most, check_choice, check_positive, check_types, short, shown
 from .model.encoder import EncoderOptions
 from .model.encoders import ENCODERS, OwnEncoder
 from .preprocessing import TRANSFORMS, Preprocessing
@@ -100,11 +100,10 @@ class Setting:
 
     def __init__(self, **given: Any) -> None:
         parts = {field.name: given.pop(field.name) for field in fields(self) if field.name in given}
-        if isinstance(encoder := parts.pop("encoder", None), str):
+        if (encoder := parts.pop("encoder", None)) is not None:
             given["encoder"] = encoder
         values = _values_of(**parts) | _renamed(given)
-        for name in given:
-            _check_known(name, given)
+        _check_known(given)
         penalty = _penalty(values)
         training = Training(**_picked(values, Training))
         if training.batches == "auto":
@@ -163,7 +162,7 @@ class Setting:
         if self.penalty is None:
             return "baseline"
         own = self.penalty
-        words = [own.method, own.mode, f"{own.strength:g}", *own.options.words]
+        words = [own.method, own.mode, short(own.strength), *own.options.words]
         words += [f"warm_up {own.warm_up}"] if own.warm_up else []
         words += ["shuffled"] if own.shuffle_subjects else []
         return " ".join(words)
@@ -176,7 +175,9 @@ class Setting:
     def traits(self, plain: Setting) -> dict[str, Any]:
         """Fields outside the penalty in which the setting differs from a plain one. Batches are told only where they
         are not what the penalty, or its absence, asks for."""
-        own, usual = (_values_of(**_parts(setting) | {"penalty": None}) for setting in (self, plain))
+        own, usual = (
+            _values_of(**_parts(setting) | {"penalty": None}) | {"encoder": setting.encoder} for setting in (self, plain)
+        )
         usual["batches"] = "shuffled" if self.penalty is None else "balanced"
         names = dict.fromkeys([*own, *usual])
         return {name: own.get(name, "none") for name in names if own.get(name) != usual.get(name)}
@@ -207,8 +208,9 @@ class Setting:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Setting:
+        known = {*field_names(), *RENAMED}
         for name in values:
-            if not isinstance(name, str) or name not in {*field_names(), *RENAMED}:
+            if name not in known:
                 raise UserError(f"a stored setting has the unknown field {shown(name)}")
         return cls(**values)
 
@@ -285,8 +287,8 @@ def _parts(setting: Setting) -> dict[str, Any]:
 def _penalty(values: dict[str, Any]) -> Penalty | None:
     method, strength = values.get("method"), values.get("strength")
     if strength is not None and not isinstance(strength, bool) and isinstance(strength, (int, float)):
-        if not (math.isfinite(strength) and strength >= 0):
-            raise UserError(f"strength is {strength}; it must be a finite number of at least 0")
+        if not 0 <= strength < math.inf:
+            raise UserError(f"strength is {shown(strength)}; it must be a finite number of at least 0")
     elif strength is not None:
         raise UserError(f"strength is {shown(strength)}; it must be of type float | None")
     if method is None:
@@ -308,7 +310,7 @@ def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, Encode
     for name, other in ENCODERS.items():
         for field in fields(other):
             if field.name in given and field.name not in read and given[field.name] not in (None, field.default):
-                raise UserError(f"{field.name} belongs to the encoder {name!r}; {encoder!r} does not read it")
+                raise UserError(f"{field.name} belongs to the encoder {name!r}; {shown(encoder)} does not read it")
     return encoder, kind(**{name: value for name, value in _picked(values, kind).items() if name != "factory"})
 
 
@@ -333,9 +335,10 @@ def _renamed(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _check_known(name: str, given: dict[str, Any]) -> None:
-    if name in field_names():
-        return
-    close = difflib.get_close_matches(name, field_names(), 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(field_names())}"
-    raise UserError(f"a setting has no field {name!r} (given {shown(given[name])}); {hint}")
+def _check_known(given: dict[str, Any]) -> None:
+    known = field_names()
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+            raise UserError(f"a setting has no field {name!r} (given {shown(value)}); {hint}")

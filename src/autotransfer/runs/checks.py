@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ..errors import UserError
+from ..jobs import Record
 from ..settings import Setting
 from .ledger import FINISHED, REMEDY, Entry, Ledger
 
@@ -44,6 +46,13 @@ def _fault(entry: Entry, n_subjects: int | None) -> str | None:
         return "a key that is not its own"
     if (entry.record is not None) != (entry.status in FINISHED):
         return "a record that does not agree with its status"
-    if entry.record is not None and entry.record.swapped is None:
+    if entry.record is not None and not _complete(entry.record):
         return "an incomplete record"
     return None
+
+
+def _complete(record: Record) -> bool:
+    """In a run somebody always validates and somebody else tests, and the two are exchanged."""
+    return record.swapped is not None and not any(
+        math.isnan(score) for own in (record, record.swapped) for score in (own.validation_score, own.test_score)
+    )

@@ -48,7 +48,7 @@ def _lines(folder: Path, ledger: Ledger, entries: Sequence[Entry]) -> list[str]:
         lines.append(f"{clock(spent)} of training so far, about {clock(spent / epochs * left)} left for the known jobs")
     started = ledger.recall("started", str)
     if started and working:
-        lines.append(f"started {started}")
+        lines.append(_printable(f"started {started}"))
     lines += [
         _printable(f"failed: {e.setting.name}: {e.record.failure}")
         for e in entries
