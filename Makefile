@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Tests run side by side, so each takes one thread; a run on its own takes all cores.
 TEST   := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test test-slow check bench bench-gpu docs clean
+.PHONY: demo test test-slow coverage check bench bench-gpu docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/autotransfer demo
@@ -16,6 +16,12 @@ test: $(VENV)/.dev check
 
 test-slow: $(VENV)/.dev
 	$(TEST) -m "slow or faults"
+
+# The suite once more under coverage, then one figure. Each process keeps its own file until they are combined.
+coverage: $(VENV)/.dev
+	rm -f .coverage .coverage.*
+	$(TEST) --cov --cov-report=
+	@printf 'coverage: %s%%\n' "$$($(BIN)/coverage report --format=total)"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks examples
@@ -33,7 +39,7 @@ docs: $(VENV)/.dev
 	@echo "open site/index.html, or: $(BIN)/mkdocs serve"
 
 clean:
-	rm -rf $(VENV) build dist demo-run bench-results site
+	rm -rf $(VENV) build dist demo-run bench-results site .coverage .coverage.*
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'

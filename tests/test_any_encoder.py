@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.model.any_module import AnyModule, saved_bytes
+from autotransfer.model.any_module import AnyModule, build, saved_bytes
+from autotransfer.model.encoder import Size
 from autotransfer.runs.assembly import assemble
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -64,7 +65,8 @@ class Branching(Rich):
 
 
 def stack(factory: Callable[..., nn.Module], members: int = 4, *, stacked: bool | None = None) -> AnyModule:
-    return AnyModule(factory, 3, 16, members, n_outputs=2, sfreq=None, seeds=range(members), stacked=stacked)
+    size = Size(3, 16, 2, None)
+    return AnyModule(lambda: build(factory, size), size, members, seeds=range(members), stacked=stacked)
 
 
 def test_what_can_be_stacked_is() -> None:
@@ -190,8 +192,8 @@ def test_one_module_returned_again_and_again_is_copied() -> None:
 
 
 def test_memory_of_a_window_is_measured() -> None:
-    wide = saved_bytes(Small, 3, 160, n_outputs=2, sfreq=None)
-    narrow = saved_bytes(Small, 3, 16, n_outputs=2, sfreq=None)
+    wide = saved_bytes(lambda: Small(3, 160), Size(3, 160, 2, None))
+    narrow = saved_bytes(lambda: Small(3, 16), Size(3, 16, 2, None))
     assert wide > 3 * narrow
 
 

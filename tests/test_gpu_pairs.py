@@ -102,7 +102,10 @@ def test_medians_take_pairs_above_the_diagonal_and_bear_signs_and_nan() -> None:
 def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: str, pairwise: bool) -> None:
     z, groups = problem(*batch)
     d2 = kernels.own_distances(z).requires_grad_()
-    selection = torch.rand(d2.shape) < 0.6  # a pair may be selected in one order only
+    # Pairs of subjects, not of rows: their number is whole. One may be selected in one order only.
+    subject = labels(*batch)[1]
+    chosen = torch.rand(batch[3], batch[3], generator=torch.Generator().manual_seed(2)) < 0.6
+    selection = chosen[subject[:, :, None], subject[:, None]]
     beta = kernels.inverse_scales(d2.detach(), groups.context, length_scale)
     scales, paired = kernels.pair_scales(beta, length_scale), length_scale == "perplexity"
     again, on_device = d2.detach().to(DEVICE).requires_grad_(), there(groups)

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import sqlite3
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import make_fold
 from autotransfer.recordings import save_npz
+from autotransfer.runs import files
 from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
 from autotransfer.runs.files import Lock, in_use, write_atomically
 from autotransfer.runs.ledger import Entry, Ledger
@@ -99,6 +101,7 @@ def _hold(folder: Path, ready: multiprocessing.Event, wait: multiprocessing.Even
         wait.wait(30)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="forks")
 def test_one_process_at_a_time_and_a_killed_one_does_not_block(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     ready, wait = context.Event(), context.Event()
@@ -113,6 +116,50 @@ def test_one_process_at_a_time_and_a_killed_one_does_not_block(tmp_path: Path) -
     assert not in_use(tmp_path)
     with Lock(tmp_path):
         pass
+
+
+class Msvcrt:
+    """What msvcrt.locking does, one lock on a byte for all handles of a file; counts, as there are no processes."""
+
+    LK_NBLCK, LK_UNLCK = 2, 0
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[int, int], int] = {}
+
+    def locking(self, handle: int, mode: int, count: int) -> None:
+        byte = (os.fstat(handle).st_ino, os.lseek(handle, 0, os.SEEK_CUR))
+        assert count == 1
+        if mode == self.LK_UNLCK:
+            assert self.held.pop(byte) == handle
+        elif byte in self.held:
+            raise PermissionError(13, "Permission denied")
+        else:
+            self.held[byte] = handle
+
+
+def test_the_lock_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Windows' calls in place of POSIX's; the locked byte is beyond the text, which others can then read."""
+    fake = Msvcrt()
+    monkeypatch.setitem(sys.modules, "msvcrt", fake)
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setattr(files, "POSIX", False)
+    monkeypatch.delattr(os, "O_NOFOLLOW", raising=False)
+    assert not in_use(tmp_path)
+    with Lock(tmp_path):
+        assert [position for _, position in fake.held] == [files.FAR]
+        assert (tmp_path / "lock").read_bytes() == f"pid {os.getpid()}".encode()
+        assert in_use(tmp_path)
+        with pytest.raises(UserError, match=rf"in use by another process \(pid {os.getpid()}\)"), Lock(tmp_path):
+            pass
+        assert fake.held
+    assert not fake.held
+    assert not in_use(tmp_path)
+    assert not fake.held
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="cannot write to"), Lock(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def jobs_of(recordings: at.Recordings, epochs: int = 5) -> list[at.Job]:

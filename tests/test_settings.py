@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 from dataclasses import fields, replace
 
 import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.settings import Setting
+from autotransfer.settings import RENAMED, RENAMED_VALUES, Setting, field_names
 
 
 def test_the_baseline_has_one_form() -> None:
@@ -51,11 +51,11 @@ def test_fields_that_a_method_does_not_read_do_not_tell_settings_apart() -> None
         ({"method": "mmd", "strength": -1}, "strength is -1"),
         ({"method": "mmd", "strength": float("nan")}, "strength is nan"),
         ({"standardise": "zscore"}, "unknown standardise 'zscore'"),
-        ({"align": "riemann"}, "unknown align 'riemann'; choose from 'none', 'running', 'subject'"),
+        ({"align": "riemann"}, "unknown align 'riemann'; choose from 'none', 'online', 'transductive'"),
         ({"batches": "sorted"}, "unknown batches 'sorted'"),
         ({"schedule": "cosine"}, "unknown schedule 'cosine'; choose from 'inverse_sqrt', 'constant'"),
-        ({"keep": "first"}, "unknown keep 'first'; choose from 'best', 'last'"),
-        ({"keep": None}, "keep is None; it must be of type str"),
+        ({"checkpoint": "first"}, "unknown checkpoint 'first'; choose from 'best', 'last'"),
+        ({"checkpoint": None}, "checkpoint is None; it must be of type str"),
         ({"batch_size": 1}, "batch_size is 1"),
         ({"max_epochs": 0}, "max_epochs is 0"),
         ({"dropout": 1.0}, "dropout is 1.0"),
@@ -79,27 +79,63 @@ def test_json_round_trip_and_key() -> None:
         Setting.from_json('{"speed": 3}')
 
 
-def test_settings_of_before_there_were_schedule_and_keep_have_their_keys() -> None:
-    """As an earlier version stored them: a run that was begun with it goes on, and finds its jobs."""
-    known = {
-        "555270d135a4b4d0": Setting(),
-        "7133a8125e542d86": Setting(method="mmd", mode="conditional", strength=0.3),
-        "4bd94cc01126e448": Setting(standardise="channel", levels=True, power=True, patience=3),
-    }
-    for key, setting in known.items():
-        assert setting.key == key
-        assert not {"schedule", "keep"} & set(json.loads(setting.to_json()))
-    for change in ({"schedule": "constant"}, {"keep": "last"}):
-        changed = Setting(**change)
-        assert json.loads(changed.to_json()) == json.loads(Setting().to_json()) | change
-        assert Setting.from_json(changed.to_json()) == changed
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_spellings_of_an_earlier_version_are_accepted_with_a_warning() -> None:
+    given = {"compress": 3.0, "levels": True, "power": True, "keep": "last"}
+    assert set(given) == set(RENAMED)
+    for old, value in given.items():
+        with pytest.warns(FutureWarning, match=f"{old} is called {RENAMED[old]} now"):
+            found = Setting(standardise="train", **{old: value})
+        assert found == Setting(standardise="train", **{RENAMED[old]: value})
+    for name, values in RENAMED_VALUES.items():
+        for old, new in values.items():
+            with pytest.warns(FutureWarning, match=f"'{old}' is called '{new}' now"):
+                assert Setting(**{name: old}) == Setting(**{name: new})
+    assert Setting.from_dict({"keep": "last"}) == Setting(checkpoint="last")
+
+
+def test_unknown_keywords_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UserError, match=r"no field 'strenght'.*did you mean 'strength'"):
+        Setting(method="mmd", strenght=0.3)
+    with pytest.raises(UserError, match="log_power belongs to the encoder 'eegnet'"):
+        Setting(encoder="mine", log_power=True)
+
+
+def test_parts_can_be_read_and_replaced_as_a_whole() -> None:
+    setting = Setting(method="mmd", mode="conditional", strength=0.3, lr=0.01, mu_law=5.0)
+    assert setting.penalty.options.length_scale == setting.length_scale == "median"
+    assert setting.training.lr == setting.lr == 0.01
+    assert setting.estimator is None, "a field that plays no role"
+    assert setting.replace(preprocessing=Setting().preprocessing) == setting.replace(mu_law=None)
+    assert replace(setting, strength=3) == Setting(method="mmd", mode="conditional", strength=3.0, lr=0.01, mu_law=5.0)
+    assert replace(setting, method="adversary").penalty.options == Setting(method="adversary").penalty.options
+    with pytest.raises(AttributeError):
+        setting.speed  # noqa: B018
+    assert pickle.loads(pickle.dumps(setting)) == setting
+
+
+def test_no_two_parts_share_a_keyword() -> None:
+    """They are written side by side, so a name must mean one thing; censors may share theirs among themselves."""
+    from autotransfer.augment import AUGMENTATIONS
+    from autotransfer.censoring import CENSORS
+    from autotransfer.model.encoders import ENCODERS
+    from autotransfer.preprocessing import TRANSFORMS
+    from autotransfer.settings import Penalty, Training
+
+    rooms = [
+        {f.name for kind in CENSORS.values() for f in fields(kind.Options)} | {f.name for f in fields(Penalty)},
+        {f.name for kind in ENCODERS.values() for f in fields(kind)} | {"encoder"},
+        {f.name for f in fields(Training)},
+        *({name, *(f.name for f in fields(kind)[1:])} for name, kind in {**TRANSFORMS, **AUGMENTATIONS}.items()),
+    ]
+    assert len(set.union(*rooms)) == sum(map(len, rooms))
 
 
 def test_nobody_waits_for_a_better_epoch_where_the_last_one_is_kept() -> None:
-    assert Setting(keep="last", patience=3) == Setting(keep="last")
-    assert Setting(keep="last", patience=3).key == Setting(keep="last").key
-    assert (Setting(keep="last", patience=3).patience, Setting(patience=3).patience) == (None, 3)
-    assert replace(Setting(patience=3), keep="last").patience is None
+    assert Setting(checkpoint="last", patience=3) == Setting(checkpoint="last")
+    assert Setting(checkpoint="last", patience=3).key == Setting(checkpoint="last").key
+    assert (Setting(checkpoint="last", patience=3).patience, Setting(patience=3).patience) == (None, 3)
+    assert replace(Setting(patience=3), checkpoint="last").patience is None
 
 
 def test_paper_grid() -> None:
@@ -130,17 +166,17 @@ def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
     plain = [s for s in settings if s.method is None]
     assert len(plain) == 27
     assert {(s.standardise, s.align) for s in plain} == {
-        (kind, align) for kind in ("trial", "channel", "running") for align in ("none", "running")
+        (kind, align) for kind in ("trial", "train", "online") for align in ("none", "online")
     }
     assert {s.dropout for s in plain} == {0.25, 0.5}
-    assert {s.compress for s in plain} == {None, 10.0}
+    assert {s.mu_law for s in plain} == {None, 10.0}
     assert {s.temporal_kernel for s in plain} == {None, "half"}
     assert {s.batches for s in plain} == {"balanced", "shuffled"}
     assert {s.lr for s in plain} == {1e-3, 3e-3}
-    steady = [s for s in settings if (s.schedule, s.keep) != ("inverse_sqrt", "best")]
-    assert {(s.schedule, s.keep) for s in steady} == {("constant", "last")}
+    steady = [s for s in settings if (s.schedule, s.checkpoint) != ("inverse_sqrt", "best")]
+    assert {(s.schedule, s.checkpoint) for s in steady} == {("constant", "last")}
     assert [(s.method, s.standardise, s.align) for s in steady] == [
-        (None, "trial", "none"), (None, "running", "none"), (None, "running", "running"),
+        (None, "trial", "none"), (None, "online", "none"), (None, "online", "online"),
     ]  # fmt: skip
     assert all(s.adaptation != "transductive" for s in settings)
     strengths = {"adversary": {0.03, 0.1}, "mige": {0.01, 0.03}, "mmd": {0.3, 1}, "pairwise_mmd": {0.3, 1},
@@ -148,7 +184,7 @@ def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
     for method, useful in strengths.items():
         own = [s for s in settings if s.method == method]
         bases = {(s.standardise, s.align) for s in own}
-        assert bases == {("trial", "none"), ("running", "none"), ("running", "running")}
+        assert bases == {("trial", "none"), ("online", "none"), ("online", "online")}
         for base in bases:
             here = [s for s in own if (s.standardise, s.align) == base]
             assert {s.mode for s in here} == {"marginal", "conditional", "complementary"}
@@ -157,32 +193,30 @@ def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
 
 
 def test_names_say_what_but_censoring_differs() -> None:
-    plain = Setting(lr=0.01, standardise="channel")
+    plain = Setting(lr=0.01, standardise="train")
     assert plain.name_beside(plain) == "baseline"
-    assert Setting(method="mmd", lr=0.01, standardise="channel").name_beside(plain) == "mmd marginal 1 median"
-    other = Setting(lr=0.01, align="running", batches="balanced")
-    assert other.name_beside(plain) == "baseline with standardise trial, align running, balanced batches"
-    steady = replace(plain, schedule="constant", keep="last")
-    assert steady.name_beside(plain) == "baseline with schedule constant, keep last"
-    assert plain.name_beside(steady) == "baseline with schedule inverse_sqrt, keep best"
-    late = Setting(method="mmd", lr=0.01, standardise="channel", warm_up=5, batches="shuffled")
-    assert late.name_beside(plain) == "mmd marginal 1 median with shuffled batches, warm_up 5"
+    assert Setting(method="mmd", lr=0.01, standardise="train").name_beside(plain) == "mmd marginal 1 median"
+    other = Setting(lr=0.01, align="online", batches="balanced")
+    assert other.name_beside(plain) == "baseline with standardise trial, align online, batches balanced"
+    steady = replace(plain, schedule="constant", checkpoint="last")
+    assert steady.name_beside(plain) == "baseline with schedule constant, checkpoint last"
+    assert plain.name_beside(steady) == "baseline with schedule inverse_sqrt, checkpoint best"
+    late = Setting(method="mmd", lr=0.01, standardise="train", warm_up=5, batches="shuffled")
+    assert late.name_beside(plain) == "mmd marginal 1 median warm_up 5 with batches shuffled"
 
 
 def test_half_a_kernel() -> None:
-    from autotransfer.model.encoders import kernel_of
-
-    assert [kernel_of(Setting(temporal_kernel=k), 100) for k in (None, "half", 9)] == [50, 25, 9]
-    assert kernel_of(Setting(temporal_kernel="half"), 6) == 3
+    assert [Setting(temporal_kernel=k).network.kernel(100) for k in (None, "half", 9)] == [50, 25, 9]
+    assert Setting(temporal_kernel="half").network.kernel(6) == 3
     with pytest.raises(UserError, match="unknown temporal_kernel 'third'; choose from 'half'"):
         Setting(temporal_kernel="third")
 
 
 @pytest.mark.parametrize(
     ("standardise", "align", "adaptation"),
-    [("trial", "none", "none"), ("channel", "none", "none"), ("running", "none", "running"),
-     ("trial", "running", "running"), ("subject", "none", "transductive"), ("none", "subject", "transductive"),
-     ("running", "subject", "transductive"), ("subject", "running", "transductive")],
+    [("trial", "none", "none"), ("train", "none", "none"), ("online", "none", "online"),
+     ("trial", "online", "online"), ("transductive", "none", "transductive"), ("none", "transductive", "transductive"),
+     ("online", "transductive", "transductive"), ("transductive", "online", "transductive")],
 )  # fmt: skip
 def test_adaptation(standardise: str, align: str, adaptation: str) -> None:
     assert Setting(standardise=standardise, align=align).adaptation == adaptation
@@ -192,11 +226,10 @@ def test_every_field_reaches_the_key() -> None:
     """A number that changes an outcome but not the key would let a ledger confuse two trainings."""
     base = Setting(method="pairwise_mmd", pairs="clique", size=2)
     changes = {"temporal_filters": 4, "spatial_depth": 1, "latent_filters": 8, "temporal_kernel": 9, "dropout": 0.1,
-               "max_norm": True, "standardise": "subject", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
-               "align": "running", "warm_up": 2, "schedule": "constant", "keep": "last",
+               "max_norm": True, "standardise": "transductive", "batches": "shuffled", "batch_size": 32, "lr": 0.1,
+               "align": "online", "warm_up": 2, "schedule": "constant", "checkpoint": "last",
                "weight_decay": 0.5, "max_epochs": 7, "patience": 3, "shuffle_subjects": True}  # fmt: skip
-    known = {field.name for field in fields(Setting)}
-    assert set(changes) <= known
+    assert set(changes) <= set(field_names())
     for name, value in changes.items():
         assert Setting(method="pairwise_mmd", pairs="clique", size=2, **{name: value}).key != base.key, name
 

@@ -102,6 +102,7 @@ def test_suggestions_are_valid_settings() -> None:
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[str]:
     """A private server on loopback, in a temporary folder."""
+    pytest.importorskip("psycopg", reason="needs psycopg, of the extra postgres")
     if not SERVERS:
         pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")
     binaries = SERVERS[-1].parent

@@ -13,11 +13,12 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold, make_fold
-from autotransfer.settings import KEPT, SCHEDULES
-from autotransfer.training import train as train_module
+from autotransfer.settings import CHECKPOINTS, SCHEDULES
+from autotransfer.training import windows as windows_module
 from autotransfer.training.metrics import class_weights
 from autotransfer.training.packing import pack, resolve_device
-from autotransfer.training.population import Population
+from autotransfer.training.trainer import Trainer
+from autotransfer.training.windows import windows_for
 from plain_eegnet import PlainEEGNet, copy_member, our_name
 
 
@@ -81,7 +82,7 @@ def test_a_member_of_32_equals_itself_alone(dtype: torch.dtype, tolerance: float
         assert_same(alone, together[position], tolerance)
 
 
-@pytest.mark.parametrize("standardise", ["channel", "subject", "none"])
+@pytest.mark.parametrize("standardise", ["train", "transductive", "none"])
 def test_standardisations_are_independent_of_the_stack(standardise: str) -> None:
     recordings = ragged()
     jobs = [replace_setting(job, standardise=standardise) for job in many_jobs(recordings)[::4]]
@@ -121,8 +122,8 @@ def by_hand(recordings: at.Recordings, job: at.Job, decays: list[float]) -> dict
     """What a plain loop over torch's own layers and optimisers makes of one adversary, from the same first weights and
     the same minibatches."""
     setting, rows = job.setting, torch.from_numpy(job.fold.train)
-    windows = train_module.windows_for(recordings, job, {}, device=torch.device("cpu"), dtype=torch.float64)
-    start = Population(recordings, [job], windows, torch.float64)
+    windows = windows_for(recordings, job, device=torch.device("cpu"), dtype=torch.float64)
+    start = Trainer(recordings, [job], windows, torch.float64)
     kernel = start.net.temporal.shape[-1]
     net = PlainEEGNet(recordings.n_channels, recordings.n_times, kernel).double().train()
     copy_member(net, start.net, 0)
@@ -175,14 +176,14 @@ def test_schedules_and_kept_epochs_are_each_members_own() -> None:
     recordings = unlearnable()
     folds = at.leave_one_subject_out(recordings)
     kinds = [
-        {"schedule": schedule, "keep": keep, **censor}
+        {"schedule": schedule, "checkpoint": keep, **censor}
         for censor, schedules in (
             ({}, SCHEDULES),
             ({"method": "adversary", "strength": 0.3}, SCHEDULES),
             ({"method": "began", "strength": 0.3}, SCHEDULES[::-1]),  # critics that follow others in the stack
         )
         for schedule in schedules
-        for keep in KEPT
+        for keep in CHECKPOINTS
     ]
     jobs = [
         at.Job(at.Setting(max_epochs=4 + place % 3, batch_size=16, lr=0.02, **own), folds[place % 2])
@@ -191,7 +192,7 @@ def test_schedules_and_kept_epochs_are_each_members_own() -> None:
     together = at.train(recordings, jobs, device="cpu")
     assert {outcome.population for outcome in together} == {len(jobs)}
     for keep, early in (("best", True), ("last", False)):
-        own = [outcome for job, outcome in zip(jobs, together, strict=True) if job.setting.keep == keep]
+        own = [outcome for job, outcome in zip(jobs, together, strict=True) if job.setting.training.checkpoint == keep]
         assert any(min(o.best_epoch, o.swapped.best_epoch) < o.epochs for o in own) == early, "or nothing is seen here"
     for job, outcome in zip(jobs, together, strict=True):
         assert outcome.epochs == job.setting.max_epochs
@@ -235,7 +236,7 @@ def test_the_last_epoch_is_kept_where_the_setting_says_so() -> None:
     recordings = unlearnable()
     fold = at.leave_one_subject_out(recordings)[5]
     best = at.Setting(max_epochs=8, batch_size=16, lr=0.02, schedule="constant")
-    last = replace(best, keep="last", patience=1)
+    last = replace(best, checkpoint="last", patience=1)
     first, second = at.train(recordings, [at.Job(best, fold), at.Job(last, fold)], device="cpu")
     for name, tensor in first.final_state.items():
         assert torch.equal(tensor, second.final_state[name]), f"{name}: what is kept must not change the training"
@@ -254,16 +255,16 @@ def test_weights_that_become_nan_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
     """They do so after the last step of the fourth epoch; the third is the last one that can be used."""
     recordings = unlearnable()
     fold = at.leave_one_subject_out(recordings)[5]
-    setting = at.Setting(max_epochs=6, batch_size=16, lr=0.02, schedule="constant", keep="last")
+    setting = at.Setting(max_epochs=6, batch_size=16, lr=0.02, schedule="constant", checkpoint="last")
     (three,) = at.train(recordings, [at.Job(replace(setting, max_epochs=3), fold)], device="cpu")
-    real = Population.train_epoch
+    real = Trainer.train_epoch
 
-    def train_epoch(population: Population) -> None:
+    def train_epoch(population: Trainer) -> None:
         real(population)
         if population.epoch == 4:
             population.flat.values[:] = torch.nan
 
-    monkeypatch.setattr(Population, "train_epoch", train_epoch)
+    monkeypatch.setattr(Trainer, "train_epoch", train_epoch)
     (outcome,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
     assert outcome.failure == "the weights became nan in epoch 4"
     assert outcome.final_state["classifier.weight"].isnan().all()
@@ -318,7 +319,7 @@ def test_held_out_signals_do_not_move_the_weights() -> None:
     fold = at.leave_one_subject_out(recordings)[0]
     X = recordings.X.clone()
     X[np.concatenate([fold.validation, fold.test])] += 5 * torch.randn(3, 1)
-    for kind in ("trial", "channel", "subject"):
+    for kind in ("trial", "train", "transductive"):
         setting = at.Setting(max_epochs=2, batch_size=16, standardise=kind)
         (a,) = at.train(recordings, [at.Job(setting, fold)], device="cpu")
         (b,) = at.train(
@@ -400,8 +401,26 @@ def test_foreign_folds_and_jobs_are_refused() -> None:
         at.train(recordings, [at.Job(at.Setting(), far)])
     with pytest.raises(UserError, match="train needs Jobs, not Setting"):
         at.train(recordings, [at.Setting()])
-    with pytest.raises(UserError, match="no test rows"):
-        at.train(recordings, [at.Job(at.Setting(), Fold(fold.train, fold.validation, fold.test[:0], 0, 1))])
+    with pytest.raises(UserError, match=r"no validation rows.*checkpoint='last'"):
+        at.train(recordings, [at.Job(at.Setting(), Fold(fold.train))])
+
+
+def test_folds_that_hold_out_one_set_or_nobody() -> None:
+    """The weights depend on the training rows alone; what is not held out has no score."""
+    recordings = ragged()
+    fold = make_fold(recordings, 0, 1)
+    setting = at.Setting(max_epochs=3, batch_size=16)
+    jobs = [at.Job(setting, fold), at.Job(setting, Fold(fold.train, fold.validation, validation_subject=0))]
+    both, one = at.train(recordings, jobs, device="cpu")
+    (nobody,) = at.train(recordings, [at.Job(setting.replace(checkpoint="last"), Fold(fold.train))], device="cpu")
+    assert one.validation_score == both.validation_score
+    assert one.best_epoch == both.best_epoch
+    assert math.isnan(one.test_score)
+    assert one.swapped is None
+    assert math.isnan(nobody.validation_score)
+    for name, tensor in both.final_state.items():
+        assert torch.equal(tensor, one.final_state[name]), name
+        assert torch.equal(tensor, nobody.final_state[name]), name
 
 
 def test_progress_is_told_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -413,12 +432,12 @@ def test_progress_is_told_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> 
 def test_data_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    class Counting(train_module.Windows):
+    class Counting(windows_module.Windows):
         def __init__(self, *args: object, **kwargs: object) -> None:
             made.append(args[1:])
             super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr(train_module, "Windows", Counting)
+    monkeypatch.setattr(windows_module, "Windows", Counting)
     recordings = ragged()
     at.train(recordings, many_jobs(recordings, epochs=1)[:6], device="cpu", population=2)
     assert len(made) == 1
@@ -430,8 +449,8 @@ def test_no_wide_tensor_is_ever_built() -> None:
     X = generator.standard_normal((96, 32, 64))
     recordings = at.Recordings(X, np.arange(96) % 2, np.arange(96) // 24, sfreq=64)
     job = at.Job(at.Setting(batch_size=32), at.leave_one_subject_out(recordings)[0])
-    windows = train_module.windows_for(recordings, job, {}, device=torch.device("cpu"), dtype=torch.float32)
-    stack = Population(recordings, [job], windows, torch.float32)
+    windows = windows_for(recordings, job, device=torch.device("cpu"), dtype=torch.float32)
+    stack = Trainer(recordings, [job], windows, torch.float32)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -448,12 +467,14 @@ def test_no_wide_tensor_is_ever_built() -> None:
     assert 32 * 32 * 64 <= largest < 32 * 8 * 32 * 64
 
 
-def test_windows_of_earlier_preparations_are_let_go() -> None:
-    recordings, prepared = ragged(), {}
+def test_windows_of_earlier_preprocessings_are_let_go() -> None:
+    recordings = ragged()
     fold = at.leave_one_subject_out(recordings)[0]
     place = {"device": torch.device("cpu"), "dtype": torch.float32}
-    for kind in ("trial", "channel", "running", "none"):
+    kinds = ("trial", "train", "online", "none")
+    for kind in kinds:
         job = at.Job(at.Setting(standardise=kind), fold)
-        own = train_module.windows_for(recordings, job, prepared, **place)
-        assert train_module.windows_for(recordings, job, prepared, **place) is own
-    assert [key[0] for key in prepared] == ["running", "none"]
+        own = windows_for(recordings, job, **place)
+        assert windows_for(recordings, job, **place) is own
+    kept = [key[0] for key in recordings.derived["windows"]]
+    assert kept == [at.Setting(standardise=kind).preprocessing for kind in kinds[2:]]

@@ -133,9 +133,11 @@ def _encoders(text: str) -> dict[str, Any] | None:
 def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     from .folds import describe, leave_one_subject_out
     from .recordings import load
+    from .runs.run import check_packages
     from .search.estimate import estimate
     from .training.progress import clock
 
+    check_packages(options)
     recordings = load(options.source)
     options = options.for_data(recordings)
     say(repr(recordings))

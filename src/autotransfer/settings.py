@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .augment import AUGMENTATIONS, Augmentation, augmentation_of, augmentation_values
 from .censoring import CENSORS, MODES, MethodOptions, code_path
 from .errors import UserError, check_at_most, check_choice, check_positive, check_types, short, shown
@@ -149,7 +151,8 @@ class Setting:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or "training" not in self.__dict__ or name not in field_names():
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            return self.to_dict().get(name)
+            off = TRANSFORMS[name].default if name in TRANSFORMS else None
+            return self.to_dict().get(name, off)
 
     def __repr__(self) -> str:
         usual = Setting().to_dict()
@@ -286,6 +289,8 @@ def _parts(setting: Setting) -> dict[str, Any]:
 
 def _penalty(values: dict[str, Any]) -> Penalty | None:
     method, strength = values.get("method"), values.get("strength")
+    if isinstance(strength, np.generic):
+        strength = values["strength"] = strength.item()
     if strength is not None and not isinstance(strength, bool) and isinstance(strength, (int, float)):
         if not 0 <= strength < math.inf:
             raise UserError(f"strength is {shown(strength)}; it must be a finite number of at least 0")

@@ -24,7 +24,11 @@ from ..runs.choice import Choice, read_choice
 from ..runs.files import Lock
 from ..runs.options import RunOptions
 from ..runs.results import results_table, trained
+<<<<<<< HEAD
 from ..runs.run import Run, fingerprint, is_run, reopen
+=======
+from ..runs.run import Run, check_packages, fingerprint
+>>>>>>> main
 from ..runs.saved_model import load_model
 from ..search.procedure import conduct
 from ..training.packing import resolve_device
@@ -145,12 +149,14 @@ class AutoTransferClassifier(WindowClassifier):
         resolve_device(self.device)
         preprocessing = renamed(self, "prepare", "preprocessing")
         preprocessing = "online" if preprocessing == "adaptive" else preprocessing
-        return RunOptions(
+        options = RunOptions(
             source=DATA, grid=self.grid, search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
             align=self.align, preprocessing=preprocessing, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, nested=self.nested, final=self.final, device=self.device,
         )  # fmt: skip
+        check_packages(options)
+        return options
 
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Write the report, one self-contained HTML file."""

@@ -78,7 +78,7 @@ class EEGNetOptions(EncoderOptions):
         return EEGNet(
             size.channels, size.times, members, temporal_kernel=self.kernel(size.sfreq),
             temporal_filters=self.temporal_filters, spatial_depth=self.spatial_depth,
-            latent_filters=self.latent_filters, log_power=self.log_power, max_norm=self.max_norm, seeds=seeds,
+            latent_filters=self.latent_filters, log_power=self.log_power, seeds=seeds,
         )  # fmt: skip
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
@@ -99,7 +99,6 @@ class EEGNet(nn.Module):
     min(8, times // 4), so that at least one step of time is left.
 
     log_power: the code also has the log power of every spatial filter's signal (power.py).
-    max_norm: `constrain_` limits the norms of the spatial filters, as in the published code.
     """
 
     def __init__(
@@ -115,7 +114,6 @@ class EEGNet(nn.Module):
         latent_filters: int = 16,
         log_power: bool = False,
         dropout: float = 0.25,
-        max_norm: bool = False,
         seeds: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
@@ -128,7 +126,7 @@ class EEGNet(nn.Module):
                 raise UserError(f"{name} is {size}; EEGNet needs at least 1")
         self.filters, self.depth = temporal_filters, spatial_depth
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
-        self.dropout, self.max_norm = dropout, max_norm
+        self.dropout = dropout
         wide = temporal_filters * spatial_depth
         self.latent_dim = (latent_filters + (wide if log_power else 0)) * (n_times // self.pools[0] // self.pools[1])
 
@@ -269,9 +267,8 @@ class EEGNet(nn.Module):
 
     def constrain_(self) -> None:
         """The max-norm of the published code: every spatial filter has norm at most 1."""
-        if self.max_norm:
-            with torch.no_grad():
-                limit_norm_(self.spatial, 1.0)
+        with torch.no_grad():
+            limit_norm_(self.spatial, 1.0)
 
     def graph(self) -> nn.Module:
         """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode."""

@@ -32,6 +32,7 @@ FLOOR = 1e-10  # of the largest eigenvalue: smaller ones are rounding
 class Align(Transform):
     kind: str = "online"
 
+    default: ClassVar[object] = "none"
     linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

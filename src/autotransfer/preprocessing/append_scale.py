@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ QUIET = 1e-3  # added to deviations before their logarithm
 @dataclass(frozen=True)
 class AppendScale(Transform):
     on: bool = True
+
+    default: ClassVar[object] = False
 
     def check(self, before: Sequence[Transform]) -> None:
         if Standardise("trial") in before:

@@ -6,9 +6,9 @@ import contextlib
 import os
 import re
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
 
 from ..errors import UserError
 
@@ -79,6 +79,34 @@ def sweep(folder: Path) -> None:
                     path.unlink()
 
 
+POSIX = os.name == "posix"
+FAR = 2**30  # the byte that is locked on Windows, where others cannot read a locked one: the holder's name comes first
+
+
+def take(handle: int, *, shared: bool = False) -> None:
+    """Lock an open file without waiting; OSError where another process has. shared: with others that share it."""
+    if POSIX:
+        fcntl = import_module("fcntl")
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    else:  # Windows, which knows no sharing
+        _lock_far_byte(handle, "LK_NBLCK")
+
+
+def drop(handle: int) -> None:
+    """Before the file is closed: on POSIX closing it is enough, on Windows the lock may outlive it for a while."""
+    if not POSIX:
+        _lock_far_byte(handle, "LK_UNLCK")
+
+
+def _lock_far_byte(handle: int, mode: str) -> None:
+    msvcrt = import_module("msvcrt")
+    os.lseek(handle, FAR, os.SEEK_SET)  # a lock begins where the file stands
+    try:
+        msvcrt.locking(handle, getattr(msvcrt, mode), 1)
+    finally:
+        os.lseek(handle, 0, os.SEEK_SET)
+
+
 class Lock:
     """Held on RUN/lock while a process works there. The system drops it with the process, however it ends."""
 
@@ -88,7 +116,6 @@ class Lock:
     def __enter__(self) -> Lock:
         refuse_links(self.path.parent)
         try:
-            # Not through a link, which could lead out of the folder.
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
             raise UserError(
@@ -96,7 +123,7 @@ class Lock:
             ) from None
         self.file = os.fdopen(handle, "r+")
         try:
-            _flock(self.file)
+            take(handle)
         except OSError:
             self.file.seek(0)
             holder = self.file.read().strip() or "unknown"
@@ -115,23 +142,17 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with contextlib.suppress(OSError):
+            drop(self.file.fileno())
+        with contextlib.suppress(OSError):
             self.file.close()
-
-
-def _flock(file: TextIO, *, shared: bool = False) -> None:
-    """Raise OSError where another process holds the lock. Where there are no such locks (Windows) nobody does."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def in_use(folder: Path) -> bool:
     """Whether a living process holds the run's lock."""
     try:
         with open(folder / "lock") as file:
-            _flock(file, shared=True)
+            take(file.fileno(), shared=True)
+            drop(file.fileno())
     except FileNotFoundError:
         return False
     except OSError:

@@ -23,6 +23,7 @@ from ..folds import leave_one_subject_out, make_fold
 from ..jobs import Job
 from ..model.encoders import ENCODERS, Encoders, find_factory
 from ..recordings import Recordings, absolute, load
+from ..recordings.optional import need
 from ..settings import Setting
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
@@ -90,6 +91,7 @@ class Run:
         if is_run(folder):
             raise _taken(folder)
         resolve_device(options.device)
+        check_packages(options)
         check_encoder(options, encoders)
         recordings = load(options.source) if recordings is None else recordings
         options = options.for_data(recordings)
@@ -226,6 +228,14 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
 def job_of(recordings: Recordings, entry: Entry) -> Job:
     fold = make_fold(recordings, entry.validation, entry.test)
     return Job(entry.setting, fold, entry.seed)
+
+
+def check_packages(options: RunOptions) -> None:
+    """What is not installed is missed before any work is done."""
+    if options.search == "tpe":
+        need("optuna", "search tpe", "optuna")
+        if (options.storage or "").startswith("postgresql"):
+            need("psycopg", f"the storage {options.storage!r}", "autotransfer[postgres]")
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:

@@ -157,7 +157,7 @@ def save_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> Non
 def load_model(folder: Path, encoders: Encoders | None = None) -> SavedModel:
     """The model in a folder; anything that is not one is refused in one line."""
     try:
-        card = ModelCard(**json.loads((folder / "model.json").read_text()))
+        card = ModelCard(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
         return SavedModel(card, load((folder / "model.safetensors").read_bytes()), encoders)
     except UserError:
         raise

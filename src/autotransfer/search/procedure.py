@@ -15,7 +15,7 @@ from ..runs.choice import Compared as ComparedRecord
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table, trained
-from ..runs.run import Run, Tell
+from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .delivered import delivered_scores
@@ -169,6 +169,7 @@ def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
 
 def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> Choice:
     """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder."""
+    check_packages(run.options)
     compared = preprocessing_stage(run, tell, shown=shown)
     candidates = search_stage(run, compared, tell, shown=shown)
     fold_stage(run, candidates, tell, shown=shown)

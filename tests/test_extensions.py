@@ -1,0 +1,196 @@
+"""A censor, a transform that changes a window's shape, an encoder and an augmentation, each added here in a few lines
+and one registry entry, and each taken through training, choice, saving, prediction and report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autotransfer as at
+from autotransfer.augment import AUGMENTATIONS
+from autotransfer.augment.augmentation import Augmentation
+from autotransfer.censoring import CENSORS
+from autotransfer.censoring.groups import equal_shares, find_groups
+from autotransfer.censoring.method import Method
+from autotransfer.censoring.terms import Term
+from autotransfer.model.encoder import EncoderOptions, Size
+from autotransfer.model.encoders import ENCODERS
+from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.preprocessing.transform import Fitted, Rows, Stage, Transform
+from autotransfer.randomness import uniform
+from autotransfer.report.collect import collect
+from autotransfer.report.page import render
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.runs.saved_model import load_model
+from autotransfer.search import procedure
+from tiny import tiny_file
+
+# A censor
+
+
+class MeanShift(Method):
+    """Squared distance of every person's mean from the mean of their context."""
+
+    label = "Mean shift"
+
+    def dependence(self, term: Term, key: Tensor) -> Tensor:
+        groups = find_groups(term, self.min_rows)
+        of_group = groups.group.to(term.z.dtype) @ term.z / groups.group_rows[..., None]
+        of_context = groups.context.to(term.z.dtype) @ term.z / groups.context_rows[..., None]
+        share = equal_shares(groups.counts, groups.group_rows)
+        return (share * (of_group - of_context).square().mean(-1)).sum(-1)
+
+
+# A transform that changes the shape of a window
+
+
+@dataclass(frozen=True)
+class BandPower(Transform):
+    """Log power of a window in `bands` equal parts of the spectrum: (C, T) -> (C, bands)."""
+
+    bands: int = 8
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return channels, self.bands
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        return FittedBandPower(self.bands)
+
+
+class FittedBandPower(Fitted):
+    def __init__(self, bands: int) -> None:
+        super().__init__()
+        self.bands = bands
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        power = torch.fft.rfft(x).abs().square()[..., 1:]
+        parts = power.tensor_split(self.bands, -1)
+        return torch.stack([part.mean(-1) for part in parts], -1).add(1e-3).log()
+
+
+# An encoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerceptronOptions(EncoderOptions):
+    hidden: int = 12
+
+    def module(self, size: Size) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(size.channels * size.times, self.hidden), nn.ELU())
+
+
+# An augmentation
+
+
+@dataclass(frozen=True)
+class Noise(Augmentation):
+    """White noise of a standard deviation."""
+
+    deviation: float = 0.1
+
+    def __call__(self, x: Tensor, key: Tensor) -> Tensor:
+        draw = uniform(key, x.shape[2] * x.shape[3]).view(x.shape).to(x.dtype)
+        return x + self.deviation * (draw - 0.5) * 12**0.5
+
+
+ADDED = {
+    "censor": (CENSORS, "mean_shift", MeanShift, {"method": "mean_shift", "mode": "conditional", "strength": 0.5}),
+    "transform": (TRANSFORMS, "band_power", BandPower, {"band_power": 8}),
+    "encoder": (ENCODERS, "perceptron", PerceptronOptions, {"encoder": "perceptron", "hidden": 10}),
+    "augmentation": (AUGMENTATIONS, "noise", Noise, {"noise": 0.3}),
+}
+every_kind = pytest.mark.parametrize("kind", list(ADDED))
+
+
+@pytest.fixture
+def added(kind: str) -> Iterator[at.Setting]:
+    """A setting that uses what is registered for the time of a test."""
+    registry, name, entry, keywords = ADDED[kind]
+    registry[name] = entry
+    try:
+        yield at.Setting(**keywords, max_epochs=3, batch_size=8)
+    finally:
+        del registry[name]
+
+
+@every_kind
+def test_a_setting_takes_it_up(kind: str, added: at.Setting) -> None:
+    assert at.Setting.from_json(added.to_json()) == added
+    for name, value in ADDED[kind][3].items():
+        assert getattr(added, name) == value
+        assert added.as_row()[name] == value
+    assert added.key != at.Setting(max_epochs=3, batch_size=8).key
+    plain = at.Setting(max_epochs=3, batch_size=8)
+    assert added.name_beside(plain) != plain.name_beside(plain)
+
+
+@every_kind
+def test_stacked_equals_alone(kind: str, added: at.Setting, tmp_path: Path) -> None:
+    recordings = at.load(tiny_file(tmp_path))
+    jobs = [at.Job(added, fold, seed) for fold in at.leave_one_subject_out(recordings) for seed in (0, 1)]
+    together = at.train(recordings, jobs, device="cpu")
+    (alone,) = at.train(recordings, [jobs[3]], device="cpu")
+    assert together[3].population == len(jobs)
+    assert alone.history == together[3].history
+    assert alone.test_score == together[3].test_score
+
+
+@every_kind
+def test_from_training_to_the_report(
+    kind: str, added: at.Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It competes with the plain network; whatever validation says, it is chosen here, to see it delivered."""
+    source = tiny_file(tmp_path)
+    options = RunOptions(source=str(source), epochs=3, batch_size=8)
+    plain = options.apply(at.Setting())
+    monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
+    monkeypatch.setattr(procedure, "choose", lambda scores, candidates: candidates[-1])
+    run = Run.create(tmp_path / "run", options)
+    choice = procedure.conduct(run, lambda line: None, shown=False)
+    assert choice.chosen.setting == added
+    model = load_model(tmp_path / "run" / "model")
+    assert model.setting == added
+    recordings = at.load(source)
+    probability = model.predict_proba(recordings.X)
+    assert probability.shape == (recordings.n_trials, 2)
+    np.testing.assert_allclose(probability.sum(1), 1)
+    one = model.new_person()
+    row_by_row = np.concatenate([one.predict_proba(window) for window in recordings.X])
+    np.testing.assert_allclose(row_by_row, probability, atol=1e-6)
+    page = render(collect(run))
+    run.ledger.close()
+    assert choice.chosen.name in page or ADDED[kind][1] in page or getattr(ADDED[kind][2], "label", "-") in page
+
+
+@every_kind
+def test_it_exports(kind: str, added: at.Setting, tmp_path: Path) -> None:
+    recordings = at.load(tiny_file(tmp_path))
+    from autotransfer.runs.assembly import assemble
+    from autotransfer.runs.saved_model import SavedModel
+
+    folds = at.leave_one_subject_out(recordings)[:2]
+    outcomes = at.train(recordings, [at.Job(added, fold) for fold in folds], device="cpu")
+    saved = SavedModel(
+        *assemble(recordings, added, [o.state for o in outcomes], folds, kind="ensemble", scores={})
+    )  # fmt: skip
+    found = at.export_model(saved, "torch", tmp_path / "model.pt2")
+    assert found.difference < 1e-5
+
+
+def test_each_is_at_most_thirty_lines() -> None:
+    """The promise of CONTRIBUTING.md, counted in this file."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    starts = [n for n, line in enumerate(lines) if line in ("# A censor", "# An encoder", "# An augmentation")]
+    starts += [n for n, line in enumerate(lines) if line.startswith("# A transform")]
+    ends = sorted([*starts, next(n for n, line in enumerate(lines) if line.startswith("ADDED"))])
+    for start in starts:
+        stop = next(end for end in ends if end > start)
+        assert sum(bool(line.strip()) for line in lines[start + 1 : stop]) <= 30
+    assert all(len(fields(entry)) <= 2 for _, _, entry, _ in ADDED.values() if not issubclass(entry, nn.Module))

@@ -1,0 +1,39 @@
+"""A sample of the tests of the Triton kernels, in Triton's interpreter: on machines without a GPU, in every run.
+
+Triton reads TRITON_INTERPRET when it is imported, so the sample runs in processes of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+# Every kernel is in it. What is left out: one of three usual batches, and most searches for perplexities, which take
+# the interpreter longest.
+SAMPLES = {
+    "test_gpu_kernels.py": "",
+    "test_gpu_pairs.py": "not batch0 and not (perplexity_scales and (batch1 or 30)) and not (censors and perplexity)",
+}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton, which there is for Linux")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which all of these tests run")
+@pytest.mark.parametrize("name", SAMPLES)
+def test_kernels_in_the_interpreter(name: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", SAMPLES[name]]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(Path(__file__).with_name(name))], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 30, "the sample has shrunk"
+    assert "skipped" not in done.stdout

@@ -1,0 +1,62 @@
+"""What is stated in two places is stated alike: versions, pins, the order of a release."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autotransfer as at
+
+ROOT = Path(__file__).parents[1]
+yaml = pytest.importorskip("yaml", reason="needs PyYAML, which comes with MkDocs")
+
+
+def stored(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def pins() -> dict[str, str]:
+    return dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.M))
+
+
+def test_one_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", at.__version__)
+    assert stored("CITATION.cff")["version"] == at.__version__
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["dynamic"] == ["version"]
+    assert stored("CITATION.cff")["license"] == project["license"]
+
+
+def test_commits_are_checked_by_the_ruff_of_the_suite() -> None:
+    revisions = {
+        repo["repo"].rpartition("/")[2]: repo.get("rev") for repo in stored(".pre-commit-config.yaml")["repos"]
+    }
+    assert revisions["ruff-pre-commit"] == f"v{pins()['ruff']}"
+
+
+def test_workflows_install_the_pinned_torch_on_three_systems() -> None:
+    jobs = stored(".github/workflows/tests.yml")["jobs"]
+    matrix = jobs["suite"]["strategy"]["matrix"]
+    assert [name.partition("-")[0] for name in matrix["os"]] == ["ubuntu", "macos", "windows"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["requires-python"] == f">={matrix['python'][0]}"
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if re.search(r"pip install .*(-e|\.whl)", line):
+                assert re.search(r"--constraint (constraints|lowest)\.txt", line), f"{path.name}: {line.strip()}"
+    for step in jobs["lowest"]["steps"]:  # the files that it names are there
+        assert all((ROOT / name).is_file() for name in re.findall(r"tests/\w+\.py", step.get("run", "")))
+
+
+def test_lowest_versions_are_those_that_pyproject_states() -> None:
+    command = [sys.executable, str(ROOT / ".github/lowest.py"), "search"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["search"]]
+    assert [line.replace("==", ">=") for line in printed] == wanted
