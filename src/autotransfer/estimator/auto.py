@@ -24,11 +24,7 @@ from ..runs.choice import Choice, read_choice
 from ..runs.files import Lock
 from ..runs.options import RunOptions
 from ..runs.results import results_table, trained
-<<<<<<< HEAD
-from ..runs.run import Run, fingerprint, is_run, reopen
-=======
-from ..runs.run import Run, check_packages, fingerprint
->>>>>>> main
+from ..runs.run import Run, check_packages, fingerprint, is_run, reopen
 from ..runs.saved_model import load_model
 from ..search.procedure import conduct
 from ..training.packing import resolve_device
