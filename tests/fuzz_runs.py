@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -23,26 +22,19 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
 from autotransfer.report.collect import collect
-from autotransfer.runs import options as options_module
 from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.run import Run
-from faults import call, interrupted_run, tampered, whole_run
+from faults import call, few_settings, interrupted_run, tampered, whole_run
 from mutations import NASTY, damaged, name, twisted
 from report_outline import Outline, figure_data, labels, light
 from tiny import tiny
 
-GRID = [at.Setting(), at.Setting(method="mmd", mode="marginal", strength=0.3)]
 # What a value in the ledger may be, each with its JSON.
 STORED = (("facts", "value"), ("jobs", "record"), ("jobs", "setting"), ("populations", "keys"))
 PLAIN = (
     ("jobs", "key"), ("jobs", "validation"), ("jobs", "test"), ("jobs", "seed"), ("jobs", "status"), ("jobs", "stage"),
     ("jobs", "number"), ("jobs", "starts"), ("jobs", "tensors"), ("populations", "prune_at"), ("populations", "status"),
 )  # fmt: skip
-
-
-def few_settings() -> contextlib.AbstractContextManager[object]:
-    """Two settings in place of a grid: a run of some tenths of a second."""
-    return mock.patch.object(options_module, "grid", return_value=GRID)
 
 
 @contextlib.contextmanager
@@ -142,7 +134,7 @@ class RunTargets:
         path.write_bytes(hashlib.blake2b(body, digest_size=32).digest() + body)
 
     def _lie(self, path: Path, draw: random.Random) -> None:
-        """A changed value under a right seal."""
+        """A changed value under a right checksum."""
         import sqlite3
 
         with contextlib.suppress(sqlite3.Error, ValueError, TypeError), tampered(path) as connection:

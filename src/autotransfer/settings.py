@@ -179,7 +179,8 @@ class Setting:
         """Fields outside the penalty in which the setting differs from a plain one. Batches are told only where they
         are not what the penalty, or its absence, asks for."""
         own, usual = (
-            _values_of(**_parts(setting) | {"penalty": None}) | {"encoder": setting.encoder} for setting in (self, plain)
+            _values_of(**_parts(setting) | {"penalty": None}) | {"encoder": setting.encoder}
+            for setting in (self, plain)
         )
         usual["batches"] = "shuffled" if self.penalty is None else "balanced"
         names = dict.fromkeys([*own, *usual])

@@ -86,8 +86,10 @@ class Ledger:
             self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=read_only)
             try:
                 self._prepare(create, read_only)
-            except BaseException:
+            except BaseException as error:
                 self.connection.close()
+                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a file of an unknown kind
+                    raise DamagedLedger(path, error) from None
                 raise
 
     def _prepare(self, create: bool, read_only: bool) -> None:
@@ -99,12 +101,12 @@ class Ledger:
             self.connection.execute("PRAGMA synchronous=FULL")
         if create:
             self.connection.executescript(SCHEMA)
-        for table in CHECKED:
-            columns = [row[1] for row in self._ask(f"PRAGMA table_info({table})")]
-            if not columns:
-                raise DamagedLedger(self.path, f"it has no table {table}")
-            if "checksum" not in columns:
+        for table, columns in CHECKED.items():
+            found = {row[1] for row in self._ask(f"PRAGMA table_info({table})")}
+            if "seal" in found:
                 raise UserError(f"{self.path} was written by an earlier version; start a new run")
+            if not {*columns, "checksum"} <= found:
+                raise DamagedLedger(self.path, f"its table {table} is not as it was written")
 
     def close(self) -> None:
         self.connection.close()
