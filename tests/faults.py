@@ -146,7 +146,7 @@ def assert_one_line(result: Result, code: int, *words: str) -> None:
 def _server() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["autotransfer.cli", "autotransfer.search.procedure", "autotransfer.search.tpe", 
+        ["autotransfer.cli", "autotransfer.search.procedure", "autotransfer.search.tpe",
          "autotransfer.report.collect", "autotransfer.report.page", "sklearn.linear_model", "pandas", "pytest"]
     )  # fmt: skip
     return context
