@@ -6,6 +6,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import sqlite3
@@ -24,7 +25,7 @@ from autotransfer.errors import UserError
 from autotransfer.runs import executor
 from autotransfer.runs import options as options_module
 from autotransfer.runs.checksums import CHECKED, checksum
-from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs.ledger import FINISHED, Entry, Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -233,6 +234,61 @@ def entries_of(folder: Path, elsewhere: Path) -> list[Entry]:
     ledger.check()
     ledger.close()
     return entries
+
+
+def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
+    """What was going on, by (stage, status) of the known jobs."""
+    if not statuses:
+        return "before the first job"
+    if any(status not in FINISHED for _, status in statuses):
+        return "stage two" if any(stage == "folds" for stage, _ in statuses) else "stage one"
+    if (folder / "choice.json").exists():
+        return "report"
+    return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
+
+
+def kill_one_run(
+    folder: Path, source: Path, options: list[object], span: float, most: int, generator: random.Random
+) -> list[dict[str, object]]:
+    """Start and kill a run until it ends by itself or `most` kills are done; then let it end."""
+    rows: list[dict[str, object]] = []
+    starts: dict[str, int] = {}  # of the finished jobs
+    known: set[str] = set()
+    while True:
+        begun = (folder / "ledger.sqlite").exists()
+        arguments = ["resume", folder] if begun else ["run", source, *options, "--out", folder]
+        before = footprint(folder)
+        command = Command(*arguments, log=folder.with_suffix(".log"), checkpoint_every=0.1)
+        last = len(rows) == most
+        wait = generator.random() ** 2 * span / 5  # mostly soon, so that a run is killed often
+        if not last and wait_for_a_write(folder, before, command):
+            deadline = time.monotonic() + wait
+            while command.running() and time.monotonic() < deadline:
+                time.sleep(0.002)
+        if last or not command.running():
+            assert command.wait() == 0, command.said()
+            break
+        command.kill()
+        entries = entries_of(folder, folder.with_suffix(".copy"))
+        assert known <= {entry.key for entry in entries}, "a job was lost"
+        known |= {entry.key for entry in entries}
+        done = {entry.key: entry.starts for entry in entries if entry.status in FINISHED}
+        assert starts.items() <= done.items(), "a finished job was lost or trained again"
+        starts |= done
+        rows.append(
+            {
+                "folder": folder.name,
+                "seconds": f"{wait:.2f}",
+                "stage": stage_of(folder, [(entry.stage, entry.status) for entry in entries]),
+                "known": len(entries),
+                "done": len(done),
+                "running": sum(entry.status == "running" for entry in entries),
+                "checkpoints": len(list(folder.glob("*.checkpoint"))),
+            }
+        )
+    done = {entry.key: entry.starts for entry in entries_of(folder, folder.with_suffix(".copy"))}
+    assert starts.items() <= done.items(), "a finished job was lost or trained again"
+    return rows
 
 
 # what can go wrong with a ledger

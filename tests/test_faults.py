@@ -92,17 +92,6 @@ def begun(tmp_path: Path, interrupted: Path) -> Path:
 # kills
 
 
-def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
-    """What was going on, by (stage, status) of the known jobs."""
-    if not statuses:
-        return "before the first job"
-    if any(status not in FINISHED for _, status in statuses):
-        return "stage two" if any(stage == "folds" for stage, _ in statuses) else "stage one"
-    if (folder / "choice.json").exists():
-        return "report"
-    return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
-
-
 def noisy_file(folder: Path) -> Path:
     """Windows in which there is next to nothing to learn, so that patience ends with every member at another time."""
     recordings = tiny(per_class=8)
@@ -128,7 +117,7 @@ def test_kills_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     runs = 0
     while len(rows) < KILLS:
         runs += 1
-        rows += kill_one_run(tmp_path / f"run{runs}", source, span, KILLS - len(rows), generator)
+        rows += kill_one_run(tmp_path / f"run{runs}", source, KILLED, span, KILLS - len(rows), generator)
         assert_same_run(tmp_path / f"run{runs}", undisturbed)
         assert (tmp_path / f"run{runs}" / "report.html").exists()
         shutil.rmtree(tmp_path / f"run{runs}")
@@ -141,50 +130,6 @@ def test_kills_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     with capsys.disabled():
         print(f"\n{len(rows)} kills in {runs} runs\n{text}")
     assert (table["done"] > 0).sum() > KILLS / 4, "hardly any kill met a run with finished jobs"
-
-
-def kill_one_run(
-    folder: Path, source: Path, span: float, most: int, generator: random.Random
-) -> list[dict[str, object]]:
-    """Start and kill a run until it ends by itself or `most` kills are done; then let it end."""
-    rows: list[dict[str, object]] = []
-    starts: dict[str, int] = {}  # of the finished jobs
-    known: set[str] = set()
-    while True:
-        begun = (folder / "ledger.sqlite").exists()
-        arguments = ["resume", folder] if begun else ["run", source, *KILLED, "--out", folder]
-        before = footprint(folder)
-        command = Command(*arguments, log=folder.with_suffix(".log"), checkpoint_every=0.1)
-        last = len(rows) == most
-        wait = generator.random() ** 2 * span / 5  # mostly soon, so that a run is killed often
-        if not last and wait_for_a_write(folder, before, command):
-            deadline = time.monotonic() + wait
-            while command.running() and time.monotonic() < deadline:
-                time.sleep(0.002)
-        if last or not command.running():
-            assert command.wait() == 0, command.said()
-            break
-        command.kill()
-        entries = entries_of(folder, folder.with_suffix(".copy"))
-        assert known <= {entry.key for entry in entries}, "a job was lost"
-        known |= {entry.key for entry in entries}
-        done = {entry.key: entry.starts for entry in entries if entry.status in FINISHED}
-        assert starts.items() <= done.items(), "a finished job was lost or trained again"
-        starts |= done
-        rows.append(
-            {
-                "folder": folder.name,
-                "seconds": f"{wait:.2f}",
-                "stage": stage_of(folder, [(entry.stage, entry.status) for entry in entries]),
-                "known": len(entries),
-                "done": len(done),
-                "running": sum(entry.status == "running" for entry in entries),
-                "checkpoints": len(list(folder.glob("*.checkpoint"))),
-            }
-        )
-    done = {entry.key: entry.starts for entry in entries_of(folder, folder.with_suffix(".copy"))}
-    assert starts.items() <= done.items(), "a finished job was lost or trained again"
-    return rows
 
 
 def test_a_kill_before_the_report_leaves_a_run_that_writes_it(tmp_path: Path, undisturbed: Path) -> None:
