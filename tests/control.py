@@ -13,14 +13,15 @@ import torch
 
 import autotransfer as at
 from autotransfer.jobs import Outcome
-from autotransfer.training.population import Population
-from autotransfer.training.train import run, windows_for
+from autotransfer.training.train import run
+from autotransfer.training.trainer import Trainer
+from autotransfer.training.windows import windows_for
 
 
 def trained(recordings: at.Recordings, jobs: Sequence[at.Job], *, flipped: bool, device: str = "cpu") -> list[Outcome]:
     """Like at.train, with the sign of every penalty flipped on request: nothing a user can ask for."""
-    windows = windows_for(recordings, jobs[0], {}, device=torch.device(device), dtype=torch.float32)
-    population = Population(recordings, jobs, windows, torch.float32)
+    windows = windows_for(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
+    population = Trainer(recordings, jobs, windows, torch.float32)
     if flipped:
         population.strength = -population.strength
     place = {id(job): number for number, job in enumerate(jobs)}

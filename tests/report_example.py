@@ -1,4 +1,4 @@
-"""Runs as the report sees them, made up but shaped like real ones.
+"""Runs as the report sees them, made up but of the types of real ones.
 
 `python tests/report_example.py FOLDER` writes a page of each, to be looked at.
 """
@@ -6,15 +6,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 import autotransfer as at
-from autotransfer.report.summary import Summary
+from autotransfer.jobs import Record
+from autotransfer.report.comparison import ranking
+from autotransfer.report.outcomes import scores_on_test
+from autotransfer.report.summary import Data, Leak, Point, Split, Summary, WeightsStory
+from autotransfer.runs.choice import Choice, Named
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.results import Trained
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -26,194 +32,185 @@ HOSTILE = (
     "var(--ink)",
     "%{x} $x^2$ =1+1",
 )
+EPOCHS = 60
 
 
 def finished(
     n_subjects: int = 12, *, gain: float = 0.05, seed: int = 0, names: tuple[str, ...] = (), grid: str = "quick",
     classes: tuple[str, ...] = ("rest", "13 Hz", "17 Hz", "21 Hz"), chosen: str | None = None,
+    settings: list[at.Setting] | None = None,
 ) -> Summary:  # fmt: skip
     """A finished run in which the censored settings are `gain` better on average, most for the weakest subjects."""
     draw = np.random.default_rng(seed)
-    subjects = [
+    options = RunOptions(source="eeg_ssvep_exo.npz", grid=grid, epochs=EPOCHS)
+    subjects = tuple(
         names[i % len(names)] + ("" if i < len(names) else f" {i}") if names else str(i + 1) for i in range(n_subjects)
-    ]
-    results = _results(draw, subjects, gain, at.grid(grid), 1 / len(classes))
-    folds = results[results["setting"].isin(results[results["stage"] == "folds"]["setting"])]  # the first is shared
-    validated = _by_subject(folds)
-    q25 = {name: float(np.percentile(list(own.values()), 25)) for name, own in validated.items()}
-    ranked = sorted(q25, key=lambda name: -q25[name])
-    chosen = chosen or ranked[0]
-    by_name = {s.name: s for s in at.grid(grid)}
-    tested = {(r["setting"], r["test_subject"]): r["test_score"] for r in folds.to_dict("records")}
-    other = chosen if chosen == "baseline" else ranked[1]
-    picks = {s: other if i % 5 == 4 else chosen for i, s in enumerate(subjects)}
-    trials = {s: int(draw.integers(90, 130)) for s in subjects}
-    return Summary(
+    )
+    trials = draw.integers(90, 130, n_subjects).tolist()
+    tried = settings or options.settings()
+    trainings = _trainings(draw, subjects, gain, [Named(options.name_of(s), s) for s in tried], len(classes))
+    run = Summary(
         name="SSVEP exoskeleton",
-        source="eeg_ssvep_exo.npz",
+        source=options.source,
         command="autotransfer run eeg_ssvep_exo.npz --out runs/exo --grid quick --epochs 60 --seed 0",
-        complete=True,
-        jobs_done=len(results),
-        jobs_total=len(results),
+        jobs_done=len(trainings),
+        jobs_total=len(trainings),
         started="2026-03-02T10:15:00+00:00",
         seconds=1234.5,
         device="cpu (2 threads)",
         versions={"autotransfer": "0.1.0", "python": "3.11.9", "torch": "2.13.0", "numpy": "2.4.6"},
-        options={"grid": grid, "search": "grid", "epochs": 60, "seeds": 1, "seed": 0, "nested": "cheap"},
-        data={"n_trials": sum(trials.values()), "n_channels": 8, "n_times": 256, "sfreq": 256.0,
-              "channels": ["Oz", "O1", "O2", "POz", "PO3", "PO4", "PO7", "PO8"], "classes": list(classes),
-              "subjects": subjects, "trials": trials},
-        splits=[{"fold": i, "validation_subject": subjects[i - 1], "test_subject": s,
-                 "n_train": sum(trials.values()) - trials[s] - trials[subjects[i - 1]],
-                 "n_validation": trials[subjects[i - 1]], "n_test": trials[s]} for i, s in enumerate(subjects)],
-        results=results,
-        choice={
-            "chosen": {"name": chosen, **by_name[chosen].as_row()},
-            "baseline": {"name": "baseline", **by_name["baseline"].as_row()},
-            "validation_q25": q25,
-            "validation_mean": {name: float(np.mean(list(own.values()))) for name, own in validated.items()},
-            "test_scores": {
-                "chosen": {s: tested[chosen, s] for s in subjects},
-                "baseline": {s: tested["baseline", s] for s in subjects},
-            },
-            "nested_test_scores": {s: tested[picks[s], s] for s in subjects},
-            "nested_choices": picks,
-            "baseline_won": chosen == "baseline",
-            "shortlist": list(q25),
-        },
-        histories={name: [_history(draw, i, name) for i in range(n_subjects)] for name in q25},
-        confusion={"baseline": _confusion(draw, len(classes), 0.5), "chosen": _confusion(draw, len(classes), 0.6)},
-        leakage={"baseline": _leakage(draw, n_subjects, 0.72), "chosen": _leakage(draw, n_subjects, 0.31)},
-        latent={"baseline": _latent(draw, subjects[2:] or subjects, classes, 3.0),
-                "chosen": _latent(draw, subjects[2:] or subjects, classes, 0.5)},
+        options=options,
+        data=Data(
+            n_trials=sum(trials), n_channels=8, n_times=256, sfreq=256.0, classes=classes, subjects=subjects,
+            channels=("Oz", "O1", "O2", "POz", "PO3", "PO4", "PO7", "PO8"), trials=tuple(trials),
+        ),
+        splits=tuple(
+            Split(i, s, subjects[i - 1], sum(trials) - trials[i] - trials[i - 1], trials[i - 1], trials[i])
+            for i, s in enumerate(subjects)
+        ),
+        trainings=tuple(trainings),
+    )  # fmt: skip
+    choice = _choice(run, chosen)
+    people = subjects[2:] or subjects
+    weights = WeightsStory(
+        {"baseline": _leakage(draw, subjects, 0.72), "chosen": _leakage(draw, subjects, 0.31)},
+        {"baseline": _latent(draw, people, classes, 3.0), "chosen": _latent(draw, people, classes, 0.5)},
+    )
+    if choice.baseline_won:
+        weights = WeightsStory({"baseline": weights.leakage["baseline"]}, {"baseline": weights.latent["baseline"]})
+    return replace(run, choice=choice, weights=weights)
+
+
+def _trainings(draw: Any, subjects: tuple[str, ...], gain: float, named: list[Named], n_classes: int) -> list[Trained]:
+    skill = np.sort(draw.uniform(1 / n_classes + 0.05, 0.92, len(subjects)))
+    draw.shuffle(skill)
+    kept: list[Named] = []
+    for one in named:
+        if sum(other.setting.method == one.setting.method for other in kept) < 3:
+            kept.append(one)
+    jobs = [("search", one, 0) for one in named]
+    jobs += [("folds", one, fold) for one in kept for fold in range(1, len(subjects))]
+    found = []
+    for stage, one, fold in jobs:
+        lift = 0.0 if one.setting.penalty is None else gain * draw.normal(1, 0.3)
+        better = skill + lift * (1.4 - skill) * 1.6
+        test, validation = np.clip(draw.normal((better[fold], better[fold - 1]), 0.025), 0, 1).tolist()
+        history = _history(draw, fold, one.setting)
+        record = make_record(draw, validation, test, n_classes, history)
+        record = replace(record, swapped=make_record(draw, test, validation, n_classes, history))
+        key = f"{one.setting.key}-{fold}-0"
+        people = subjects[fold - 1], subjects[fold]
+        found.append(Trained(stage, one.name, one.setting, fold, *people, 0, key, record))
+    return found
+
+
+def make_record(draw: Any, validation: float, test: float, n_classes: int, history: dict[str, list[float]]) -> Record:
+    return Record(
+        best_epoch=int(draw.integers(8, 50)), epochs=EPOCHS, validation_score=validation, test_score=test,
+        validation_confusion=_confusion(draw, n_classes, validation), test_confusion=_confusion(draw, n_classes, test),
+        history=history, seconds=float(draw.uniform(2, 9)), population=13,
     )  # fmt: skip
 
 
-def _results(draw: Any, subjects: list[str], gain: float, settings: list[at.Setting], chance: float) -> pd.DataFrame:
-    skill = np.sort(draw.uniform(chance + 0.05, 0.92, len(subjects)))
-    draw.shuffle(skill)
-    rows = []
-    stages = [("search", s, 0) for s in settings]
-    kept = _shortlist(settings)
-    stages += [("folds", s, fold) for s in kept for fold in range(1, len(subjects))]
-    for stage, setting, fold in stages:
-        lift = 0.0 if setting.method is None else gain * draw.normal(1, 0.3)
-        better = skill + lift * (1.4 - skill) * 1.6
-        test, validation = np.clip(draw.normal((better[fold], better[fold - 1]), 0.025), 0, 1)
-        rows.append(
-            {"stage": stage, "setting": setting.name, **setting.as_row(), "fold": fold,
-             "validation_subject": subjects[fold - 1], "test_subject": subjects[fold], "seed": 0,
-             "best_epoch": int(draw.integers(8, 50)), "epochs": 60, "validation_score": float(validation),
-             "test_score": float(test), "swapped_validation_score": float(test),
-             "swapped_test_score": float(validation), "seconds": float(draw.uniform(2, 9)), "failure": None}
-        )  # fmt: skip
-    return pd.DataFrame(rows)
+def _confusion(draw: Any, n: int, hit: float) -> np.ndarray:
+    law = np.full((n, n), (1 - hit) / (n - 1))
+    np.fill_diagonal(law, hit)
+    counts: np.ndarray = draw.multinomial(27, law)
+    return counts
 
 
-def _by_subject(folds: pd.DataFrame) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, list[float]]] = {}
-    for row in folds.to_dict("records"):
-        own = found.setdefault(row["setting"], {})
-        own.setdefault(row["validation_subject"], []).append(row["validation_score"])
-        own.setdefault(row["test_subject"], []).append(row["swapped_validation_score"])
-    return {name: {s: float(np.mean(v)) for s, v in own.items()} for name, own in found.items()}
-
-
-def _shortlist(settings: list[at.Setting]) -> list[at.Setting]:
-    kept: list[at.Setting] = []
-    for setting in settings:
-        if sum(other.method == setting.method for other in kept) < 3:
-            kept.append(setting)
-    return kept
-
-
-def _history(draw: Any, fold: int, name: str) -> dict[str, Any]:
-    epochs = np.arange(1, 61 - fold % 3 * 10)
+def _history(draw: Any, fold: int, setting: at.Setting) -> dict[str, list[float]]:
+    epochs = np.arange(1, EPOCHS + 1 - fold % 3 * 10)
     fall = np.exp(-epochs / draw.uniform(10, 18))
     noise = draw.normal(0, 0.02, (4, len(epochs)))
-    penalty = 0 * fall if name == "baseline" else 0.4 * fall + 0.05 + noise[1] / 4
-    return {"fold": fold, "train_loss": (0.35 + fall + noise[0]).tolist(), "penalty": penalty.tolist(),
+    penalty = 0 * fall if setting.penalty is None else 0.4 * fall + 0.05 + noise[1] / 4
+    return {"train_loss": (0.35 + fall + noise[0]).tolist(), "penalty": penalty.tolist(),
             "validation_loss": (0.85 + 0.5 * fall + 0.004 * epochs + noise[2]).tolist(),
             "validation_score": np.clip(0.62 - 0.4 * fall + noise[3], 0, 1).tolist()}  # fmt: skip
 
 
-def _confusion(draw: Any, n: int, hit: float) -> list[list[int]]:
-    law = np.full((n, n), (1 - hit) / max(n - 1, 1))
-    np.fill_diagonal(law, hit if n > 1 else 1.0)
-    counts: list[list[int]] = draw.multinomial(320, law).tolist()
-    return counts
+def _choice(run: Summary, chosen: str | None) -> Choice:
+    """By validation, but for a setting that is named; every fifth subject has another nested choice."""
+    ranked, tests = ranking(run), scores_on_test(run)
+    named = {one.name: Named(one.name, run.settings[one.name]) for one in ranked}
+    best = named[chosen or ranked[0].name]
+    baseline = named["baseline"]
+    other = best if best is baseline else named[ranked[1].name]
+    picks = {s: (other if i % 5 == 4 else best).name for i, s in enumerate(run.data.subjects)}
+    nested = {s: tests[name][s] for s, name in picks.items()}
+    return Choice(
+        chosen=best, baseline=baseline, best_uncensored=baseline, two_se=best, baseline_won=best is baseline,
+        shortlist=list(named.values()),
+        validation_q25={one.name: one.q25 for one in ranked},
+        validation_mean={one.name: one.mean for one in ranked},
+        test_scores={"chosen": tests[best.name], "baseline": tests["baseline"], "best_uncensored": tests["baseline"]},
+        nested_test_scores=nested, nested_uncensored_test_scores={}, nested_two_se_test_scores=nested,
+        nested_choices=picks, delivered_test_scores={}, transductive=False, adaptation="none",
+        nested_adaptations=dict.fromkeys(picks, "none"),
+    )  # fmt: skip
 
 
-def _leakage(draw: Any, n_subjects: int, level: float) -> list[dict[str, float]]:
-    read = np.clip(draw.normal(level, 0.05, n_subjects), 0, 1)
-    return [{"accuracy": float(a), "chance": 1 / max(n_subjects - 2, 1), "bits": float(2 * a * level)} for a in read]
+def _leakage(draw: Any, subjects: tuple[str, ...], level: float) -> list[Leak]:
+    read = np.clip(draw.normal(level, 0.05, len(subjects)), 0, 1).tolist()
+    return [Leak(s, a, 1 / max(len(subjects) - 2, 1), 2 * a * level) for s, a in zip(subjects, read, strict=True)]
 
 
-def _latent(draw: Any, subjects: list[str], classes: tuple[str, ...], apart: float) -> pd.DataFrame:
-    s, c = draw.integers(0, len(subjects), 900), draw.integers(0, len(classes), 900)
-    turn = 2 * np.pi * np.arange(len(subjects)) / len(subjects)
-    centre = apart * np.stack([np.cos(turn), np.sin(turn)], 1)
-    side = 1.6 * np.stack([np.cos(2 * np.pi * c / len(classes)), np.sin(2 * np.pi * c / len(classes))], 1)
-    xy = centre[s] + side + draw.normal(0, 0.5, (900, 2))
-    return pd.DataFrame(
-        {"x": xy[:, 0], "y": xy[:, 1], "subject": [subjects[i] for i in s], "class": [classes[i] for i in c]}
-    )
+def _latent(draw: Any, subjects: tuple[str, ...], classes: tuple[str, ...], apart: float) -> list[Point]:
+    s, c = draw.integers(0, len(subjects), 600), draw.integers(0, len(classes), 600)
+    turn, side = 2 * np.pi * s / len(subjects), 2 * np.pi * c / len(classes)
+    xy = apart * np.stack([np.cos(turn), np.sin(turn)], 1) + 1.6 * np.stack([np.cos(side), np.sin(side)], 1)
+    xy += draw.normal(0, 0.5, (600, 2))
+    return [Point(*where, subjects[i], classes[j]) for where, i, j in zip(xy.tolist(), s, c, strict=True)]
 
 
 def baseline_won(n_subjects: int = 9) -> Summary:
     return finished(n_subjects, gain=-0.03, chosen="baseline", seed=3)
 
 
-def no_clear_gain() -> Summary:
-    return finished(8, gain=0.0, seed=5)
+def failing(run: Summary, reasons: dict[int, str]) -> Summary:
+    """The run with some of its trainings failed."""
+    trainings = list(run.trainings)
+    for place, reason in reasons.items():
+        record = replace(trainings[place].record, failure=reason, test_score=float("nan"))
+        trainings[place] = replace(trainings[place], record=record)
+    return replace(run, trainings=tuple(trainings))
 
 
 def unfinished() -> Summary:
     """Stopped in stage two, with two failed jobs."""
     run = finished(10, seed=2)
-    results = run.results.iloc[:40].copy()
-    results["failure"] = [None] * 36 + ["the loss is not finite after epoch 3", None, "out of memory", None]
-    results.loc[results["failure"].notna(), ["validation_score", "test_score"]] = np.nan
-    return replace(run, results=results, complete=False, choice=None, jobs_done=38, jobs_total=132,
-                   confusion={}, leakage={}, latent={}, histories={"baseline": run.histories["baseline"]})  # fmt: skip
+    run = failing(run, {36: "the loss is not finite after epoch 3", 38: "out of memory"})
+    return replace(run, trainings=run.trainings[:40], choice=None, weights=WeightsStory(), jobs_done=38, jobs_total=132)
 
 
 def hostile(name: str = HOSTILE[0], *, names: tuple[str, ...] = HOSTILE) -> Summary:
     """Every name that a user can give is an attack, or at least rude."""
-    run = finished(max(6, len(names)), names=names, classes=(*names[:3], "rest"))
-    results = run.results.copy()
-    results["failure"] = results["failure"].astype(object)
-    results.loc[results.index[-1], "failure"] = name
-    return replace(run, name=name, source=name, command=f"autotransfer run {name}", device=name, results=results,
-                   data={**run.data, "channels": list(names)}, options={**run.options, name: name},
+    run = failing(finished(max(6, len(names)), names=names, classes=(*names[:3], "rest")), {-1: name})
+    return replace(run, name=name, source=name, command=f"autotransfer run {name}", device=name,
+                   data=replace(run.data, channels=names), options=replace(run.options, encoder=name),
                    versions={**run.versions, name: name})  # fmt: skip
 
 
 def empty() -> Summary:
     """Asked for a report before the first job has ended."""
-    return Summary(
-        name="new", source="new.npz", command="autotransfer run new.npz", complete=False, jobs_done=0, jobs_total=12,
-        started="2026-03-02T10:15:00+00:00", seconds=0.0, device="cpu", versions={}, options={}, data={}, splits=[],
-        results=pd.DataFrame(),
-    )  # fmt: skip
+    return replace(unfinished(), trainings=(), splits=(), jobs_done=0, jobs_total=12)
 
 
 def nested_full() -> Summary:
     run = finished(7, seed=4)
     assert run.choice is not None
-    full = {s: v - 0.01 for s, v in run.choice["nested_test_scores"].items()}
-    choice = {**run.choice, "nested_full_test_scores": full, "nested_full_choices": run.choice["nested_choices"]}
+    full = {s: v - 0.01 for s, v in run.choice.nested_test_scores.items()}
+    choice = replace(run.choice, nested_full_test_scores=full, nested_full_choices=run.choice.nested_choices)
     return replace(run, choice=choice)
 
 
-EXAMPLES = {
+EXAMPLES: dict[str, Callable[[], Summary]] = {
     "gain": finished,
-    "unclear": no_clear_gain,
+    "unclear": lambda: finished(8, gain=0.0, seed=5),
     "baseline": baseline_won,
     "unfinished": unfinished,
     "hostile": hostile,
     "empty": empty,
-    "two": lambda: finished(2, seed=1),
     "three": lambda: finished(3, seed=1),
     "forty": lambda: finished(40, seed=6, grid="paper"),
     "nested_full": nested_full,

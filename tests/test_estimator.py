@@ -92,8 +92,8 @@ def test_every_parameter_reaches_the_setting() -> None:
     """A parameter that is stored and then forgotten would be silently ignored."""
     given: dict[str, object] = {
         "strength": 0.7, "max_epochs": 2, "patience": 5, "batch_size": 12, "lr": 0.02, "weight_decay": 0.3,
-        "dropout": 0.1, "standardise": "channel", "align": "running", "compress": 5.0, "levels": True,
-        "power": True, "warm_up": 3, "schedule": "constant",
+        "dropout": 0.1, "standardise": "train", "align": "online", "mu_law": 5.0, "append_scale": True,
+        "log_power": True, "warm_up": 3, "schedule": "constant",
     }  # fmt: skip
     by_method: list[dict[str, object]] = [
         {"method": "mige", "mode": "complementary", "estimator": "ssge", "length_scale": 2.0, "regularization": 0.05},
@@ -102,14 +102,25 @@ def test_every_parameter_reaches_the_setting() -> None:
         {"method": "began", "mode": "marginal", "variant": "paper", "critic_lr": 0.5},
     ]
     fields = set(at.CensoredClassifier().get_params()) - {
-        "encoder", "sfreq", "validation_subjects", "random_state", "device", "verbose",
+        "encoder", "sfreq", "validation_subjects", "random_state", "device", "verbose", *OLD,
     }  # fmt: skip
-    assert {name for own in by_method for name in own} | set(given) | {"keep"} == fields
+    assert {name for own in by_method for name in own} | set(given) | {"checkpoint"} == fields
     for own in by_method:
-        for keep in ("best", "last"):  # patience plays a role with the first only
-            setting = at.CensoredClassifier(**given, **own, keep=keep)._setting("eegnet")
-            assert setting == at.Setting(**given, **own, keep=keep)
-            assert setting.patience == (5 if keep == "best" else None)
+        for kept in ("best", "last"):  # patience plays a role with the first only
+            setting = at.CensoredClassifier(**given, **own, checkpoint=kept)._setting("eegnet")
+            assert setting == at.Setting(**given, **own, checkpoint=kept)
+            assert setting.patience == (5 if kept == "best" else None)
+
+
+OLD = {"compress": 5.0, "levels": True, "power": True, "keep": "last"}
+
+
+@pytest.mark.parametrize("name", list(OLD))
+def test_parameters_of_an_earlier_version_are_accepted_with_a_warning(name: str) -> None:
+    with pytest.warns(FutureWarning, match=f"{name} is called"):
+        setting = at.CensoredClassifier(standardise="train", **{name: OLD[name]})._setting("eegnet")
+    plain = at.CensoredClassifier(standardise="train")._setting("eegnet")
+    assert setting != plain
 
 
 def test_the_rate_sets_the_kernel_and_the_seed_the_weights(fitted: at.CensoredClassifier) -> None:
@@ -147,7 +158,7 @@ def test_negative_domains_are_left_out(fitted: at.CensoredClassifier) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, r"nobody said whose trials these are; pass fit\(X, y, subjects=ids\)"),
+        ({}, r"subject ids are missing; pass fit\(X, y, subjects=ids\)"),
         ({"subjects": SUBJECTS, "groups": SUBJECTS}, "subjects and groups were given"),
         ({"groups": SUBJECTS, "sample_domain": np.ones(48)}, "groups and sample_domain were given"),
         ({"subjects": SUBJECTS[:-1]}, "subjects has 47 entries but X has 48 trials"),
@@ -292,7 +303,7 @@ def test_an_encoder_of_ones_own() -> None:
         small(encoder=lambda n_channels, n_times: nn.Conv2d(7, 1, 1)).fit(X, Y, subjects=SUBJECTS)
 
 
-@pytest.mark.parametrize("standardise", ["channel", "subject", "none"])
+@pytest.mark.parametrize("standardise", ["train", "transductive", "none"])
 def test_standardisation_belongs_to_the_model(standardise: str) -> None:
     clf = small(standardise=standardise, max_epochs=3).fit(X, Y, subjects=SUBJECTS)
     rec = at.Recordings(X, Y, SUBJECTS)
@@ -300,7 +311,7 @@ def test_standardisation_belongs_to_the_model(standardise: str) -> None:
     (outcome,) = at.train(rec, [at.Job(clf.setting_, fold, 0)], "cpu")
     _, logits = at.encode(rec, [outcome], np.arange(len(X)))
     expected = logits[0].double().softmax(-1).numpy()
-    for name in np.unique(SUBJECTS):  # one person a call, as standardise="subject" asks
+    for name in np.unique(SUBJECTS):  # one person a call, as standardise="transductive" asks
         rows = name == SUBJECTS
         np.testing.assert_allclose(clf.predict_proba(X[rows]), expected[rows], atol=1e-6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import tempfile
@@ -11,19 +12,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from autotransfer.search.preparation import PREPARATIONS
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from torch import nn
 
 import autotransfer as at
+from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.estimator import auto as module
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import load_model
-from autotransfer.search.preparation import PREPARATIONS
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
@@ -52,13 +54,14 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> at.AutoTransferClassifie
 
 
 def test_it_is_the_run_of_the_command_line(fitted: at.AutoTransferClassifier, tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, lr=1e-2, device="cpu", prepare="auto")
+    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, lr=1e-2, device="cpu")
+    options = dataclasses.replace(options, preprocessing="auto")
     run = Run.create(tmp_path / "run", options)
     choice = conduct(run, lambda _: None, shown=False)
     model = load_model(tmp_path / "run" / "model")
-    assert fitted.choice_["chosen"] == choice["chosen"]
+    assert fitted.choice_["chosen"] == schema.to_values(choice.chosen)
     assert list(fitted.choice_["test_scores"]["chosen"]) == ["Ada", "Bo", "Cem", "Dora"]
-    assert list(fitted.choice_["nested_test_scores"].values()) == list(choice["nested_test_scores"].values())
+    assert list(fitted.choice_["nested_test_scores"].values()) == list(choice.nested_test_scores.values())
     assert fitted.best_setting_ == model.setting
     np.testing.assert_array_equal(fitted.predict_proba(X), model.predict_proba(RECORDINGS.X))
     assert fitted.classes_.tolist() == ["left", "right"]
@@ -178,14 +181,25 @@ def test_an_encoder_of_ones_own(tmp_path: Path) -> None:
 def test_every_option_reaches_the_run() -> None:
     given: dict[str, object] = {
         "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "final": "refit", "patience": 4,
-        "batch_size": 9, "lr": 0.1, "standardise": "channel", "align": "running", "device": "cpu",
+        "batch_size": 9, "lr": 0.1, "standardise": "train", "align": "online", "device": "cpu",
     }  # fmt: skip
     expected = RunOptions(source=module.DATA, seed=5, **given)
     assert at.AutoTransferClassifier(random_state=5, **given)._options("eegnet") == expected
     assert at.AutoTransferClassifier(nested="full")._options("eegnet").nested == "full"
-    assert at.AutoTransferClassifier(prepare="adaptive")._options("eegnet").prepare == "adaptive"
+    assert at.AutoTransferClassifier(preprocessing="online")._options("eegnet").preprocessing == "online"
+    with pytest.warns(FutureWarning, match="prepare is called preprocessing now"):
+        assert at.AutoTransferClassifier(prepare="adaptive")._options("eegnet").preprocessing == "online"
     unmentioned = set(at.AutoTransferClassifier().get_params()) - set(given)
-    assert unmentioned == {"encoder", "nested", "prepare", "random_state", "run_folder", "sfreq", "verbose"}
+    assert unmentioned == {
+        "encoder",
+        "nested",
+        "prepare",
+        "preprocessing",
+        "random_state",
+        "run_folder",
+        "sfreq",
+        "verbose",
+    }
 
 
 @pytest.mark.parametrize(
@@ -196,7 +210,7 @@ def test_every_option_reaches_the_run() -> None:
         ({"epochs": 0}, SUBJECTS, "epochs is 0"),
         ({"device": "tpu9"}, SUBJECTS, "cannot use the device"),
         ({"run_folder": __file__}, SUBJECTS, "cannot write to .*; choose another run_folder"),
-        ({}, None, "nobody said whose trials these are"),
+        ({}, None, "subject ids are missing"),
     ],
 )
 def test_users_mistakes(parameters: dict[str, object], ids: object, message: str) -> None:

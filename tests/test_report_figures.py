@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from autotransfer.report import page
-from autotransfer.report.comparison import best_settings, contenders, validation_table
+from autotransfer import Setting
+from autotransfer.censoring import CENSORS
+from autotransfer.censoring.adversary import Adversary
+from autotransfer.jobs import Record
+from autotransfer.report import page, plot
+from autotransfer.report.comparison import contenders, ranking
 from autotransfer.report.figures import figures
 from autotransfer.report.latent_figures import leakage
-from autotransfer.report.outcomes import scores_on_test, scores_on_validation, settled
+from autotransfer.report.outcomes import scores_on_test, scores_on_validation, tried_once
+from autotransfer.report.plot import Figure
+from autotransfer.report.summary import Leak, Summary, WeightsStory
+from autotransfer.report.wording import method_label, setting_names
+from autotransfer.runs.choice import Named
+from autotransfer.runs.ledger import Entry
 from autotransfer.search import stages
-from report_example import EXAMPLES, finished
-from report_outline import example, figure_data
+from autotransfer.search.validation import validation_scores
+from report_example import EXAMPLES, failing, finished
+from report_outline import example, figure_data, light
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -70,60 +82,99 @@ def test_colours_stay_apart_for_everyone(deficiency: str, theme: int) -> None:
     assert distances.min() > (7 if deficiency == "tritan" else 10)
 
 
+def with_tests(run: Summary, change: Callable[[float], float]) -> Summary:
+    """The run with other test scores."""
+
+    def changed(record: Record) -> Record:
+        return replace(record, test_score=change(record.test_score))
+
+    trainings = [
+        replace(one, record=replace(changed(one.record), swapped=changed(one.record.swapped)))
+        for one in run.trainings
+        if one.record.swapped is not None
+    ]
+    return replace(run, trainings=tuple(trainings))
+
+
 def test_settings_of_the_figure_are_picked_by_validation_alone() -> None:
-    run = settled(finished(8, seed=9))
-    before = {row.key: row.setting for row in contenders(run)}
-    spoiled = run.results.copy()
-    spoiled["test_score"] = np.random.default_rng(0).permutation(spoiled["test_score"].to_numpy())
-    spoiled["swapped_test_score"] = 0.0
-    assert {row.key: row.setting for row in contenders(replace(run, results=spoiled))} == before
-    assert not any("test" in str(column) for column in validation_table(run).columns)
+    run = finished(8, seed=9)
+    spoiled = with_tests(run, lambda value: 1 - value)
+    assert [row.setting for row in contenders(spoiled)] == [row.setting for row in contenders(run)]
+    assert ranking(spoiled) == ranking(run)
 
 
 def test_validation_is_summarised_as_the_choice_does_it() -> None:
     """Against the code that chooses: subjects validate in their own fold and as the exchanged twin, failures are 0."""
-    run = finished(8, seed=9)
-    results = run.results.copy()
-    results["failure"] = results["failure"].astype(object)
-    results.loc[results.index[20], "failure"] = "out of memory"
-    mine = validation_table(settled(replace(run, choice=None, results=results)))
-    listed = set(results[results["stage"] == "folds"]["setting"])
-    place = {subject: i for i, subject in enumerate(run.data["subjects"])}
-    scores = []
-    for row in results[results["setting"].isin(listed)].to_dict("records"):
-        value, twin = (0, 0) if row["failure"] else (row["validation_score"], row["swapped_validation_score"])
-        scores.append(stages.Score(row["setting"], place[row["validation_subject"]], value))
-        scores.append(stages.Score(row["setting"], place[row["test_subject"]], twin))
-    for name in listed:
-        assert mine["q25"][name] == pytest.approx(stages.lower_quartile(scores, name))
-        assert mine["mean"][name] == pytest.approx(stages.mean_score(scores, name))
-    assert mine.index[0] == stages.choose(scores, sorted(listed))
-    for method, best in best_settings(mine).items():
-        assert mine["q25"][best] == mine[mine["method"] == method]["q25"].max()
+    run = failing(finished(8, seed=9), {20: "out of memory"})
+    place = {subject: i for i, subject in enumerate(run.data.subjects)}
+    entries = [
+        Entry(one.key, one.stage, one.setting, place[str(one.validation_subject)], one.fold, 0, "done", 1, one.record)
+        for one in run.trainings
+    ]
+    scores = validation_scores(entries)
+    mine = ranking(run)
+    for one in mine:
+        key = run.settings[one.name].key
+        assert one.q25 == pytest.approx(stages.lower_quartile(scores, key))
+        assert one.mean == pytest.approx(stages.mean_score(scores, key))
+    assert run.settings[mine[0].name].key == stages.choose(scores, [run.settings[one.name].key for one in mine])
 
 
-def test_a_job_shared_by_both_stages_counts_once_in_each() -> None:
-    run = settled(finished(5))
-    assert all(len(scores) == 5 for scores in scores_on_test(run.results).values())
-    assert all(len(scores) == 5 for scores in scores_on_validation(run.results).values())
-    assert not any((run.results["stage"] == "folds") & (run.results["fold"] == 0))
-    twice = run.results[run.results["stage"] == "search"].assign(stage="folds", test_score=0.5)
-    again = settled(replace(run, results=pd.concat([run.results, twice])))
-    first = run.data["subjects"][0]
-    assert {scores[first] for scores in scores_on_test(again.results).values()} == {0.5}
+def test_a_job_shared_by_both_stages_counts_in_each() -> None:
+    run = finished(5)
+    assert not any(one.stage == "folds" and one.fold == 0 for one in run.trainings)
+    for scores in (scores_on_test(run), scores_on_validation(run)):
+        assert len(scores) == 13
+        assert all(len(own) == 5 for own in scores.values())
+    moved = [replace(one, stage="prepare") if one.setting == run.plain else one for one in run.trainings]
+    before = [one.key for one in tried_once(run)]
+    assert [one.key for one in tried_once(replace(run, trainings=tuple(moved)))] == before
 
 
 def test_seeds_are_averaged_per_subject() -> None:
-    run = finished(5)
-    second = run.results.assign(seed=1, test_score=run.results["test_score"] - 0.1)
-    both = settled(replace(run, results=pd.concat([run.results, second]), choice=None))
-    once = settled(replace(run, choice=None))
+    once = replace(finished(5), choice=None)
+    second = [replace(one, seed=1) for one in with_tests(once, lambda value: value / 2).trainings]
+    both = replace(once, trainings=(*once.trainings, *second))
     for first, mean in zip(contenders(once), contenders(both), strict=True):
-        assert {s: v - 0.05 for s, v in first.scores.items()} == pytest.approx(mean.scores)
+        assert {s: 0.75 * v for s, v in first.scores.items()} == pytest.approx(mean.scores)
+
+
+def test_a_new_censor_has_its_own_label_colour_and_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sixth(Adversary):
+        label = "Sixth <sense>"
+
+    monkeypatch.setitem(CENSORS, "sixth", Sixth)
+    looks = {(plot.colour(method), plot.mark(method)) for method in (*CENSORS, "none", "uncensored", "nested", "gone")}
+    assert len(looks) == len(CENSORS) + 4
+    added = [Setting(method="sixth", strength=0.5, max_epochs=60), Setting(max_epochs=60)]
+    text = light(finished(6, settings=[*added[::-1], Setting(method="mmd", max_epochs=60)], chosen="baseline"))
+    assert "Sixth &lt;sense&gt;, marginal" in text
+    monkeypatch.undo()
+    assert method_label("sixth") == "sixth", "a run of a censor that is not there any more"
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_settings_that_differ_in_one_option_are_told_apart_everywhere(long: bool) -> None:
+    """Also where names are so long that figures cut them in the middle, where they differ."""
+    more = {"standardise": "online", "append_scale": True, "log_power": True, "schedule": "constant", "dropout": 0.5}
+    one = Setting(method="adversary", max_epochs=60, **more if long else {})
+    tried = [Setting(max_epochs=60), one, replace(one, critic_lr=0.02), replace(one, critic_lr=0.03)]
+    run = finished(6, settings=tried)
+    page = light(run)
+    words = set(setting_names(run).values())
+    assert len(words) == 4
+    assert all(escape(said) in page for said in words)
+    shown = {figure["key"]: figure for figure in figure_data(page)}
+    rows = [note["text"].split(" · ")[0].removeprefix("<b>") for note in shown["candidates"]["layout"]["annotations"]]
+    assert len(set(rows)) == len(rows) == 4
+    for key, traces, count in (("tried", slice(None), 3), ("candidates", slice(1, 2), 4)):
+        marks = [text for trace in shown[key]["data"][traces] for text in trace.get("text", []) if "<br>" in text]
+        assert len({mark.split("<br>")[0] for mark in marks}) == len(marks) == count
+        assert len({row[0] for row in shown[key]["table"]["rows"]}) == 4
 
 
 def test_scores_are_drawn_from_zero_to_one() -> None:
-    for found in figures(settled(finished())).values():
+    for found in figures(finished()).values():
         for figure in found:
             axes = [
                 axis for key, axis in figure.layout.items() if "axis" in key and "accuracy" in str(axis.get("title"))
@@ -132,26 +183,26 @@ def test_scores_are_drawn_from_zero_to_one() -> None:
 
 
 def test_leakage_is_followed_from_the_same_network_without_its_censor() -> None:
-    """The baseline may prepare its windows otherwise: the way from it to the chosen one is not the censor's."""
+    """The baseline may preprocess its windows otherwise: the way from it to the chosen one is not the censor's."""
     run = finished(gain=0.1)
-    row = {"fold": 1.0, "chance": 0.1, "bits": 1.0}
-    leaks = {side: [row | {"accuracy": level}] for side, level in (("baseline", 0.3), ("chosen", 0.5))}
-    chosen = {"method": "mmd", "standardise": "trial"}
-    alike = {**run.choice, "chosen": chosen, "baseline": {"method": "none", "standardise": "trial"}}
-    other = {**alike, "chosen": chosen | {"standardise": "channel"}}
-    before = leakage(replace(run, choice=alike, leakage=leaks))
-    assert before.data[0]["y"] == [0.3, 0.5, None]
-    assert before.caption.endswith("it can only guess, so censoring should move the dots down.")
-    assert "not the censor's alone" in leakage(replace(run, choice=other, leakage=leaks)).caption
-    three = leaks | {"uncensored": [row | {"accuracy": 0.9}]}
-    both = leakage(replace(run, choice=other, leakage=three))
-    assert both.data[0]["y"] == [0.9, 0.5, None]
-    assert [(side, accuracy) for _, _, side, accuracy, *_ in both.rows] == [
-        ("baseline", 0.3), ("uncensored", 0.9), ("chosen", 0.5),
-    ]  # fmt: skip
-    assert "without it; the baseline prepares its windows or learns from them otherwise" in both.caption
-    assert "the baseline draws its batches otherwise" in leakage(replace(run, choice=alike, leakage=three)).caption
-    plain = {**other, "chosen": other["chosen"] | {"method": "none"}}
-    assert "no censor was chosen" in leakage(replace(run, choice=plain, leakage=leaks)).caption
-    alone = leakage(replace(run, choice=alike, leakage={"baseline": leaks["baseline"]}))
-    assert alone.caption.endswith("it can only guess."), "nothing to compare"
+    levels = {"baseline": 0.3, "uncensored": 0.9, "chosen": 0.5}
+    leaks = {role: [Leak("1", level, 0.1, 1.0)] for role, level in levels.items()}
+
+    def drawn(*roles: str, **change: Any) -> Figure:
+        chosen = Named("chosen", Setting(**{"method": "mmd", "max_epochs": 60} | change))
+        assert run.choice is not None
+        weights = WeightsStory({role: leaks[role] for role in roles})
+        figure = leakage(replace(run, choice=replace(run.choice, chosen=chosen), weights=weights))
+        assert figure is not None
+        return figure
+
+    assert drawn("baseline", "chosen").data[0]["y"] == [0.3, 0.5, None]
+    assert drawn("baseline", "chosen").caption.endswith("it can only guess, so censoring should move the dots down.")
+    assert "not the only cause" in drawn("baseline", "chosen", standardise="train").caption
+    three = drawn(*levels, standardise="train")
+    assert three.data[0]["y"] == [0.9, 0.5, None]
+    assert {row[1]: row[2] for row in three.rows} == levels
+    assert "the baseline preprocesses its windows or trains in another way" in three.caption
+    assert "the baseline draws its batches in another way" in drawn(*levels).caption
+    assert "no censor was chosen" in drawn("baseline", "chosen", method=None).caption
+    assert drawn("baseline").caption.endswith("it can only guess."), "nothing to compare"

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from .errors import UserError, shown
 from .folds import Fold
+from .schema import Counts
 from .settings import Setting
 
 HISTORY = ("train_loss", "penalty", "validation_loss", "validation_score")
@@ -66,8 +65,8 @@ class Record:
     epochs: int
     validation_score: float  # of the snapshot
     test_score: float
-    validation_confusion: NDArray[np.int64]  # (C, C) counts: true class × predicted class
-    test_confusion: NDArray[np.int64]
+    validation_confusion: Counts  # (C, C) counts: true class × predicted class
+    test_confusion: Counts
     history: dict[str, list[float]]
     seconds: float  # this member's share of the time its population took
     population: int  # how many members were stacked with it at the start

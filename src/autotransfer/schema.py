@@ -18,6 +18,7 @@ import numpy as np
 from .errors import UserError, shown
 
 T = TypeVar("T")
+Counts = np.ndarray[Any, np.dtype[np.int64]]  # (C, C): a record's matrix of counts
 
 
 def to_json(record: Any) -> str:
@@ -114,7 +115,7 @@ def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _counts(value: Any, where: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _counts(value: Any, where: str) -> Counts:
     """A matrix of counts (C, C)."""
     square = isinstance(value, list) and all(isinstance(row, list) and len(row) == len(value) for row in value)
     _require(square and all(type(n) is int and 0 <= n < 2**63 for row in value for n in row), where, value)

@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from itertools import chain
 
+from ..runs.choice import Choice
 from .comparison import Contender, find, honest
 from .escaping import Html, joined, tag
-from .outcomes import numbers
-from .statistics import FEWEST_TO_TEST, Paired, paired
+from .outcomes import finite
+from .statistics import FEWEST_TO_TEST, Paired, paired, spread
 from .summary import Summary
-from .tables import setting_names
-from .wording import MODE_MEANING, count, given, interval, probability, score, setting_words, signed, verdict
+from .verdict import verdict
+from .wording import count, interval, probability, score, setting_names, setting_words, signed
+
+MODE_MEANING = {
+    "marginal": "what the network extracts should not tell who the subject is",
+    "conditional": "within each class, what the network extracts should not tell who the subject is",
+    "complementary": "one half of what the network extracts should not tell who the subject is, the other half should",
+}
 
 
 def answer(summary: Summary, rows: list[Contender]) -> Html:
     """The section that a reader in a hurry reads."""
-    if not summary.complete:
+    choice = summary.choice
+    if choice is None:
         return incomplete(summary)
     base, best = find(rows, "none"), honest(rows)
     pair = paired(best.scores, base.scores) if base and best else None
-    found = verdict(summary.choice, pair)
+    found = verdict(summary, pair)
+    meaning = MODE_MEANING.get(choice.chosen.setting.mode or "")
+    notes = chain(
+        failed_jobs(summary),
+        _adaptation(choice),
+        _other_causes(choice),
+        _estimate_notes(choice, rows),
+        _nested_choices(summary),
+        _test_notes(pair),
+    )
+    items = [tag("li", note) for note in notes]
     return tag(
         "section",
         tag("h2", found.headline, id="answer-title"),
         tag("p", found.sentence, class_="lead"),
-        _meaning(summary),
-        _tiles(pair) if pair and best else None,
-        _caveats(summary, rows, pair),
+        tag("p", f"In {choice.chosen.setting.mode} mode, {meaning}.", class_="meaning") if meaning else None,
+        _tiles(pair) if pair else None,
+        joined(tag("h3", "What these numbers are"), tag("ul", *items, class_="caveats")) if items else None,
         class_=f"answer {found.kind}",
         id="answer",
         aria_labelledby="answer-title",
@@ -54,12 +71,6 @@ def incomplete(summary: Summary) -> Html:
     )  # fmt: skip
 
 
-def _meaning(summary: Summary) -> Html | None:
-    chosen = (summary.choice or {}).get("chosen") or {}
-    meaning = MODE_MEANING.get(str(given(chosen, "mode")))
-    return tag("p", f"In {chosen['mode']} mode, {meaning}.", class_="meaning") if meaning else None
-
-
 def _tiles(pair: Paired) -> Html:
     changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
     tiles = (
@@ -72,23 +83,8 @@ def _tiles(pair: Paired) -> Html:
     return tag("dl", *inside, class_="tiles")
 
 
-def _caveats(summary: Summary, rows: list[Contender], pair: Paired | None) -> Html | None:
-    items = [
-        *failed_jobs(summary),
-        *_adaptation(summary),
-        *_other_causes(summary),
-        *_estimate_notes(summary, rows),
-        *_test_notes(pair),
-    ]
-    if not items:
-        return None
-    return joined(
-        tag("h3", "What these numbers are"), tag("ul", *(tag("li", item) for item in items), class_="caveats")
-    )
-
-
 def failed_jobs(summary: Summary) -> list[Html]:
-    n = int(summary.results["failed"].sum())
+    n = sum(one.failed for one in summary.trainings)
     if not n:
         return []
     link = tag("a", f"{count(n, 'job')} failed", href="#failures")
@@ -96,20 +92,19 @@ def failed_jobs(summary: Summary) -> list[Html]:
 
 
 ADAPTED = {
-    "transductive": ("Transductive", "statistics of all of the test subject's own unlabelled trials prepare each of "
+    "transductive": ("Transductive", "statistics of all of the test subject's own unlabelled trials preprocess each of "
         "them. The scores hold for new people only if their data are at hand before the first prediction; do not "
         "compare them with zero-shot scores."),
-    "running": ("Adapts to each new person", "every trial of a test subject is prepared with the subject's own "
+    "online": ("Adapts to each new person", "every trial of a test subject is preprocessed with the subject's own "
         "unlabelled trials up to it, in order, and a prior from the training subjects. The scores hold for people "
-        "whose trials come in order; they are no zero-shot scores."),
+        "whose trials come in order; they are not zero-shot scores."),
 }  # fmt: skip
 
 
-def _adaptation(summary: Summary) -> list[Html]:
+def _adaptation(choice: Choice) -> list[Html]:
     """Which scores rest on unlabelled trials of the test subjects."""
-    choice = summary.choice or {}
-    sides = [_adapts(choice.get(side) or {}) for side in ("chosen", "baseline")]
-    nested = [str(kind) for kind in (choice.get("nested_adaptations") or {}).values()]
+    sides = [choice.chosen.setting.adaptation, choice.baseline.setting.adaptation]
+    nested = list(choice.nested_adaptations.values())
     notes = []
     for kind, (label, words) in ADAPTED.items():
         whom = ""
@@ -122,74 +117,58 @@ def _adaptation(summary: Summary) -> list[Html]:
     return notes
 
 
-def _adapts(setting: Mapping[str, Any]) -> str:
-    kinds = (setting.get("standardise"), setting.get("align"))
-    return "transductive" if "subject" in kinds else "running" if "running" in kinds else "none"
-
-
-def _other_causes(summary: Summary) -> list[str]:
+def _other_causes(choice: Choice) -> list[str]:
     """What is censoring's part, where the search varied more than that."""
-    choice = summary.choice or {}
-    best, tests = choice.get("best_uncensored") or {}, choice.get("test_scores") or {}
-    plain, nested = numbers(choice.get("nested_uncensored_test_scores")), numbers(choice.get("nested_test_scores"))
-    part = paired(nested, plain)
+    part = paired(finite(choice.nested_test_scores), finite(choice.nested_uncensored_test_scores))
     if part is not None and part.ties < part.n:
         return [
-            f"The baseline is the plain network. Where only uncensored settings may be chosen, the nested choice of "
-            f"the highest lower quartile scores {score(part.second.mean)}: censoring's own part of the difference is "
-            f"{signed(part.mean)} ({interval(part)})."
+            f"The baseline is the plain network. Where only uncensored settings may be chosen, the nested choice "
+            f"scores {score(part.second.mean)}: censoring's own part of the difference is {signed(part.mean)} "
+            f"({interval(part)})."
         ]
-    if not best or best.get("name") == (choice.get("baseline") or {}).get("name") or not tests.get("best_uncensored"):
+    best, scores = choice.best_uncensored, finite(choice.test_scores.get("best_uncensored", {}))
+    if best.name == choice.baseline.name or not scores:
         return []
-    values = [float(value) for value in tests["best_uncensored"].values()]
     return [
-        f"The baseline is the plain network. Validation ranks “{setting_words(best)}” first among the uncensored "
-        f"settings; it scores {score(sum(values) / len(values))}. What the chosen setting gains over that, and no "
-        "more, is censoring's."
+        f"The baseline is the plain network. Validation ranks “{setting_words(best.setting, choice.baseline.setting)}” "
+        f"first among the uncensored settings; it scores {score(spread(list(scores.values())).mean)}. What the chosen "
+        "setting gains over that, and no more, is due to censoring."
     ]
 
 
-def _estimate_notes(summary: Summary, rows: list[Contender]) -> list[str]:
+def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
     """Which number is which, and what each has seen."""
     notes = []
     best, published = honest(rows), find(rows, "published")
     if best and best.key == "nested":
         notes.append(
-            "The scores above are nested: for each test subject the setting was chosen again without the validation "
-            "scores measured on that subject. Its labels still took part in training the models of other folds and in "
-            "the shortlist, so a little optimism may remain."
+            "The scores above are nested, that is, reselected without the person: for each test subject the setting "
+            "was chosen again without the validation scores measured on that subject. Its labels still took part in "
+            "training the models of other folds and in the shortlist, so a little optimism may remain."
         )
     if best and best.key == "nested_full":
         notes.append(
             "The scores above are fully nested: for each test subject, shortlist and choice rest only on models and "
             "scores that never saw that subject."
         )
-    if best and best.key == "published":
+    if published:
         notes.append(
-            "The scores above are as published in the paper: the setting was chosen with validation scores that also "
-            "stem from the test subjects, which is a little optimistic. The run recorded no nested estimate."
+            "As published in the paper, with one choice for all subjects, the score is "
+            f"{score(spread(list(published.scores.values())).mean)}. That choice has seen validation scores of every "
+            "subject, so it is the more optimistic estimate."
         )
-    elif published and best:
-        mean = sum(published.scores.values()) / len(published.scores)
+    if choice.two_se.setting.penalty is None and choice.chosen.setting.penalty is not None:
+        simple = setting_words(choice.two_se.setting, choice.baseline.setting)
         notes.append(
-            f"As published in the paper, with one choice for all subjects, the score is {score(mean)}. That choice "
-            "has seen validation scores of every subject, so read it as the optimistic one of the two."
-        )
-    notes += _nested_choices(summary)
-    careful, chosen = ((summary.choice or {}).get(side) or {} for side in ("careful", "chosen"))
-    if careful and given(careful, "method") is None and given(chosen, "method") is not None:
-        notes.append(
-            "Validation does not show that a censor is needed: among the baseline and the settings that are clearly "
-            f"ahead of it, “{setting_words(careful)}” has the highest lower quartile."
+            "Validation does not show that censoring is needed: a rule that leaves the plain network only for "
+            f"settings clearly better than it, by two standard errors, chooses “{simple}”."
         )
     return notes
 
 
 def _nested_choices(summary: Summary) -> list[str]:
-    choice = summary.choice or {}
-    picks = Counter(
-        str(name) for name in (choice.get("nested_full_choices") or choice.get("nested_choices") or {}).values()
-    )
+    assert summary.choice is not None
+    picks = Counter((summary.choice.nested_full_choices or summary.choice.nested_choices).values())
     if not picks:
         return []
     names = setting_names(summary)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
-from ..settings import METHODS
-from .outcomes import chosen_name, numbers, scores_on_test, scores_on_validation, tried_everywhere
+from ..censoring import CENSORS
+from .outcomes import finite, scores_on_test, scores_on_validation
 from .summary import Summary
-from .wording import METHOD_NAMES
+from .wording import method_label
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A setting of stage two by its validation scores. Test scores are not in it."""
+
+    name: str
+    method: str  # "none": uncensored
+    q25: float  # lower quartile over subjects
+    mean: float
 
 
 @dataclass(frozen=True)
@@ -19,7 +28,7 @@ class Contender:
 
     key: str  # "none", "uncensored", a method, "published", "nested" or "nested_full": decides the colour
     label: str
-    setting: str | None  # None: it differs between subjects
+    setting: str | None  # its name; None: it differs between subjects
     scores: dict[str, float]  # test score by subject, mean over seeds
 
     @property
@@ -27,53 +36,33 @@ class Contender:
         return self.key in ("published", "nested", "nested_full")
 
 
-def validation_table(summary: Summary) -> pd.DataFrame:
-    """Per candidate of stage two: method, q25 and mean over subjects of its validation scores, the best first.
-
-    Test scores are not in it. What the choice recorded goes before what can be computed here.
-    """
-    rows = tried_everywhere(summary.results)
-    methods = dict(zip(rows["setting"], rows["method"], strict=True))
-    choice = summary.choice or {}
-    q25, mean = numbers(choice.get("validation_q25")), numbers(choice.get("validation_mean"))
-    table = pd.DataFrame(
-        [
-            (name, methods[name], q25.get(name, np.percentile(values, 25)), mean.get(name, np.mean(values)))
-            for name, own in scores_on_validation(summary.results).items()
-            if (values := list(own.values()))
-        ],
-        columns=pd.Index(["setting", "method", "q25", "mean"]),
-    )
-    return table.set_index("setting").sort_values(["q25", "mean"], ascending=False, kind="stable")
-
-
-def best_settings(validation: pd.DataFrame) -> dict[str, str]:
-    """Method -> the setting that stands for it, by validation alone. validation: as from `validation_table`."""
-    return {str(method): str(name) for name, method in reversed(list(validation["method"].items()))}
+def ranking(summary: Summary) -> list[Candidate]:
+    """The candidates of stage two, the best first."""
+    found = []
+    for name, own in scores_on_validation(summary).items():
+        values, method = list(own.values()), summary.settings[name].method or "none"
+        found.append(Candidate(name, method, float(np.percentile(values, 25)), float(np.mean(values))))
+    return sorted(found, key=lambda one: (-one.q25, -one.mean))
 
 
 def contenders(summary: Summary) -> list[Contender]:
     """Baseline, the methods in their usual order, then AutoTransfer as published and as estimated honestly."""
-    best = best_settings(validation_table(summary))
-    order = ["none", *METHODS, *(m for m in best if m not in METHODS and m != "none")]
-    scores = scores_on_test(summary.results)
-    rows = [Contender(m, METHOD_NAMES.get(m, m), best[m], scores.get(best[m], {})) for m in order if m in best]
-    choice = summary.choice or {}
-    tests = choice.get("test_scores") or {}
-    if rows and rows[0].key == "none" and tests.get("baseline"):
-        plain = str((choice.get("baseline") or {}).get("name", rows[0].setting))
-        rows[0] = replace(rows[0], setting=plain, scores=numbers(tests["baseline"]))
-    elif tests.get("baseline"):
-        rows.insert(0, Contender("none", METHOD_NAMES["none"], "baseline", numbers(tests["baseline"])))
-    uncensored = (choice.get("best_uncensored") or {}).get("name")
-    if uncensored is not None and uncensored != (choice.get("baseline") or {}).get("name"):
-        found = numbers(tests.get("best_uncensored"))
-        rows.insert(1, Contender("uncensored", "Best uncensored", str(uncensored), found))
-    published = numbers(tests.get("chosen"))
-    rows.append(Contender("published", "AutoTransfer, published", chosen_name(summary), published))
-    rows.append(Contender("nested", "AutoTransfer, nested", None, numbers(choice.get("nested_test_scores"))))
-    full = numbers(choice.get("nested_full_test_scores"))
-    rows.append(Contender("nested_full", "AutoTransfer, nested full", None, full))
+    best: dict[str, str] = {}  # method -> the setting that stands for it, by validation alone
+    for one in ranking(summary):
+        best.setdefault(one.method, one.name)
+    scores, choice = scores_on_test(summary), summary.choice
+    order = dict.fromkeys(["none", *CENSORS, *best])
+    rows = [Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in order if m in best]
+    if choice is not None:
+        tests = {role: finite(own) for role, own in choice.test_scores.items()}
+        front = [Contender("none", method_label("none"), choice.baseline.name, tests["baseline"])]
+        if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
+            front.append(Contender("uncensored", "Best uncensored", uncensored, tests.get("best_uncensored", {})))
+        rows = [*front, *(row for row in rows if row.key != "none")]
+        rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests["chosen"]))
+        rows.append(Contender("nested", "AutoTransfer, nested", None, finite(choice.nested_test_scores)))
+        full = finite(choice.nested_full_test_scores)
+        rows.append(Contender("nested_full", "AutoTransfer, nested full", None, full))
     return [row for row in rows if row.scores]
 
 

@@ -18,6 +18,6 @@ SECTIONS = {
 
 
 def figures(summary: Summary) -> dict[str, list[Figure]]:
-    """Section -> its figures; one that the run has no data for is left out. summary: as from `settled`."""
+    """Section -> its figures; one that the run has no data for is left out."""
     made = {section: [make(summary) for make in makers] for section, makers in SECTIONS.items()}
     return {section: [figure for figure in found if figure is not None] for section, found in made.items()}

@@ -3,86 +3,73 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 
 import numpy as np
-import pandas as pd
 
-from ..settings import PREPARED
 from . import plot
-from .escaping import plain, plot_text
+from .escaping import plot_text
 from .plot import ACCENT, GREY, MUTED, PALETTE, Figure, Json
-from .summary import Summary
+from .summary import Leak, Point, Summary
 from .wording import score
 
-MOST_POINTS = 1200  # per picture: more hide each other, and each costs the reader's browser
 MOST_NAMES = 14  # in a legend
 SIDES = {
     "baseline": ("Baseline", GREY),
     "uncensored": ("As chosen, without the censor", PALETTE[1]),
     "chosen": ("Chosen", ACCENT),
 }
-Measured = dict[int, dict[str, float]]  # fold -> accuracy, chance, bits
+Measured = dict[str, Leak]  # by test subject of the fold
 
 
 def leakage(summary: Summary) -> Figure | None:
     """How well a fresh probe reads the subject from z, before and after, per fold."""
-    found = {side: _finite(summary.leakage.get(side)) for side in SIDES}
-    folds = sorted({fold for side in found.values() for fold in side})
+    found = {side: {leak.test_subject: leak for leak in summary.weights.leakage.get(side, [])} for side in SIDES}
+    folds = [subject for subject in summary.data.subjects if any(subject in own for own in found.values())]
     if not folds:
         return None
-    tests = {int(split.get("fold", i)): split.get("test_subject") for i, split in enumerate(summary.splits)}
-    names = [plain(tests[fold]) if fold in tests else f"fold {fold}" for fold in folds]
-    chances = [r["chance"] for side in found.values() for r in side.values() if "chance" in r]
+    chances = [leak.chance for side in found.values() for leak in side.values()]
     layout = plot.stacked(
         plot.axes(
-            plot.names_axis(names, "fold, by its test subject"), plot.score_axis("accuracy of reading the subject")
+            plot.names_axis(folds, "fold, by its test subject"), plot.score_axis("accuracy of reading the subject")
         ),
-        plot.level(float(np.mean(chances)) if chances else None, "chance"),
+        plot.level(float(np.mean(chances)), "chance"),
     )
-    rows = [(i, fold, side) for i, fold in enumerate(folds) for side in SIDES if fold in found[side]]
+    rows = [(side, found[side][fold]) for fold in folds for side in SIDES if fold in found[side]]
     return Figure(
         key="leakage",
         title="Can the subject be read from the representation?",
         caption="A fresh classifier tries to tell from the network's latent code which training subject a trial "
         f"belongs to. At the dashed line it can only guess{_reading(summary, found)}.",
-        data=[_joints(found, folds), *(_measured(found[s], s, folds, names) for s in SIDES if found[s])],
+        data=[_joints(found, folds), *(_measured(found[s], s, folds) for s in SIDES if found[s])],
         layout=layout,
-        columns=("fold", "test_subject", "model", "accuracy", "chance", "bits"),
-        rows=[[f, names[i], s, *(found[s][f].get(k) for k in ("accuracy", "chance", "bits"))] for i, f, s in rows],
+        columns=("test_subject", "model", "accuracy", "chance", "bits"),
+        rows=[[leak.test_subject, side, leak.accuracy, leak.chance, leak.bits] for side, leak in rows],
         height=300,
     )
 
 
 def _reading(summary: Summary, found: dict[str, Measured]) -> str:
-    """What the way between the dots means: a baseline that prepares windows otherwise says nothing of the censor."""
-    if not found["chosen"]:
+    """What the way between the dots means: a baseline with another preprocessing says nothing of the censor."""
+    choice = summary.choice
+    if choice is None or not found["chosen"]:
         return ""
-    baseline, chosen = ((summary.choice or {}).get(side) or {} for side in ("baseline", "chosen"))
-    alike = all(baseline.get(name) == chosen.get(name) for name in PREPARED)
-    if chosen.get("method") in (None, "none"):
-        what = "batches are drawn" if alike else "windows are prepared and learned from"
-        return f"; no censor was chosen, so that the dots differ by how {what}"
+    alike = not set(choice.chosen.setting.traits(choice.baseline.setting)) - {"batches"}
+    if choice.chosen.setting.penalty is None:
+        what = "batches are drawn" if alike else "windows are preprocessed and learned from"
+        return f"; no censor was chosen, so the dots differ by how {what}"
     if found["uncensored"]:
-        rest = "draws its batches" if alike else "prepares its windows or learns from them"
+        rest = "draws its batches" if alike else "preprocesses its windows or trains"
         return (
             ", so the censor should move the dots down from those of the same network without it; the baseline "
-            f"{rest} otherwise"
+            f"{rest} in another way"
         )
     if not alike:
-        return "; the baseline prepares its windows or learns from them otherwise: the way is not the censor's alone"
+        return "; the baseline preprocesses its windows or trains in another way, so censoring is not the only cause"
     return ", so censoring should move the dots down"
 
 
-def _finite(rows: list[dict[str, float]] | None) -> Measured:
-    kept: Measured = {}
-    for position, row in enumerate(rows or []):
-        known = {k: float(v) for k, v in row.items() if v is not None and math.isfinite(float(v))}
-        if "accuracy" in known:
-            kept[int(known.get("fold", position))] = known
-    return kept
-
-
-def _joints(found: dict[str, Measured], folds: list[int]) -> Json:
+def _joints(found: dict[str, Measured], folds: list[str]) -> Json:
     """A line from before to after, for the folds that have both."""
     before = found["uncensored"] or found["baseline"]
     x: list[int | None] = []
@@ -90,19 +77,19 @@ def _joints(found: dict[str, Measured], folds: list[int]) -> Json:
     for i, fold in enumerate(folds):
         if fold in before and fold in found["chosen"]:
             x += [i, i, None]
-            y += [before[fold]["accuracy"], found["chosen"][fold]["accuracy"], None]
+            y += [before[fold].accuracy, found["chosen"][fold].accuracy, None]
     return plot.line(x, y, "", stroke=MUTED, width=1.5, showlegend=False)
 
 
-def _measured(found: Measured, side: str, folds: list[int], names: list[str]) -> Json:
+def _measured(found: Measured, side: str, folds: list[str]) -> Json:
     label, fill = SIDES[side]
     here = [(i, found[fold]) for i, fold in enumerate(folds) if fold in found]
-    bits = [f"<br>at least {r['bits']:.2f} bits" if "bits" in r else "" for _, r in here]
     texts = [
-        f"test subject {plot_text(names[i])}<br>{label}: {score(r['accuracy'])}{b}"
-        for (i, r), b in zip(here, bits, strict=True)
+        f"test subject {plot_text(leak.test_subject)}<br>{label}: {score(leak.accuracy)}"
+        f"<br>at least {leak.bits:.2f} bits"
+        for _, leak in here
     ]
-    x, y = [i for i, _ in here], [r["accuracy"] for _, r in here]
+    x, y = [i for i, _ in here], [leak.accuracy for _, leak in here]
     return plot.points(x, y, label, fill=fill, text=texts, marker={"size": 10})
 
 
@@ -118,24 +105,23 @@ def latent_by_class(summary: Summary) -> Figure | None:
 
 def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
     """z of one fold's training trials in two dimensions, a panel for each model, coloured by `by`."""
-    frames = {side: thinned(summary.latent[side]) for side in SIDES if side in summary.latent}
-    frames = {side: frame for side, frame in frames.items() if len(frame)}
-    if not frames:
+    clouds = {side: own for side in SIDES if (own := summary.weights.latent.get(side))}
+    if not clouds:
         return None
-    names = sorted({str(name) for frame in frames.values() for name in frame[by]}, key=_natural)
+    names = sorted({_name(point, by) for own in clouds.values() for point in own}, key=_natural)
     parts: list[Json] = []
-    for panel, side in enumerate(frames):
+    for panel, side in enumerate(clouds):
         parts.append(plot.axes(plot.bare_axis(frame=True), plot.bare_axis(frame=True), panel))
         parts.append({"annotations": [plot.panel_title(f"<b>{SIDES[side][0]}</b>", panel)]})
     return Figure(
         key=f"latent-{by}",
         title=f"The representation of every trial, coloured by {by}",
         caption=f"Each dot is a training trial of one fold, flattened to two dimensions: {reading}.",
-        data=[trace for panel, frame in enumerate(frames.values()) for trace in _clouds(frame, by, names, panel)],
+        data=[trace for panel, own in enumerate(clouds.values()) for trace in _clouds(own, by, names, panel)],
         layout=plot.stacked(*parts),
         columns=("model", "x", "y", "subject", "class"),
-        rows=[[side, *row] for side, frame in frames.items() for row in frame.values.tolist()],
-        panels=len(frames),
+        rows=[[side, *astuple(point)] for side, own in clouds.items() for point in own],
+        panels=len(clouds),
         height=400,
         square=True,
         legend=len(names) <= MOST_NAMES,
@@ -143,32 +129,23 @@ def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
     )
 
 
-def _clouds(frame: pd.DataFrame, by: str, names: list[str], panel: int) -> list[Json]:
+def _name(point: Point, by: str) -> str:
+    return point.subject if by == "subject" else point.label
+
+
+def _clouds(points: list[Point], by: str, names: list[str], panel: int) -> list[Json]:
     other = "class" if by == "subject" else "subject"
     hover = f"{by} %{{fullData.name}}<br>{other} %{{text}}<extra></extra>"
     traces = []
     for position, name in enumerate(names):
-        rows = frame[frame[by] == name]
-        if len(rows):
+        own = [point for point in points if _name(point, by) == name]
+        if own:
             fill, symbol = plot.nth(position)
-            dots = plot.points(rows["x"].tolist(), rows["y"].tolist(), plot_text(name), fill=fill, symbol=symbol)
+            dots = plot.points([p.x for p in own], [p.y for p in own], plot_text(name), fill=fill, symbol=symbol)
             dots["marker"] |= {"size": 5, "opacity": 0.85}
-            dots |= {"text": [plot_text(value) for value in rows[other]], "hovertemplate": hover}
+            dots |= {"text": [plot_text(_name(point, other)) for point in own], "hovertemplate": hover}
             traces.append({**dots, "legendgroup": str(position), "showlegend": panel == 0, **plot.on_panel(panel)})
     return traces
-
-
-def thinned(frame: pd.DataFrame) -> pd.DataFrame:
-    """Columns x, y, subject, class: finite points, names as text, evenly thinned to what a page can carry."""
-    table = frame.reindex(columns=pd.Index(["x", "y", "subject", "class"])).astype(object)
-    for column in ("x", "y"):
-        table[column] = pd.to_numeric(table[column], errors="coerce").replace([math.inf, -math.inf], math.nan)
-    table = table.dropna(subset=["x", "y"])
-    for column in ("subject", "class"):
-        table[column] = [plain(value) for value in table[column]]
-    if len(table) <= MOST_POINTS:
-        return table
-    return table.iloc[np.linspace(0, len(table) - 1, MOST_POINTS).round().astype(int)]
 
 
 def _natural(name: str) -> tuple[int, float, str]:

@@ -5,33 +5,26 @@ from __future__ import annotations
 import base64
 import gzip
 import os
+from dataclasses import fields
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
+from ..runs.options import RunOptions
 from .answer import answer
 from .comparison import contenders
-from .escaping import Html, joined, plain, script_json, tag
+from .escaping import Html, joined, script_json, tag
 from .figures import figures
-from .outcomes import settled
 from .plot import Figure
 from .summary import Summary
-from .tables import estimates, facts, failures, preparations, settings, splits, subjects
-from .wording import count, duration, moment, number
+from .tables import estimates, facts, failures, preprocessings, settings, splits, subjects
+from .wording import count, duration, moment
 
 # Nothing may be fetched, sent or framed; what runs is written in this file.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-DATA_WORDS = {
-    "n_trials": "trials",
-    "n_channels": "channels",
-    "n_times": "samples per trial",
-    "sfreq": "sampling rate (Hz)",
-    "channels": "channel names",
-    "trials": "trials per subject",
-}
 HEADINGS = {  # of a section, and how the contents call it
     "results": ("Results on unseen subjects", "Results"),
     "search": ("How the setting was found", "Search"),
@@ -70,16 +63,14 @@ def plotly_library() -> Html:
     return Html(base64.b64encode(packed).decode())
 
 
-def document(summary: Summary, *, plotly: Html) -> str:
+def document(run: Summary, *, plotly: Html) -> str:
     """plotly: base64 of the gzipped library; without it the page still has its text and tables."""
-    run = settled(summary)
     rows = contenders(run)
     shown = figures(run)
-    name = plain(run.name)
-    title = f"{'' if run.complete else 'INCOMPLETE: '}{name} – AutoTransfer report"
+    title = f"{'' if run.complete else 'INCOMPLETE: '}{run.name} – AutoTransfer report"
     tables = {
         "results": [estimates(rows) if run.complete else None, subjects(run, rows)],
-        "search": [preparations(run), settings(run)],
+        "search": [preprocessings(run), settings(run)],
     }
     present = [key for key in shown if shown[key] or any(tables.get(key, []))]
     body = joined(
@@ -115,18 +106,14 @@ def _asset(name: str) -> str:
 
 def _header(run: Summary) -> Html:
     data = run.data
-    size = []
-    if data.get("subjects"):
-        size.append(count(len(data["subjects"]), "subject"))
-    if data.get("n_trials"):
-        size.append(count(int(data["n_trials"]), "trial"))
-    if data.get("classes"):
-        size.append(count(len(data["classes"]), "class", "classes"))
-    if data.get("n_channels"):
-        size.append(count(int(data["n_channels"]), "channel"))
-    if data.get("n_times"):
-        rate = f" at {number(data['sfreq'])} Hz" if data.get("sfreq") else ""
-        size.append(f"{int(data['n_times']):,} samples{rate}")
+    rate = f" at {data.sfreq:g} Hz" if data.sfreq else ""
+    size = [
+        count(len(data.subjects), "subject"),
+        count(data.n_trials, "trial"),
+        count(len(data.classes), "class", "classes"),
+        count(data.n_channels, "channel"),
+        f"{data.n_times:,} samples{rate}",
+    ]
     return tag("header", tag("p", "AutoTransfer report", class_="brand"), tag("h1", run.name),
                tag("p", " · ".join(size), class_="size"))  # fmt: skip
 
@@ -167,10 +154,15 @@ def _for_script(figure: Figure) -> dict[str, object]:
 
 
 def _details(run: Summary) -> Html:
-    data = {key: value for key, value in run.data.items() if value is not None}
-    people, trials = data.get("subjects") or [], data.get("trials")
-    if isinstance(trials, list) and len(trials) == len(people):
-        data["trials"] = dict(zip(people, trials, strict=True))
+    data = {
+        "source": run.source,
+        "trials": run.data.n_trials,
+        "samples per trial": run.data.n_times,
+        "sampling rate (Hz)": "unknown" if run.data.sfreq is None else f"{run.data.sfreq:g}",
+        "channel names": ", ".join(run.data.channels),
+        "classes": ", ".join(run.data.classes),
+        "trials per subject": ", ".join(f"{s}: {n}" for s, n in zip(run.data.subjects, run.data.trials, strict=True)),
+    }
     time = {"started": moment(run.started), "computing time": duration(run.seconds), "device": run.device,
             "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}"}  # fmt: skip
     return tag(
@@ -179,14 +171,18 @@ def _details(run: Summary) -> Html:
         failures(run),
         tag("h3", "Repeat this run"),
         tag("pre", tag("code", run.command), tabindex="0"),
-        facts("Options and seeds", {key: value for key, value in run.options.items() if value is not None}),
+        facts("Options and seeds", _told(run.options)),
         splits(run),
-        facts("Data", {"source": run.source, **{_words(key): value for key, value in data.items()}}),
+        facts("Data", data),
         facts("Time and place", time),
         facts("Versions", run.versions),
         aria_labelledby="details",
     )
 
 
-def _words(key: str) -> str:
-    return DATA_WORDS.get(key, plain(key).replace("_", " "))
+def _told(options: RunOptions) -> dict[str, object]:
+    """Options as the reader should see them: what was used, and nothing that played no role."""
+    unused = {"source"} | (set() if options.search == "tpe" else {"trials", "storage"})
+    unused |= set() if options.shuffle_subjects else {"shuffle_subjects"}
+    told = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
+    return {name: value for name, value in (told | {"epochs": options.max_epochs}).items() if value is not None}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..censoring import CENSORS
 from .escaping import plot_text
 
 Json = dict[str, Any]
@@ -20,30 +21,20 @@ ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--gr
 PALETTE = (ACCENT, *(f"var(--c{i})" for i in range(1, 6)), GREY)
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 LOSS = PALETTE[1]
-COLOURS = {
-    "none": GREY,
-    "uncensored": GREY,
-    "adversary": PALETTE[1],
-    "mige": PALETTE[2],
-    "mmd": PALETTE[3],
-    "pairwise_mmd": PALETTE[4],
-    "began": PALETTE[5],
-    "published": ACCENT,
-    "nested": ACCENT,
-    "nested_full": ACCENT,
-}
-MARKS = {
-    "none": "circle",
-    "uncensored": "circle-open",
-    "adversary": "triangle-up",
-    "mige": "square",
-    "mmd": "diamond",
-    "pairwise_mmd": "triangle-down",
-    "began": "pentagon",
-    "published": "circle-open",
-    "nested": "circle",
-    "nested_full": "circle",
-}
+# Of AutoTransfer's own rows and the baselines. Methods have theirs by their place in the registry.
+COLOURS = {"none": GREY, "uncensored": GREY, "published": ACCENT, "nested": ACCENT, "nested_full": ACCENT}
+MARKS = {"none": "circle", "uncensored": "circle-open", "published": "circle-open", "nested": "circle"}
+METHOD_MARKS = (
+    "triangle-up",
+    "square",
+    "diamond",
+    "triangle-down",
+    "pentagon",
+    "hexagon",
+    "star",
+    "hourglass",
+    "bowtie",
+)
 
 
 @dataclass(frozen=True)
@@ -65,11 +56,16 @@ class Figure:
 
 
 def colour(method: str) -> str:
+    """Five colours for methods; a sixth method has the first one's again, with a mark of its own."""
+    if method in CENSORS:
+        return PALETTE[1 + list(CENSORS).index(method) % 5]
     return COLOURS.get(method, INK)
 
 
 def mark(method: str) -> str:
-    return MARKS.get(method, "star")
+    if method in CENSORS:
+        return METHOD_MARKS[list(CENSORS).index(method) % len(METHOD_MARKS)]
+    return MARKS.get(method, "circle" if method in COLOURS else "asterisk-open")
 
 
 def nth(index: int) -> tuple[str, str]:

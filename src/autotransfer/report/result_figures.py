@@ -5,7 +5,6 @@ from __future__ import annotations
 from . import plot
 from .comparison import Contender, contenders, find, honest, subject_order
 from .escaping import plot_text
-from .outcomes import chance
 from .plot import ACCENT, INK, MUTED, Figure, Json
 from .statistics import paired, spread
 from .summary import Summary
@@ -28,7 +27,7 @@ def results(summary: Summary) -> Figure | None:
     down |= {"tickvals": list(range(len(rows))), "ticktext": labels}
     layout = plot.stacked(
         plot.axes(plot.score_axis("balanced accuracy on the test subject"), down),
-        plot.upright(chance(summary), "chance"),
+        plot.upright(summary.data.chance, "chance"),
         {"annotations": [*numbers, _beside("mean", -0.62, fill=MUTED)], "margin": {"r": 58}},
     )
     return Figure(
@@ -77,7 +76,7 @@ def by_subject(summary: Summary) -> Figure | None:
     behind = [row for row in rows if row not in front and not row.is_autotransfer]
     layout = plot.stacked(
         plot.axes(plot.names_axis(order, SORTED), plot.score_axis("balanced accuracy")),
-        plot.level(chance(summary), "chance"),
+        plot.level(summary.data.chance, "chance"),
     )
     return Figure(
         key="by-subject",

@@ -3,50 +3,54 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-import pandas as pd
+import numpy as np
 
-from ..settings import METHODS, MODES
+from ..censoring import CENSORS, MODES
 from . import plot
-from .comparison import validation_table
-from .escaping import plot_text
-from .outcomes import (
-    Scores,
-    chance,
-    chosen_name,
-    numbers,
-    records,
-    scores_on_validation,
-    shortlist,
-    tried_everywhere,
-    tried_once,
-)
+from .comparison import ranking
+from .escaping import plot_text, told_apart
+from .outcomes import Scores, scores_on_validation, shortlist, tried_once
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .summary import Summary
-from .wording import METHOD_NAMES, score, setting_words
+from .wording import method_label, score, setting_names
 
 MOST_TICKS = 9
 RULE = "The highest lower quartile (diamond) is chosen, because a mean can be carried by a few easy subjects"
-# after windows were prepared
-CAREFUL_RULE = (
+# after preprocessings were compared
+TWO_SE_RULE = (
     "The plain network is chosen, unless others have a mean (cross) above its own by more than two standard errors; "
     "then the highest lower quartile (diamond) among these and itself"
 )
-WHOSE = "subjects whose own nested choice prepares windows, or trains, in another way"
+WHOSE = "subjects whose own nested choice preprocesses windows, or trains, in another way"
+
+
+class Tried(NamedTuple):
+    """A censored setting of stage one."""
+
+    name: str
+    method: str
+    mode: str
+    strength: float
+    score: float  # on validation
 
 
 def tried(summary: Summary) -> Figure | None:
     """Validation score of every setting of stage one: a panel per mode, strength along it."""
-    table = tried_once(summary.results)
-    censored = table[(table["method"] != "none") & (table["strength"] > 0)]
-    if censored.empty:
+    once = tried_once(summary)
+    censored = [
+        Tried(one.name, own.method, own.mode, own.strength, one.record.validation_score)
+        for one in once
+        if (own := one.setting.penalty) is not None
+    ]
+    if not censored:
         return None
-    listed = shortlist(summary)
-    modes = [mode for mode in dict.fromkeys([*MODES, *censored["mode"]]) if mode in set(censored["mode"])]
-    plain = table["setting"] == "baseline"  # where others are uncensored too, the plain network alone
-    uncensored = table[plain if plain.any() else table["method"] == "none"]["validation_score"]
-    baseline = float(uncensored.mean()) if len(uncensored) else None
-    along = _strength_axis(censored["strength"].tolist())
+    listed, used = shortlist(summary), {one.mode for one in censored}
+    modes = [mode for mode in dict.fromkeys([*MODES, *sorted(used)]) if mode in used]
+    plain = [one.record.validation_score for one in once if one.setting == summary.plain]
+    baseline = float(np.mean(plain)) if plain else None
+    along = _strength_axis([one.strength for one in censored])
     parts: list[Json] = []
     for panel, mode in enumerate(modes):
         parts.append(plot.axes(along, plot.score_axis("" if panel else "validation score"), panel))
@@ -57,58 +61,53 @@ def tried(summary: Summary) -> Figure | None:
         title="Settings tried in stage one",
         caption="Each mark is one setting, trained once on the same split; a ring marks those that went on to stage "
         "two, at most three of each method. Methods are moved apart a little sideways.",
-        data=_all_marks(censored, modes, listed) + _legend_only(baseline is not None),
+        data=_all_marks(censored, modes, listed, _labels(summary, 80)) + _legend_only(baseline is not None),
         layout=plot.stacked(*parts),
         columns=("setting", "method", "mode", "strength", "validation_score", "shortlisted"),
         rows=[
-            [r["setting"], r["method"], r["mode"], r["strength"], r["validation_score"], r["setting"] in listed]
-            for r in records(table)
+            [
+                one.name, one.setting.method or "none", one.setting.mode or "none", one.setting.strength,
+                one.record.validation_score, one.name in listed,
+            ]
+            for one in once
         ],
         panels=len(modes),
         height=300,
-    )
+    )  # fmt: skip
 
 
-def _all_marks(censored: pd.DataFrame, modes: list[str], listed: set[str]) -> list[Json]:
+def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words: dict[str, str]) -> list[Json]:
     """One trace per mode and method, and one more for its name in the legend, which hides it in every panel."""
     traces: list[Json] = []
-    for method in dict.fromkeys([*METHODS, *censored["method"]]):
-        own = censored[censored["method"] == method]
-        if len(own):
-            label = plot_text(METHOD_NAMES.get(method, method))
-            look = {"fill": plot.colour(method), "symbol": plot.mark(method)}
-            traces.append({**plot.points([None], [None], label, **look), "legendgroup": method})
+    for place, method in enumerate(dict.fromkeys([*CENSORS, *(one.method for one in censored)])):
+        own = [one for one in censored if one.method == method]
+        label = plot_text(method_label(method))
+        fill, symbol = plot.colour(method), plot.mark(method)
+        if own:
+            traces.append(plot.points([None], [None], label, fill=fill, symbol=symbol, legendgroup=method))
         for panel, mode in enumerate(modes):
-            rows = own[own["mode"] == mode]
-            if len(rows):
-                shared = {"legendgroup": method, "showlegend": False, **plot.on_panel(panel)}
-                traces.append(_marks(rows, method, listed) | shared)
+            # the shortlisted last, on top of the others
+            rows = sorted((one for one in own if one.mode == mode), key=lambda one: one.name in listed)
+            if rows:
+                x, y, look = _marks(rows, 0.05 * (place - 2), [one.name in listed for one in rows])
+                texts = [f"{words[one.name]}<br>{score(one.score)}" for one in rows]
+                trace = plot.points(x, y, label, fill=fill, symbol=symbol, text=texts, marker=look)
+                traces.append(trace | {"legendgroup": method, "showlegend": False, **plot.on_panel(panel)})
     return traces
 
 
-def _marks(rows: pd.DataFrame, method: str, listed: set[str]) -> Json:
-    """The shortlisted last, on top of the others; those of equal strength are spread so that they can be told apart."""
-    rows = rows.assign(on=rows["setting"].isin(listed)).sort_values("on", kind="stable")
-    crowd = len(rows) / rows["strength"].nunique()
-    aside = 0.05 * (METHODS.index(method) - 2 if method in METHODS else 3)
+def _marks(rows: list[Tried], aside: float, on: list[bool]) -> tuple[list[float], list[float], Json]:
+    """Where they lie and how they look; those of equal strength are spread so that they can be told apart."""
+    crowd = len(rows) / len({one.strength for one in rows})
     spread = min(0.2, 0.015 * crowd) if crowd > 1 else 0.0
-    moved = [aside + spread * ((0.618 * i) % 1 - 0.5) for i in range(len(rows))]
-    on = rows["on"].tolist()
     size = 8 if crowd < 4 else 6
     look = {
         "size": [size + 3 if flag else size for flag in on],
         "opacity": [1 if flag else 0.6 for flag in on],
         "line": {"color": INK, "width": [2 if flag else 0 for flag in on]},
     }
-    return plot.points(
-        [float(strength) * 10**shift for strength, shift in zip(rows["strength"], moved, strict=True)],
-        rows["validation_score"].tolist(),
-        plot_text(METHOD_NAMES.get(method, method)),
-        fill=plot.colour(method),
-        symbol=plot.mark(method),
-        text=[f"{plot_text(setting_words(r), 80)}<br>{score(r['validation_score'])}" for r in records(rows)],
-        marker=look,
-    )
+    x = [one.strength * 10 ** (aside + spread * ((0.618 * i) % 1 - 0.5)) for i, one in enumerate(rows)]
+    return x, [one.score for one in rows], look
 
 
 def _strength_axis(strengths: list[float]) -> Json:
@@ -130,25 +129,29 @@ def _legend_only(baseline: bool) -> list[Json]:
     return items
 
 
+def _labels(summary: Summary, length: int) -> dict[str, str]:
+    """Settings by name, as plotly may draw them."""
+    words = setting_names(summary)
+    cut = told_apart(words.values(), length)
+    return {name: cut[said] for name, said in words.items()}
+
+
 def candidates(summary: Summary) -> Figure | None:
     """Stage two: lower quartile and mean of each candidate's validation scores, the best first."""
-    every = validation_table(summary)
-    among = numbers((summary.choice or {}).get("validation_q25")) or set(every.index)
-    table = every[every.index.isin(among)]
-    if table.empty:
+    every, choice = ranking(summary), summary.choice
+    found = every if choice is None else [one for one in every if one.name in choice.validation_q25]
+    if not found:
         return None
-    left_out = len(every) - len(table)
-    rule = CAREFUL_RULE if (summary.choice or {}).get("lead") else RULE
-    once = tried_everywhere(summary.results).drop_duplicates("setting")
-    words = {str(r["setting"]): setting_words(r) for r in records(once)}
-    chosen = chosen_name(summary)
-    names = [str(name) for name in table.index]
-    q25, mean = table["q25"].tolist(), table["mean"].tolist()
+    left_out = len(every) - len(found)
+    rule = RULE if choice is None or choice.lead is None else TWO_SE_RULE
+    words, long = _labels(summary, 60), _labels(summary, 80)
+    names = [one.name for one in found]
+    q25, mean = [one.q25 for one in found], [one.mean for one in found]
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}
     layout = plot.stacked(
         plot.axes(plot.score_axis("balanced accuracy on validation subjects"), down),
-        plot.upright(chance(summary)),
-        {"annotations": [_over(words[n], i, n == chosen) for i, n in enumerate(names)], "margin": {"l": 8}},
+        plot.upright(summary.data.chance),
+        {"annotations": [_over(words[n], i, n == summary.chosen) for i, n in enumerate(names)], "margin": {"l": 8}},
     )
     return Figure(
         key="candidates",
@@ -156,33 +159,33 @@ def candidates(summary: Summary) -> Figure | None:
         caption=f"Validation score of each candidate on every subject. {rule}; the dashed line is chance."
         + (f" {left_out} more were trained for {WHOSE}." if left_out else ""),
         data=[
-            _subjects(scores_on_validation(summary.results), names, words),
-            _summaries(mean, [words[n] for n in names], "mean", INK, "x-thin"),
-            _summaries(q25, [words[n] for n in names], "lower quartile", ACCENT, "diamond"),
+            _subjects(scores_on_validation(summary), names, long),
+            _summaries(mean, [long[n] for n in names], "mean", INK, "x-thin"),
+            _summaries(q25, [long[n] for n in names], "lower quartile", ACCENT, "diamond"),
         ],
         layout=layout,
         columns=("setting", "validation_q25", "validation_mean", "chosen"),
-        rows=[[n, q, m, n == chosen] for n, q, m in zip(names, q25, mean, strict=True)],
+        rows=[[n, q, m, n == summary.chosen] for n, q, m in zip(names, q25, mean, strict=True)],
         height=42 * len(names) + 30,
     )
 
 
 def _subjects(scores: Scores, names: list[str], words: dict[str, str]) -> Json:
     rows = [(i, name, subject, v) for i, name in enumerate(names) for subject, v in scores[name].items()]
-    texts = [f"{plot_text(words[n], 80)}<br>subject {plot_text(s)}: {score(v)}" for _, n, s, v in rows]
+    texts = [f"{words[n]}<br>subject {plot_text(s)}: {score(v)}" for _, n, s, v in rows]
     look = {"opacity": 0.6, "line": {"color": GREY, "width": 1.5}}
     x, y = [v for *_, v in rows], [i for i, *_ in rows]
     return plot.points(x, y, "one subject", fill=GREY, symbol="line-ns", text=texts, marker=look)
 
 
 def _summaries(values: list[float], words: list[str], label: str, fill: str, symbol: str) -> Json:
-    texts = [f"{plot_text(w, 80)}<br>{label}: {score(v)}" for w, v in zip(words, values, strict=True)]
+    texts = [f"{w}<br>{label}: {score(v)}" for w, v in zip(words, values, strict=True)]
     look = {"size": 12, "line": {"color": fill, "width": 2}}
     return plot.points(values, list(range(len(values))), label, fill=fill, symbol=symbol, text=texts, marker=look)
 
 
 def _over(words: str, position: int, chosen: bool) -> Json:
     """The name of a row over its marks: beside them it would leave a phone no room for the scores."""
-    text = f"<b>{plot_text(words, 60)} · chosen</b>" if chosen else plot_text(words, 60)
+    text = f"<b>{words} · chosen</b>" if chosen else words
     fill = ACCENT if chosen else MUTED
     return plot.note(text, x=0, y=position, fill=fill, yshift=15, bgcolor=plot.BACKGROUND, borderpad=1)

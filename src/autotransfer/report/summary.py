@@ -1,45 +1,118 @@
-"""Summary: everything the report shows, as plain data. Nothing in this room trains or chooses."""
+"""Summary: everything the report shows, as typed records. Nothing in this room trains or chooses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
-import pandas as pd
+from ..runs.choice import Choice
+from ..runs.options import RunOptions
+from ..runs.results import Trained
+from ..settings import Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The recordings in numbers and names."""
+
+    n_trials: int
+    n_channels: int
+    n_times: int
+    sfreq: float | None
+    channels: tuple[str, ...]
+    classes: tuple[str, ...]
+    subjects: tuple[str, ...]
+    trials: tuple[int, ...]  # of each subject
+
+    @property
+    def chance(self) -> float:
+        """Balanced accuracy of guessing."""
+        return 1 / len(self.classes)
 
 
 @dataclass(frozen=True)
+class Split:
+    """Who trains, validates and tests, in trials."""
+
+    fold: int
+    test_subject: str
+    validation_subject: str
+    n_train: int
+    n_validation: int
+    n_test: int
+
+
+@dataclass(frozen=True)
+class Leak:
+    """How well a fresh probe reads the subject from z of a fold's training trials at the last epoch."""
+
+    test_subject: str  # of the fold
+    accuracy: float
+    chance: float
+    bits: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """z of a training trial in two dimensions."""
+
+    x: float
+    y: float
+    subject: str
+    label: str  # of its class
+
+
+@dataclass(frozen=True)
+class WeightsStory:
+    """What is costly to read off the weights, by role: "baseline", "chosen" and, for leakage, "uncensored", the chosen
+    setting without its penalty. The ledger keeps it."""
+
+    leakage: dict[str, list[Leak]] = field(default_factory=dict)
+    latent: dict[str, list[Point]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """A run, finished or not. Names of data sets, classes, channels and subjects are the user's: escape them."""
 
     name: str  # of the data set
     source: str  # what the user gave: a path or a name
     command: str  # the command line that reproduces the run
-    complete: bool
     jobs_done: int
     jobs_total: int  # known so far; stage two is added when stage one has ended
     started: str  # ISO time
     seconds: float  # computing time
     device: str
     versions: dict[str, str]  # autotransfer, python, torch, numpy ...
-    options: dict[str, Any]  # grid, search, epochs, seeds, seed, nested ...
-    data: dict[str, Any]  # n_trials, n_channels, n_times, sfreq, channels, classes, subjects, trials (per subject)
-    splits: list[dict[str, Any]]  # fold, validation_subject, test_subject, n_train, n_validation, n_test
-    # One row per finished job: stage ("prepare", "search" or "folds"), setting (its name), method, mode, strength, ...,
-    # fold, validation_subject, test_subject, seed, best_epoch, epochs, validation_score, test_score,
-    # swapped_validation_score, swapped_test_score, seconds, failure. Baseline: method "none".
-    results: pd.DataFrame
-    # choice.json, or None while unknown: chosen, baseline (dicts of setting fields with "name"),
-    # validation_q25 {setting name: value}, validation_mean, test_scores {"chosen"|"baseline": {subject: score}},
-    # nested_test_scores {subject: score}, nested_choices {subject: setting name}, baseline_won (bool),
-    # nested_full_test_scores / nested_full_choices (only with --nested full), shortlist [setting names]
-    choice: dict[str, Any] | None = None
-    # setting name -> one dict per fold: fold, train_loss, penalty, validation_loss, validation_score (lists)
-    histories: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    # "chosen" / "baseline" -> C × C counts over all test subjects, rows true classes
-    confusion: dict[str, list[list[int]]] = field(default_factory=dict)
-    # "baseline" / "uncensored" (as chosen, without the censor) / "chosen" -> fold -> accuracy, chance, bits; read from
-    # z of training subjects at the last epoch
-    leakage: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    # "chosen" / "baseline" -> columns x, y, subject, class: z of one fold's training trials in two dimensions
-    latent: dict[str, pd.DataFrame] = field(default_factory=dict)
+    options: RunOptions
+    data: Data
+    splits: tuple[Split, ...] = ()
+    trainings: tuple[Trained, ...] = ()  # without those of --nested full
+    choice: Choice | None = None  # None: the run is not finished
+    weights: WeightsStory = field(default_factory=WeightsStory)
+
+    @property
+    def complete(self) -> bool:
+        return self.choice is not None
+
+    @cached_property
+    def plain(self) -> Setting:
+        """The plain network of the run."""
+        return self.options.apply(Setting()) if self.choice is None else self.choice.baseline.setting
+
+    @cached_property
+    def settings(self) -> dict[str, Setting]:
+        """By name: all that was trained, in the order in which it was."""
+        return {one.name: one.setting for one in self.trainings}
+
+    @property
+    def chosen(self) -> str | None:
+        """The name of the chosen setting."""
+        return None if self.choice is None else self.choice.chosen.name
+
+    @property
+    def roles(self) -> dict[str, Setting]:
+        """Who is shown side by side: the baseline and, where it is another one, the chosen setting."""
+        if self.choice is None or self.choice.baseline_won:
+            return {"baseline": self.plain}
+        return {"baseline": self.plain, "chosen": self.choice.chosen.setting}

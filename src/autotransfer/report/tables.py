@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-import pandas as pd
+import numpy as np
 
-from ..settings import LATER, PREPARED
-from .comparison import Contender, find, subject_order, validation_table
-from .escaping import Html, joined, plain, tag
-from .outcomes import chosen_name, records, scores_on_test, shortlist, tried_once
+from ..runs.run import STAGES
+from .comparison import Contender, find, ranking, subject_order
+from .escaping import Html, joined, tag
+from .outcomes import scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
 from .summary import Summary
-from .wording import duration, interval, probability, score, setting_words, signed, significance
+from .wording import duration, interval, probability, score, setting_names, signed, significance
 
 MOST_FAILURES = 50
 
@@ -76,97 +75,78 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
     order = subject_order(shown)
     if not order or len(shown) < 2:
         return None
-    choice = summary.choice or {}
-    picks = choice.get("nested_full_choices") or choice.get("nested_choices") or {}
-    picked = {plain(key): plain(value) for key, value in picks.items()}
-    names = setting_names(summary)
+    choice, names = summary.choice, setting_names(summary)
+    picks = {} if choice is None else choice.nested_full_choices or choice.nested_choices
     lines = [
-        [s, names.get(picked.get(s, ""), picked.get(s, "–")), *(score(row.scores.get(s)) for row in shown)]
-        for s in order
+        [s, names.get(picks.get(s, ""), picks.get(s, "–")), *(score(row.scores.get(s)) for row in shown)] for s in order
     ]
-    heads = ("subject", "chosen without it", *(row.label.replace("AutoTransfer, ", "") for row in shown))
+    heads = ("subject", "reselected without the person", *(row.label.replace("AutoTransfer, ", "") for row in shown))
     return folded(
         "Score of every subject and the setting chosen for it",
         table("Test score by subject", heads, lines, numeric=2, less="1"),
     )
 
 
-def setting_names(summary: Summary) -> dict[str, str]:
-    """Setting's name -> in words."""
-    return {r["setting"]: setting_words(r) for r in records(summary.results.drop_duplicates("setting"))}
-
-
 def settings(summary: Summary) -> Html | None:
     """Every setting tried: its stage-one score and, if it got there, what stage two measured."""
-    first = _by_setting(tried_once(summary.results).groupby("setting")["validation_score"].mean())
-    seconds = _by_setting(summary.results.groupby("setting")["seconds"].sum())
-    table_two = validation_table(summary)
-    second = {column: _by_setting(table_two[column]) for column in ("q25", "mean")}
-    names = setting_names(summary)
-    listed = shortlist(summary)
-
-    scores = scores_on_test(summary.results)
+    if not summary.settings:
+        return None
+    first: dict[str, list[float]] = {}
+    for one in tried_once(summary):
+        first.setdefault(one.name, []).append(one.record.validation_score)
+    seconds = dict.fromkeys(summary.settings, 0.0)
+    for one in summary.trainings:
+        seconds[one.name] += one.record.seconds
+    second = {one.name: one for one in ranking(summary)}
+    tests, names, listed = scores_on_test(summary), setting_names(summary), shortlist(summary)
 
     def line(name: str) -> list[object]:
-        words = tag("strong", names[name], " · chosen") if name == chosen_name(summary) else names[name]
-        tests = list(scores.get(name, {}).values())
+        words = tag("strong", names[name], " · chosen") if name == summary.chosen else names[name]
+        validated = second.get(name)
         found = [
-            first.get(name),
-            second["q25"].get(name),
-            second["mean"].get(name),
-            spread(tests).mean if tests else None,
+            _mean(first.get(name, [])),
+            validated.q25 if validated else None,
+            validated.mean if validated else None,
+            _mean(list(tests.get(name, {}).values())),
         ]
-        return [words, "yes" if name in listed else "", *map(score, found), duration(seconds.get(name, 0.0))]
+        return [words, "yes" if name in listed else "", *map(score, found), duration(seconds[name])]
 
-    if not names:
-        return None
-    order = sorted(names, key=lambda n: (n not in listed, -second["q25"].get(n, 0.0), -first.get(n, 0.0)))
+    def place(name: str) -> tuple[bool, float, float]:
+        return name not in listed, -second[name].q25 if name in second else 0.0, -(_mean(first.get(name, [])) or 0.0)
+
     heads = ("setting", "shortlist", "stage one", "stage two, lower quartile", "stage two, mean", "test mean", "time")
     caption = "Validation scores of every setting; the test mean is shown for completeness and chose nothing"
     return folded(
-        f"Table of all {len(names)} settings",
-        table(caption, heads, [line(name) for name in order], numeric=2, less="1 4 5 6"),
-        opened=len(names) <= 16,
+        f"Table of all {len(summary.settings)} settings",
+        table(caption, heads, [line(name) for name in sorted(summary.settings, key=place)], numeric=2, less="1 4 5 6"),
+        opened=len(summary.settings) <= 16,
     )
 
 
-def preparations(summary: Summary) -> Html | None:
-    """What `--prepare` compared before any censor."""
-    found = [row for row in (summary.choice or {}).get("preparations") or [] if isinstance(row, dict)]
-    if not found:
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def preprocessings(summary: Summary) -> Html | None:
+    """What `--preprocessing` compared before any censor."""
+    if summary.choice is None or not summary.choice.preprocessings:
         return None
-
-    def number(value: object) -> float | None:
-        return float(value) if isinstance(value, (int, float)) else None
-
-    def told(row: dict[str, Any], name: str) -> str:
-        value = row.get(name, LATER.get(name))  # a run from before there was such a choice made none
-        return plain("none" if value in (None, False) else value)
-
-    heads = (*PREPARED, "went on", "lower quartile", "mean")
+    names = setting_names(summary)
     lines = [
-        [
-            *(told(row, name) for name in PREPARED),
-            "yes" if row.get("kept") else "",
-            score(number(row.get("validation_q25"))),
-            score(number(row.get("validation_mean"))),
-        ]
-        for row in found
+        [names[one.setting.name], "yes" if one.kept else "", score(one.validation_q25), score(one.validation_mean)]
+        for one in summary.choice.preprocessings
     ]
-    caption = "How windows are prepared and learned from: validation scores of the plain network"
-    return table(caption, heads, lines, numeric=8, less="9")
-
-
-def _by_setting(column: pd.Series[Any]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in column.dropna().items()}
+    caption = "Ways to preprocess windows and to train: validation scores of the plain network in each"
+    return table(caption, ("network", "censors tried on it", "lower quartile", "mean"), lines, numeric=2)
 
 
 def splits(summary: Summary) -> Html | None:
     if not summary.splits:
         return None
-    keys = ("fold", "test_subject", "validation_subject", "n_train", "n_validation", "n_test")
     heads = ("fold", "test subject", "validation subject", "training trials", "validation trials", "test trials")
-    lines = [[plain(split.get(key, "–")) for key in keys] for split in summary.splits]
+    lines = [
+        [s.fold, s.test_subject, s.validation_subject, s.n_train, s.n_validation, s.n_test] for s in summary.splits
+    ]
     return folded(
         f"Splits ({len(lines)} folds)", table("Who trains, validates and tests", heads, lines, numeric=3, less="4")
     )
@@ -174,12 +154,20 @@ def splits(summary: Summary) -> Html | None:
 
 def failures(summary: Summary) -> Html | None:
     """Jobs that failed, and why."""
-    failed = summary.results[summary.results["failed"].astype(bool)]
-    if failed.empty:
+    failed = [one for one in summary.trainings if one.failed]
+    if not failed:
         return None
     names = setting_names(summary)
-    lines = [[names[r["setting"]], r["stage"], r["test_subject"], plain(r["seed"]), plain(r["failure"])[:300]]
-             for _, r in failed.head(MOST_FAILURES).iterrows()]  # fmt: skip
+    lines = [
+        [
+            names[one.name],
+            STAGES.get(one.stage, one.stage),
+            one.test_subject,
+            one.seed,
+            (one.record.failure or "")[:300],
+        ]
+        for one in failed[:MOST_FAILURES]
+    ]
     rest = len(failed) - len(lines)
     heads = ("setting", "stage", "test subject", "seed", "what happened")
     note = tag("p", f"{rest} more are in results.csv.", class_="caption") if rest else None
@@ -189,18 +177,10 @@ def failures(summary: Summary) -> Html | None:
     )
 
 
-def facts(caption: str, values: dict[str, Any]) -> Html | None:
+def facts(caption: str, values: Mapping[str, object]) -> Html | None:
     """A list of names and values, side by side."""
     if not values:
         return None
-    texts = {key: fact(value) for key, value in values.items()}
+    texts = {key: str(value) for key, value in values.items()}
     pairs = [tag("div", tag("dt", k), tag("dd", v), class_="wide" if len(v) > 40 else None) for k, v in texts.items()]
     return joined(tag("h3", caption), tag("dl", *pairs, class_="facts"))
-
-
-def fact(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{plain(k)}: {plain(v)}" for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(plain(v) for v in value)
-    return plain(value)

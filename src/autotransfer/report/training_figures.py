@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runs.results import Trained
 from . import plot
-from .escaping import plain, plot_text
-from .outcomes import chance, chosen_name, tried_everywhere
+from .escaping import plot_text
+from .outcomes import tried_everywhere
 from .plot import ACCENT, GREY, Figure, Json
 from .summary import Summary
 
@@ -23,13 +24,16 @@ PANELS = {
 }
 
 
-class Model(NamedTuple):
-    """A setting whose curves are drawn."""
+LOOKS = {"baseline": (GREY, plot.GREY_SOFT), "chosen": (ACCENT, plot.SOFT)}
 
-    name: str
+
+class Model(NamedTuple):
+    """A role whose curves are drawn."""
+
     label: str
     fill: str
     soft: str
+    trainings: list[Trained]
 
 
 class Curve(NamedTuple):
@@ -39,9 +43,9 @@ class Curve(NamedTuple):
     quartiles: NDArray[np.float64]  # (3, epochs): lower quartile, median, upper quartile
 
 
-def over_folds(histories: list[dict[str, Any]], key: str) -> Curve | None:
+def over_folds(histories: list[list[float]]) -> Curve | None:
     """As far as half of the folds got; None if nothing finite was recorded."""
-    found = [np.array([math.nan if v is None else v for v in h.get(key) or []], dtype=float) for h in histories]
+    found = [np.array(history, dtype=float) for history in histories]
     found = [curve for curve in found if np.isfinite(curve).any()]
     if not found:
         return None
@@ -66,7 +70,7 @@ def curves(summary: Summary) -> Figure | None:
     for title, quantities in PANELS.items():
         drawn: list[Json] = []
         for model, (key, kind) in ((m, q) for m in models for q in quantities):
-            curve = over_folds(summary.histories.get(model.name, []), key)
+            curve = over_folds([one.record.history[key] for one in model.trainings])
             if curve and (key != "penalty" or curve.quartiles.any()):  # the baseline has none
                 drawn += _lines(curve, model, kind)
                 rows += [
@@ -74,7 +78,9 @@ def curves(summary: Summary) -> Figure | None:
                 ]
         if drawn:
             if title == "Validation score":
-                drawn += [rug for i, model in enumerate(models) if (rug := _snapshots(summary, model, 0.02 + 0.04 * i))]
+                counted = {one.key for one in tried_everywhere(summary)}
+                rugs = [_snapshots(model, counted, 0.02 + 0.04 * i) for i, model in enumerate(models)]
+                drawn += [rug for rug in rugs if rug is not None]
             data += [trace | plot.on_panel(panel) for trace in drawn]
             parts += _panel(summary, title, panel)
             panel += 1
@@ -95,12 +101,10 @@ def curves(summary: Summary) -> Figure | None:
 
 
 def _models(summary: Summary) -> list[Model]:
-    baseline = str(((summary.choice or {}).get("baseline") or {}).get("name", "baseline"))
-    models = [Model(baseline, "Baseline", GREY, plot.GREY_SOFT)]
-    chosen = chosen_name(summary)
-    if chosen is not None and chosen != baseline:
-        models.append(Model(chosen, "Chosen", ACCENT, plot.SOFT))
-    return models
+    return [
+        Model(role.capitalize(), *LOOKS[role], [one for one in summary.trainings if one.setting == setting])
+        for role, setting in summary.roles.items()
+    ]
 
 
 def _lines(curve: Curve, model: Model, kind: str) -> list[Json]:
@@ -129,36 +133,46 @@ def _panel(summary: Summary, title: str, panel: int) -> list[Json]:
     across = plot.plain_axis("epoch", rangemode="tozero")
     head: Json = {"annotations": [plot.panel_title(f"<b>{title}</b>", panel)]}
     if title == "Validation score":
-        return [head, plot.axes(across, plot.score_axis(""), panel), plot.level(chance(summary), "chance", panel=panel)]
+        return [
+            head,
+            plot.axes(across, plot.score_axis(""), panel),
+            plot.level(summary.data.chance, "chance", panel=panel),
+        ]
     up = plot.plain_axis(rangemode="tozero" if title == "Loss" else "normal")
     return [head, plot.axes(across, up, panel)]
 
 
-def _snapshots(summary: Summary, model: Model, height: float) -> Json | None:
-    folds = tried_everywhere(summary.results)
-    rows = folds[(folds["setting"] == plain(model.name)) & (folds["best_epoch"] > 0)]
-    if rows.empty:
+def _snapshots(model: Model, counted: set[str], height: float) -> Json | None:
+    kept = [one for one in model.trainings if one.key in counted and one.record.best_epoch > 0]
+    if not kept:
         return None
-    kept = zip(rows["test_subject"], rows["best_epoch"], strict=True)
-    texts = [f"{model.label}, test subject {plot_text(s)}<br>snapshot of epoch {e:.0f}" for s, e in kept]
+    epochs = [one.record.best_epoch for one in kept]
+    texts = [
+        f"{model.label}, test subject {plot_text(one.test_subject)}<br>snapshot of epoch {one.record.best_epoch}"
+        for one in kept
+    ]
     look = {"line": {"color": model.fill, "width": 1.5}}
-    where = rows["best_epoch"].tolist(), [height] * len(rows)
+    where = epochs, [height] * len(kept)
     rug = plot.points(*where, model.label, fill=model.fill, symbol="line-ns", text=texts, marker=look)
     return rug | {"showlegend": False}
 
 
 def confusion(summary: Summary) -> Figure | None:
     """Which class is taken for which, over all test subjects; rows sum to one."""
-    sides = {side: summary.confusion[side] for side in ("baseline", "chosen") if summary.confusion.get(side)}
-    if not sides:
+    if summary.choice is None:
         return None
-    size = max(map(len, sides.values()))
-    known = list(summary.data.get("classes") or [])
-    names = [plain(known[i]) if i < len(known) else f"class {i}" for i in range(size)]
+    names = list(summary.data.classes)
+    size = len(names)
+    sides: dict[str, NDArray[np.float64]] = {}
+    for role, setting in summary.roles.items():
+        own = [one.record.test_confusion for one in summary.trainings if one.setting == setting]
+        sides[role] = np.sum([counts for counts in own if counts.shape == (size, size)], 0, dtype=float)
+    if not all(np.any(counts) for counts in sides.values()):
+        return None
     data: list[Json] = []
     parts: list[Json] = []
     for panel, (side, counts) in enumerate(sides.items()):
-        data.append(_heatmap(np.asarray(counts, dtype=float), names) | plot.on_panel(panel))
+        data.append(_heatmap(counts, names) | plot.on_panel(panel))
         x = plot.names_axis(names, "predicted", length=12, ticks="")
         y = plot.names_axis(names, "true", length=12, ticks="")
         y["range"] = [size - 0.4, -0.6]
@@ -174,7 +188,7 @@ def confusion(summary: Summary) -> Figure | None:
         rows=[
             [side, names[i], names[j], n]
             for side, counts in sides.items()
-            for i, row in enumerate(counts)
+            for i, row in enumerate(counts.astype(int).tolist())
             for j, n in enumerate(row)
         ],
         panels=len(sides),

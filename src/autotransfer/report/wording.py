@@ -1,78 +1,64 @@
-"""Settings, durations and verdicts in words."""
+"""Settings, numbers and durations in words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from ..censoring import CENSORS
+from ..settings import Setting
 from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
-from .terminal import no_censor_tried
+from .summary import Summary
 
-METHOD_NAMES = {
-    "none": "Baseline",
-    "adversary": "Adversary",
-    "mige": "MIGE",
-    "mmd": "MMD",
-    "pairwise_mmd": "Pairwise MMD",
-    "began": "BEGAN",
-}
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
-MODE_MEANING = {
-    "marginal": "what the network extracts should not tell who the subject is",
-    "conditional": "within each class, what the network extracts should not tell who the subject is",
-    "complementary": "one half of what the network extracts should not tell who the subject is, the other half should",
-}
-STEADY = "schedule constant, keep last"  # in a setting's name; docs/method.md has a name for the two
+CONSTANT_LAST = {"schedule": "constant", "checkpoint": "last"}
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the run found, in one line and one sentence."""
-
-    kind: str  # "gain", "unclear", "loss", "baseline" or "unknown"
-    headline: str
-    sentence: str
+def method_label(method: str) -> str:
+    """As reports write it; "none" is the baseline."""
+    return "Baseline" if method == "none" else CENSORS[method].label if method in CENSORS else method
 
 
-def given(fields: Mapping[str, Any], key: str) -> Any:
-    """The field, or None where it plays no role: tables write that as "none" or leave it empty."""
-    value = fields.get(key)
-    if value is None or value in ("none", "") or (isinstance(value, float) and math.isnan(value)):
-        return None
-    return value
+def setting_words(setting: Setting, plain: Setting) -> str:
+    """A setting as a person would say it, beside the plain one of its run: 'MMD, conditional, λ = 0.3'."""
+    traits = setting.traits(plain)
+    constant = CONSTANT_LAST.items() <= traits.items()
+    told = [_field(name, value) for name, value in traits.items() if not (constant and name in CONSTANT_LAST)]
+    told += ["constant rate, last epoch"] if constant else []
+    own = setting.penalty
+    if own is None:
+        return ", ".join(["Uncensored", *told]) if told else "Uncensored baseline"
+    options = {field.name: getattr(own.options, field.name) for field in fields(own.options)}
+    # what a number is by default may depend on a kind: γ on the estimator
+    kinds = {name: value for name, value in options.items() if isinstance(value, str)}
+    plainest, usual = type(own.options)(), type(own.options)(**kinds)
+    differing = {n: v for n, v in options.items() if v != getattr(plainest if n in kinds else usual, n)}
+    differing |= {"warm_up": own.warm_up} if own.warm_up else {}
+    differing |= {"shuffle_subjects": True} if own.shuffle_subjects else {}
+    words = [method_label(own.method), own.mode, f"λ\u00a0=\u00a0{own.strength:g}"]
+    return ", ".join([*words, *(_field(name, value) for name, value in differing.items()), *told])
 
 
-def setting_words(fields: Mapping[str, Any]) -> str:
-    """A setting as a person would say it: 'MMD, conditional, λ = 0.3'."""
-    _, _, traits = str(given(fields, "name") or given(fields, "setting") or "").partition(" with ")
-    traits = traits.replace(STEADY, "steady training")
-    method = given(fields, "method")
-    if method is None:
-        return f"Uncensored, {traits}" if traits else "Uncensored baseline"
-    words = [METHOD_NAMES.get(str(method), str(method))]
-    if (mode := given(fields, "mode")) is not None:
-        words.append(str(mode))
-    if (strength := given(fields, "strength")) is not None:
-        words.append(f"λ\u00a0=\u00a0{number(strength)}")
-    if (estimator := given(fields, "estimator")) is not None:
-        words.append(ESTIMATOR_NAMES.get(str(estimator), str(estimator)))
-        if (gamma := given(fields, "regularization")) is not None:
-            words.append(f"γ\u00a0=\u00a0{number(gamma)}")
-    if (scale := given(fields, "length_scale")) not in (None, "median"):
-        words.append(f"{scale} scale" if isinstance(scale, str) else f"σ\u00a0=\u00a0{number(scale)}")
-    return ", ".join([*words, traits] if traits else words)
+def _field(name: str, value: Any) -> str:
+    """What a field differs in."""
+    if name == "estimator":
+        return ESTIMATOR_NAMES.get(value, str(value))
+    if name == "regularization":
+        return f"γ\u00a0=\u00a0{value}"
+    if name == "length_scale":
+        return f"{value} scale" if isinstance(value, str) else f"σ\u00a0=\u00a0{value}"
+    return name if value is True else f"no {name}" if value is False else f"{name} {value}"
 
 
-def number(value: Any) -> str:
-    try:
-        return f"{float(value):g}"
-    except (TypeError, ValueError):
-        return str(value)
+def setting_names(summary: Summary) -> dict[str, str]:
+    """In words, by the name that a setting has in the run."""
+    known = summary.settings | ({} if summary.choice is None else summary.choice.settings)
+    return {name: setting_words(setting, summary.plain) for name, setting in known.items()}
 
 
 def score(value: float | None) -> str:
@@ -132,70 +118,7 @@ def significance(corrected: Mapping[str, float | None], gains: Mapping[str, floa
             f"the smallest p\u00a0{least}. Differences of this size may be chance."
         )
     sides = {"better": [n for n in found if gains[n] > 0], "worse": [n for n in found if gains[n] <= 0]}
-    told = [f"{' and '.join(METHOD_NAMES.get(n, n) for n in names)} {side}" for side, names in sides.items() if names]
+    told = [f"{' and '.join(method_label(n) for n in names)} {side}" for side, names in sides.items() if names]
     rest = len(tested) - len(found)
     others = f"; {count(rest, 'method')} without a significant difference" if rest else ""
     return f"Significantly different from the baseline, corrected for {len(tested)}: {', '.join(told)}{others}."
-
-
-NOTHING_CLEARLY_BETTER = "Nothing was clearly better than the plain network on these recordings"
-
-
-def verdict(choice: Mapping[str, Any] | None, pair: Paired | None) -> Verdict:
-    """The headline. A gain is claimed only for enough subjects and where the whole interval lies above zero."""
-    if choice is None:
-        return Verdict("unknown", "Nothing has been chosen", "The run recorded no choice.")
-    chosen = setting_words(choice.get("chosen") or {})
-    what = _subject_of_the_claim(choice)
-    if choice.get("baseline_won") and no_censor_tried(choice):
-        return Verdict(
-            "baseline",
-            NOTHING_CLEARLY_BETTER,
-            "By validation none gave reason enough to leave the plain network. No censor was tried.",
-        )
-    if choice.get("baseline_won"):
-        return Verdict(
-            "baseline",
-            NOTHING_CLEARLY_BETTER if choice.get("lead") else "Censoring did not help on these recordings",
-            "By validation no setting gave reason enough to leave the uncensored baseline, so AutoTransfer kept it.",
-        )
-    if pair is None or pair.interval is None:
-        return Verdict("unknown", f"Chosen: {chosen}", "There are too few test scores to compare it with the baseline.")
-    scores = f"{score(pair.first.mean)} against {score(pair.second.mean)}"
-    low, high = pair.interval
-    if pair.n < FEWEST_TO_TEST:
-        return Verdict(
-            "unclear",
-            f"{count(pair.n, 'subject')}: too few to tell whether {_lower(what)} helps",
-            f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}.",
-        )
-    if low > 0:
-        return Verdict(
-            "gain",
-            f"{what} helped on unseen subjects: {signed(pair.mean)} balanced accuracy",
-            f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}.",
-        )
-    if high < 0:
-        return Verdict(
-            "loss",
-            f"{what} lowered the score on unseen subjects: {signed(pair.mean)} balanced accuracy",
-            f"AutoTransfer scored {scores} for the uncensored baseline. It chose {chosen}, which validation favoured.",
-        )
-    return Verdict(
-        "unclear",
-        f"No clear gain from {_lower(what)} on these recordings",
-        f"AutoTransfer scored {scores} for the uncensored baseline, and the interval for the difference includes "
-        f"zero. It chose {chosen}, which validation favoured.",
-    )
-
-
-def _subject_of_the_claim(choice: Mapping[str, Any]) -> str:
-    """Censoring, where nothing else tells the chosen setting from the baseline: a gain has one cause then."""
-    names = [(choice.get("chosen") or {}).get("name", ""), *(choice.get("nested_choices") or {}).values()]
-    if any(" with " in str(name) for name in names):
-        return "The chosen setting"
-    return "Censoring"
-
-
-def _lower(words: str) -> str:
-    return words[0].lower() + words[1:]

@@ -1,0 +1,90 @@
+"""From a run to its summary: what is told of real trainings, and what is read off their weights once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+
+from autotransfer import Setting
+from autotransfer.report.collect import collect, roles
+from autotransfer.report.summary import WeightsStory
+from autotransfer.runs import options as options_module
+from autotransfer.runs.choice import Named, read_choice
+from autotransfer.runs.ledger import Entry
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search import procedure
+from report_example import finished
+from report_outline import Outline, figure_data, light
+from tiny import tiny_file
+
+CENSORED = Setting(method="mmd", mode="marginal", strength=0.3)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Three settings, of which the censored one is chosen whatever they score."""
+    folder = tmp_path_factory.mktemp("run")
+    options = RunOptions(source=str(tiny_file(folder)), epochs=2, device="cpu")
+    few = [Setting(), Setting(batches="balanced"), CENSORED]
+    with (
+        mock.patch.object(options_module, "grid", return_value=few),
+        mock.patch.object(procedure, "choose", lambda scores, keys: keys[-1]),
+    ):
+        found = Run.create(folder / "run", options)
+        procedure.conduct(found, lambda _: None, shown=False)
+    return found
+
+
+def test_a_finished_run_is_told_whole(run: Run) -> None:
+    summary = collect(run)
+    assert summary.complete
+    assert summary.choice == read_choice(run.folder)
+    assert summary.jobs_done == summary.jobs_total == len(summary.trainings) == 12
+    assert [split.test_subject for split in summary.splits] == list(summary.data.subjects) == ["0", "1", "2", "3"]
+    assert sum(summary.data.trials) == summary.data.n_trials == 48
+    assert list(summary.weights.leakage) == ["baseline", "chosen", "uncensored"]
+    assert list(summary.weights.latent) == ["baseline", "chosen"]
+    text = light(summary)
+    assert {figure["key"] for figure in figure_data(text)} >= {"results", "tried", "leakage", "confusion", "curves"}
+    assert "MMD, marginal" in Outline(text).text
+
+
+def test_weights_are_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = collect(run).weights
+    assert run.ledger.recall("weights story", WeightsStory) == first
+    monkeypatch.setattr(run, "weights", lambda key: pytest.fail("read again"))
+    assert collect(run).weights == first
+
+
+def test_a_run_that_is_not_complete_claims_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "folder", run.folder / "elsewhere")  # where no choice.json is
+    summary = collect(run)
+    assert not summary.complete
+    assert summary.weights == WeightsStory()
+    assert Outline(light(summary)).title.startswith("INCOMPLETE")
+
+
+def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
+    record = finished(3).trainings[0].record
+    plain, own = Setting(), {"standardise": "train"}
+    censored = replace(CENSORED, **own)
+    twin, shuffled = Setting(**own, batches="balanced"), Setting(**own)
+
+    known = finished(3).choice
+    assert known is not None
+
+    def found(chosen: Setting, *settings: Setting, folds: int = 3) -> dict[str, Setting]:
+        jobs = [(chosen, fold) for fold in range(3)] + [(s, fold) for s in settings for fold in range(folds)]
+        entries = [Entry("", "folds", setting, 0, fold, 0, "done", 1, record) for setting, fold in jobs]
+        named = {"baseline": Named("baseline", plain), "chosen": Named("chosen", chosen)}
+        return roles(replace(known, **named, baseline_won=chosen == plain), entries)
+
+    both = {"baseline": plain, "chosen": censored}
+    assert found(censored, plain, shuffled, twin) == {**both, "uncensored": twin}
+    assert found(censored, plain, shuffled) == {**both, "uncensored": shuffled}
+    assert found(censored, plain, twin, folds=1) == both, "trained on a single split"
+    assert found(CENSORED, plain) == {"baseline": plain, "chosen": CENSORED}
+    assert found(plain) == {"baseline": plain}
