@@ -96,7 +96,7 @@ class Prepared:
         if windows.kernel and windows.preprocessing.linear and windows.in_memory and windows.lags is None:
             self.lags = self._lags_by_group(len(training))
         self.newcomers: Newcomers | None = None
-        if windows.preprocessing.adaptation == "online":
+        if windows.preprocessing.adaptation == "online" and any(map(len, held_out)):  # a refit holds nobody out
             self.newcomers = self._newcomers(training, held_out)
 
     def _lags_by_group(self, groups: int) -> Lags:
