@@ -10,12 +10,11 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from safetensors.torch import save
 
 import autotransfer as at
@@ -162,20 +161,19 @@ class RunTargets:
         def renamed(value: Any) -> Any:
             """The same with every text that is a user's, or may be, replaced: always the same one by the same."""
             if isinstance(value, str):
-                return names.setdefault(value, name(draw)) if value in users or draw.random() < 0.02 else value
+                return names.setdefault(value, name(draw)) if value in users else value
             if isinstance(value, dict):
                 return {renamed(key): renamed(item) for key, item in value.items()}
-            if isinstance(value, list):
-                return [renamed(item) for item in value]
-            if isinstance(value, pd.DataFrame):
-                return value.map(renamed)
+            if isinstance(value, (list, tuple)):
+                return type(value)(renamed(item) for item in value)
+            if is_dataclass(value) and not isinstance(value, at.Setting):
+                return replace(value, **{field.name: renamed(getattr(value, field.name)) for field in fields(value)})
             return value
 
-        data = self.summary.data
-        users = {*data["subjects"], *data["classes"], *data["channels"], self.summary.name, self.summary.source}
-        users |= {self.summary.command, self.summary.device}
-        changed = {field.name: renamed(getattr(self.summary, field.name)) for field in fields(self.summary)}
-        self.check_page(light(replace(self.summary, **changed)))
+        run, data = self.summary, self.summary.data
+        users = {*data.subjects, *data.classes, *data.channels, *run.versions.values(), run.name, run.options.source}
+        users |= {run.command, run.device, run.started, *run.settings} - {"baseline"}  # which is a role, too
+        self.check_page(light(renamed(run)))
 
     def _whole_way(self, draw: random.Random) -> None:
         """From a file with such names, under such a name, through training to the page."""
