@@ -234,10 +234,10 @@ def test_killed_workers_change_nothing(tmp_path: Path, source: Path, undisturbed
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB in memory."""
+    """A file system of 6 MB in memory, enough for a run with the copy of its ledger."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, check=False)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", folder], capture_output=True, check=False)
     if done.returncode != 0:
         pytest.skip("mounting a file system needs root")
     yield folder
@@ -261,7 +261,7 @@ def test_a_full_disk(
     """With so many kilobytes free: while a checkpoint is written, the ledger, later on, and the report."""
     folder = small_disk / "run"
     ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes((4096 - free) * 1024))
+    ballast.write_bytes(bytes((6144 - free) * 1024))
     command = Command("run", source, *ARGUMENTS, "--out", folder, log=tmp_path / "log", checkpoint_every=every)
     command.wait()
     ballast.unlink()
