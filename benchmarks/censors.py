@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import autotransfer as at
-from autotransfer.settings import ESTIMATORS, LENGTH_SCALES, METHODS, MODES
+from autotransfer.censoring import CENSORS, MODES
+from autotransfer.censoring.kernels import LENGTH_SCALES
+from autotransfer.censoring.mige import MIGEOptions
+from autotransfer.censoring.scores import ESTIMATORS
 
 from .options import Options
 from .steps import has_room, noise, stacked_step
@@ -22,17 +25,23 @@ MEMBERS: dict[str, dict[str, tuple[int, ...]]] = {
 STEPS = {"cpu": 1, "cuda": 2}
 
 
+def mige_of(setting: at.Setting) -> MIGEOptions | None:
+    options = None if setting.penalty is None else setting.penalty.options
+    return options if isinstance(options, MIGEOptions) else None
+
+
 def limit_of(setting: at.Setting) -> float:
     """Eigenvectors and the search for every row's own scale may cost more."""
-    slow = setting.estimator in ("ssge", "nu_method") or setting.length_scale == "perplexity"
+    own = mige_of(setting)
+    slow = own is not None and (own.estimator in ("ssge", "nu_method") or own.length_scale == "perplexity")
     return SPECTRAL_LIMIT if slow else LIMIT
 
 
 def parts(size: str) -> list[list[at.Setting]]:
     """Settings that are measured side by side: a method in every mode, a MIGE estimator with every scale."""
     batch = SHAPE[size][2]
-    modes = MODES[: {"full": 3, "quick": 2, "tiny": 1}[size]]
-    methods = [[at.Setting(method=m, mode=mode, batch_size=batch) for mode in modes] for m in METHODS]
+    modes = tuple(MODES)[: {"full": 3, "quick": 2, "tiny": 1}[size]]
+    methods = [[at.Setting(method=m, mode=mode, batch_size=batch) for mode in modes] for m in CENSORS]
     variants = [
         [
             at.Setting(method="mige", mode=mode, estimator=e, length_scale=scale, batch_size=batch)
@@ -46,7 +55,8 @@ def parts(size: str) -> list[list[at.Setting]]:
 
 
 def label(setting: at.Setting) -> str:
-    details = f" {setting.estimator} {setting.length_scale}" if setting.method == "mige" else ""
+    own = mige_of(setting)
+    details = "" if own is None else f" {own.estimator} {own.length_scale}"
     return f"{setting.method}{details}, {setting.mode}"
 
 

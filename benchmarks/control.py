@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.report.statistics import Paired
-from autotransfer.report.wording import METHOD_NAMES, interval, signed
+from autotransfer.report.wording import interval, signed
 
-from .evidence import Evidence, Scores, both_sides, pairs
-from .markdown import NAMES, NOTHING, beside, markdown
+from .evidence import Evidence, Scores, both_sides, pairs, twins
+from .markdown import METHODS, NOTHING, beside, markdown
 
 
 def control(evidence: Evidence, folder: Path) -> str:
@@ -36,12 +36,11 @@ def penalty(evidence: Evidence) -> dict[str, Paired]:
         return {}
     own = evidence.results[~evidence.results["control"]].astype({"test_score": float, "test_subject": str})
     known = own.groupby(["dataset", "setting", "test_subject"])["test_score"].mean().to_dict()
+    without = twins(own, "uncensored")
     found: tuple[Scores, Scores] = ({}, {})
     for dataset, settings in evidence.nested.items():
         for subject, name in settings.items():
-            censor, *traits = name.split(" with ", 1)
-            without = name if censor == "baseline" else f"baseline with {', '.join([*traits, 'balanced batches'])}"
-            places = [(dataset, setting, subject) for setting in (name, without)]
+            places = [(dataset, setting, subject) for setting in (name, without.get(name))]
             if all(place in known for place in places):
                 for scores, place in zip(found, places, strict=True):
                     scores.setdefault(dataset, {})[subject] = float(known[place])
@@ -53,27 +52,26 @@ def same_settings(evidence: Evidence, folder: Path) -> str:
     same penalty, strength, windows, folds and seeds."""
     if not len(evidence.results) or not evidence.control:
         return NOTHING
-    known = both_sides(evidence.results, "test")
-    found = {
-        method: pairs(*(_scores_of(known, evidence.settings.get(method, {}), shuffled=side) for side in (False, True)))
-        for method in METHOD_NAMES
-        if method != "none"
-    }
+    known, shuffled = both_sides(evidence.results, "test"), twins(evidence.results, "shuffled")
+    found = {}
+    for method in METHODS:
+        own = evidence.settings.get(method, {})
+        other = {dataset: shuffled[name] for dataset, name in own.items() if name in shuffled}
+        found[method] = pairs(_scores_of(known, own, control=False), _scores_of(known, other, control=True))
     sets = sorted({dataset for by_set in found.values() for dataset in by_set})
     rows = [
-        [NAMES[method], *(f"{signed(own[d].mean)} ({interval(own[d])})" if d in own else "–" for d in sets)]
+        [METHODS[method], *(f"{signed(own[d].mean)} ({interval(own[d])})" if d in own else "–" for d in sets)]
         for method, own in found.items()
         if own
     ]
     return markdown(["true minus shuffled subjects", *sets], rows) if rows else NOTHING
 
 
-def _scores_of(known: pd.DataFrame, settings: dict[str, str], *, shuffled: bool) -> Scores:
-    """By data set, of the setting that each has; shuffled: of its control."""
+def _scores_of(known: pd.DataFrame, settings: dict[str, str], *, control: bool) -> Scores:
+    """By data set, of the setting that each has."""
     found: Scores = {}
     for dataset, name in settings.items():
-        censor, *traits = name.split(" with ", 1)
-        place = (dataset, shuffled, " with ".join([f"{censor} shuffled" if shuffled else censor, *traits]))
+        place = (dataset, control, name)
         if place in known.index:
             own = known.loc[[place]]
             found[dataset] = dict(zip(own["subject"], own["score"], strict=True))

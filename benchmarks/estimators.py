@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 import autotransfer as at
-from autotransfer.settings import DEFAULT_REGULARIZATION, ESTIMATORS
+from autotransfer.censoring.mige import REGULARIZATION
+from autotransfer.censoring.scores import ESTIMATORS
 
 from . import loops
 from .options import Options
@@ -38,8 +39,8 @@ def problem(
 def ours(name: str, z: Tensor, y: Tensor, s: Tensor) -> Callable[[], Tensor]:
     """The estimate for all members: scores (P, B, D), or for a distance its gradient (P, B, D)."""
     if name in ESTIMATORS:
-        estimate, same = getattr(at.scores, name), s[:, None] == s
-        return lambda: estimate(z, same=same, regularization=DEFAULT_REGULARIZATION[name])
+        estimate, same = ESTIMATORS[name], s[:, None] == s
+        return lambda: estimate(z, same=same, regularization=REGULARIZATION[name])
     subjects = int(s.max()) + 1
     censor = at.make_censor(
         name, "marginal", latent_dim=z.shape[-1], n_classes=1, n_subjects=subjects, members=len(z)
@@ -55,7 +56,7 @@ def ours(name: str, z: Tensor, y: Tensor, s: Tensor) -> Callable[[], Tensor]:
 def looped(name: str, z: Tensor, s: Tensor) -> Callable[[], Tensor]:
     """The same for one member, z (B, D), by loops over subjects."""
     if name in ESTIMATORS:
-        return lambda: loops.subject_scores(z, s, name, DEFAULT_REGULARIZATION[name])
+        return lambda: loops.subject_scores(z, s, name, REGULARIZATION[name])
 
     def gradient() -> Tensor:
         point = z.detach().requires_grad_()

@@ -38,7 +38,8 @@ def read(folder: Path) -> Evidence:
     def table(name: str) -> pd.DataFrame:
         path = folder / f"{name}.csv"
         texts = {"subject": str, "test_subject": str, "dataset": str}
-        return pd.read_csv(path, keep_default_na=False, dtype=texts) if path.exists() else pd.DataFrame()
+        found = pd.read_csv(path, keep_default_na=False, dtype=texts) if path.exists() else pd.DataFrame()
+        return _in_todays_words(found)
 
     scores = table("scores")
     true = scores[~scores["control"]] if len(scores) else scores
@@ -46,8 +47,66 @@ def read(folder: Path) -> Evidence:
     known = _scores(true)
     single = {name: own for name, own in known.items() if not name.endswith(ENSEMBLE)}
     together = {name.removesuffix(ENSEMBLE): own for name, own in known.items() if name.endswith(ENSEMBLE)}
-    peers, leakage, results = _scores(table("peers")), table("leakage"), table("results")
+    peers, leakage, results = _scores(table("peers")), table("leakage"), _with_twins(table("results"))
     return Evidence(single, together, _scores(control), peers, _settings(true), _nested(true), leakage, results)
+
+
+# ---- CSVs of the first version ---------------------------------------------------------------------------------------
+
+PIPELINES = {"careful": "two_se", "nested_careful": "nested_two_se"}
+WORDS = {
+    "standardise channel": "standardise train", "standardise running": "standardise online",
+    "standardise subject": "standardise transductive", "align running": "align online",
+    "align subject": "align transductive", "levels": "append_scale", "power": "log_power",
+    "keep last": "checkpoint last", "balanced batches": "batches balanced",
+}  # fmt: skip
+
+
+def _in_todays_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Names of pipelines and settings as this version writes them."""
+    if "setting" in table:
+        names = {name: _todays_name(name) for name in table["setting"].unique()}
+        table = table.assign(setting=table["setting"].map(names))
+    if "pipeline" in table:
+        old = table["pipeline"].str.removesuffix(ENSEMBLE)
+        ends = table["pipeline"].str.endswith(ENSEMBLE).map({True: ENSEMBLE, False: ""})
+        table = table.assign(pipeline=old.replace(PIPELINES) + ends)
+    return table
+
+
+def _todays_name(name: str) -> str:
+    penalty, *traits = name.split(" with ", 1)
+    return " with ".join([penalty, *(", ".join(WORDS.get(one, one) for one in own.split(", ")) for own in traits)])
+
+
+def _with_twins(results: pd.DataFrame) -> pd.DataFrame:
+    """Results of the first version have no columns `checkpoint`, `uncensored` and `shuffled`: names tell them there."""
+    if not len(results) or "uncensored" in results:
+        return results
+    return results.assign(
+        checkpoint=results["setting"].str.contains("checkpoint last").map({True: "last", False: "best"}),
+        uncensored=results["setting"].map(_uncensored),
+        shuffled=results["setting"].map(_shuffled),
+    )
+
+
+def _uncensored(name: str) -> str:
+    penalty, *traits = name.split(" with ", 1)
+    return name if penalty == "baseline" else f"baseline with {', '.join([*traits, 'batches balanced'])}"
+
+
+def _shuffled(name: str) -> str:
+    penalty, *traits = name.split(" with ", 1)
+    own = penalty if penalty == "baseline" else f"{penalty.removesuffix(' shuffled')} shuffled"
+    return " with ".join([own, *traits])
+
+
+# ---- what they say ---------------------------------------------------------------------------------------------------
+
+
+def twins(results: pd.DataFrame, kind: str) -> dict[str, str]:
+    """Name of a setting -> name of its twin; kind: "uncensored", the same without its penalty, or "shuffled"."""
+    return dict(zip(results["setting"], results[kind], strict=True))
 
 
 def _nested(table: pd.DataFrame) -> dict[str, dict[str, str]]:

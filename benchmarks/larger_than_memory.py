@@ -70,33 +70,33 @@ def child(folder: Path, way: str, steps: int | None, cold: bool) -> None:
 
     import autotransfer as at
 
-    engine: Any = import_module("autotransfer.training.train")  # to put another `fits` there
-    from autotransfer.training.population import Population
+    packing: Any = import_module("autotransfer.training.packing")  # to put another `fits` there
+    from autotransfer.training.trainer import Trainer
 
     torch.set_num_threads(1)
     began, start = _status("self"), time.perf_counter()
     recordings = at.load(folder)
     said: dict[str, Any] = {"began_MiB": began["RssAnon"], "load_s": time.perf_counter() - start}
-    said["fits"] = engine.fits(recordings, torch.device("cpu"), torch.float32)
+    said["fits"] = packing.fits(recordings, torch.device("cpu"), torch.float32)
     if way != "auto":
-        engine.fits = lambda *_: way == "memory"
+        packing.fits = lambda *_: way == "memory"
     fold = at.leave_one_subject_out(recordings)[0]
     setting = at.Setting(max_epochs=1)
     said["fraction_of_epoch"] = 1.0
     if steps is not None:
-        rows = np.random.default_rng(0).permutation(fold.train)[: steps * setting.batch_size]
+        rows = np.random.default_rng(0).permutation(fold.train)[: steps * setting.training.batch_size]
         said["fraction_of_epoch"] = len(rows) / len(fold.train)
         fold = type(fold)(np.sort(rows), fold.validation, fold.test, fold.validation_subject, fold.test_subject)
 
     for name in ("train_epoch", "evaluate"):
-        _timed(Population, name, said)
+        _timed(Trainer, name, said)
     if cold:
         _drop(recordings.X, folder / "X.npy")
     start = time.perf_counter()
     (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
     said["train_s"], said["train_cpu_s"] = said.pop("train_epoch_s"), said.pop("train_epoch_cpu_s")
     said["prepare_s"] = time.perf_counter() - start - said["train_s"] - said["evaluate_s"]
-    said["steps"] = len(fold.train) // setting.batch_size
+    said["steps"] = len(fold.train) // setting.training.batch_size
     said["ms_per_step"] = 1e3 * said["train_s"] / said["steps"]
     said["cpu_ms_per_step"] = 1e3 * said["train_cpu_s"] / said["steps"]  # tells on a busy machine too
     said |= {"evaluated": len(fold.validation) + len(fold.test), "test_score": outcome.test_score}

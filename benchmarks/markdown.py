@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from autotransfer.censoring import CENSORS
 from autotransfer.report.statistics import Paired
-from autotransfer.report.wording import METHOD_NAMES, interval, signed
+from autotransfer.report.wording import interval, signed
 
 from .evidence import pool
 
+METHODS = {name: kind.label for name, kind in CENSORS.items()}
 NAMES = {
-    **METHOD_NAMES, "uncensored": "Best uncensored", "published": "AutoTransfer, published",
+    "none": "Baseline", **METHODS, "uncensored": "Best uncensored", "published": "AutoTransfer, published",
     "nested": "AutoTransfer, nested", "nested_full": "AutoTransfer, nested full",
-    "nested_uncensored": "the same without any censor", "careful": "AutoTransfer, careful",
-    "nested_careful": "AutoTransfer, nested, careful", "chosen": "AutoTransfer, published",
-    "baseline": METHOD_NAMES["none"], "best_uncensored": "Best uncensored", "lda": "shrinkage LDA",
+    "nested_uncensored": "the same without any censor", "two_se": "AutoTransfer, 2 SE",
+    "nested_two_se": "AutoTransfer, nested, 2 SE", "chosen": "AutoTransfer, published",
+    "baseline": "Baseline", "best_uncensored": "Best uncensored", "lda": "shrinkage LDA",
     "riemann": "pyRiemann",
-    "riemann_recentred": "pyRiemann, re-centred (transductive)", "riemann_running": "pyRiemann, running",
-    "riemann_running_file_order": "pyRiemann, running, order of the file",
+    "riemann_recentred": "pyRiemann, re-centred (transductive)", "riemann_running": "pyRiemann, online",
+    "riemann_running_file_order": "pyRiemann, online, order of the file",
     "riemann_templates": "pyRiemann, templates",
     "riemann_templates_recentred": "pyRiemann, templates, re-centred (transductive)",
-    "riemann_templates_running": "pyRiemann, templates, running",
-    "riemann_templates_running_file_order": "pyRiemann, templates, running, order of the file",
+    "riemann_templates_running": "pyRiemann, templates, online",
+    "riemann_templates_running_file_order": "pyRiemann, templates, online, order of the file",
     "ensemble": "AutoTransfer, ensemble",
     "eegnet": "EEGNet in skorch", "dann": "SKADA's DANN (transductive)", "coral": "SKADA's DeepCORAL (transductive)",
 }  # fmt: skip

@@ -15,6 +15,7 @@ import math
 import sys
 import time
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -22,31 +23,26 @@ import pandas as pd
 from autotransfer.errors import UserError
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
-from autotransfer.report.outcomes import settled
+from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.files import Lock, write_atomically
-from autotransfer.runs.here import Here
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.results import Trained, trained
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
+from autotransfer.settings import Setting
 
 TABLES = ("results", "scores", "leakage")
 # of RunOptions
-ASKED = ("grid", "epochs", "seeds", "standardise", "align", "prepare", "lr", "batch_size", "patience", "nested")
+ASKED = ("grid", "epochs", "seeds", "standardise", "align", "preprocessing", "lr", "batch_size", "patience", "nested")
 STOPPED = 3
-# of results.csv; a setting's name says the rest
-COLUMNS = [
-    "stage", "setting", "baseline", "method", "validation_subject", "test_subject", "seed", "best_epoch", "epochs",
-    "validation_score", "test_score", "swapped_best_epoch", "swapped_validation_score", "swapped_test_score", "seconds",
-    "failure",
-]  # fmt: skip
 
 
 class TimeIsUp(Exception):
     """Raised after an epoch: what was not yet written is trained again, a few seconds' worth."""
 
 
-class Until(Here):
-    """Training in this process, for so long."""
+class Until(LocalExecutor):
+    """Training in this process, up to a deadline."""
 
     def __init__(self, deadline: float) -> None:
         super().__init__()
@@ -65,7 +61,8 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
     if not (folder / "ledger.sqlite").exists():
         return Run.create(folder, RunOptions(source=source, device=options.device, **asked))
     run = Run.open(folder)
-    stored, wanted = run.options.to_dict(), run.would_store(RunOptions(source=source, **asked)).to_dict()
+    stored = run.options.to_dict()
+    wanted = RunOptions(source=source, **asked).for_data(run.recordings).to_dict()
     for key in asked:
         if stored[key] != wanted[key]:
             run.ledger.close()
@@ -73,50 +70,74 @@ def run_of(source: str, options: argparse.Namespace) -> Run:
     return run
 
 
-def prove(source: str, options: argparse.Namespace, place: Until) -> None:
+def prove(source: str, options: argparse.Namespace, executor: Until) -> None:
     """Whatever of the set's run is not yet done, then its part of the tables."""
     run = run_of(source, options)
     with closing(run.ledger), Lock(run.folder):
         if all((run.folder / f"proof-{table}.csv").exists() for table in TABLES):
             return
         print(f"{run.folder.name}: {run.recordings!r}", flush=True)
-        if not run.ledger.recall("complete", False):
-            run.place = place
+        if not run.ledger.recall("complete", bool):
+            run.executor = executor
             conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True)
-        place.after_epoch()
+        executor.after_epoch()
         for name, table in zip(TABLES, tables_of(run), strict=True):
             write_atomically(run.folder / f"proof-{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 
 
 def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Results, scores and leakage of a finished run, each with the data set and whether it is the control."""
-    summary = settled(collect(run))
-    results = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
-    choice = summary.choice or {}
-    results["baseline"] = results["setting"] == choice.get("baseline", {}).get("name")
-    picks = {"nested": choice.get("nested_choices", {}), "nested_full": choice.get("nested_full_choices", {})}
+    summary = collect(run)
+    choice = summary.choice
+    assert choice is not None
+    found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
+    picks = {"nested": choice.nested_choices, "nested_full": choice.nested_full_choices}
     scores = [
         {"pipeline": row.key, "setting": row.setting or picks[row.key][subject], "subject": subject, "score": score}
         for row in contenders(summary)
         for subject, score in row.scores.items()
     ]
-    more = {role: choice.get(f"{role}_test_scores", {}) for role in ("nested_uncensored", "nested_careful")}
-    more |= {f"{role}_ensemble": own for role, own in choice.get("delivered_test_scores", {}).items()}
+    more = {
+        "nested_uncensored": choice.nested_uncensored_test_scores,
+        "nested_two_se": choice.nested_two_se_test_scores,
+        **{f"{role}_ensemble": own for role, own in choice.delivered_test_scores.items()},
+    }
     scores += [
         {"pipeline": key, "setting": "", "subject": subject, "score": score}
         for key, own in more.items()
         for subject, score in own.items()
     ]
-    leaks = [{"role": role, **found} for role, own in summary.leakage.items() for found in own]
+    leaks = [{"role": role, **asdict(leak)} for role, own in summary.weights.leakage.items() for leak in own]
     parts = (
-        results[COLUMNS],
+        pd.DataFrame([result_row(run.options, one, baseline=choice.baseline.setting) for one in found]),
         pd.DataFrame(scores),
-        pd.DataFrame(leaks, columns=["role", "fold", "accuracy", "chance", "bits"]),
+        pd.DataFrame(leaks, columns=["role", "test_subject", "accuracy", "chance", "bits"]),
     )
     for part in parts:
         part.insert(0, "dataset", run.recordings.name)
         part.insert(1, "control", run.options.shuffle_subjects)
     return parts
+
+
+def result_row(options: RunOptions, one: Trained, *, baseline: Setting) -> dict[str, object]:
+    """A training as a row of results.csv. `uncensored` and `shuffled` name the setting's twins: the same without its
+    penalty, and with shuffled subjects."""
+    setting, record, swapped = one.setting, one.record, one.record.swapped
+    uncensored = shuffled = setting
+    if setting.penalty is not None:
+        uncensored = setting.uncensored(setting.training.batches)
+        shuffled = setting.replace(shuffle_subjects=True)
+    return {
+        "stage": one.stage, "setting": one.name, "baseline": setting == baseline, "method": setting.method or "none",
+        "checkpoint": setting.training.checkpoint, "uncensored": options.name_of(uncensored),
+        "shuffled": options.name_of(shuffled), "validation_subject": one.validation_subject,
+        "test_subject": one.test_subject, "seed": one.seed, "best_epoch": record.best_epoch, "epochs": record.epochs,
+        "validation_score": record.validation_score, "test_score": record.test_score,
+        "swapped_best_epoch": None if swapped is None else swapped.best_epoch,
+        "swapped_validation_score": None if swapped is None else swapped.validation_score,
+        "swapped_test_score": None if swapped is None else swapped.test_score,
+        "seconds": record.seconds, "failure": record.failure or "",
+    }  # fmt: skip
 
 
 def gather(out: Path) -> None:
@@ -136,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, help="default: 2,500 steps' worth")
     parser.add_argument("--standardise", help="for all settings; default: each setting's own")
     parser.add_argument("--align")
-    parser.add_argument("--prepare", help="zero-shot, adaptive or transductive: find first how windows are prepared")
+    parser.add_argument("--preprocessing", help="zero-shot, online or transductive: find the best one first")
     parser.add_argument("--lr", type=float)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--patience", type=int)
@@ -146,10 +167,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args(arguments)
 
-    place = Until(time.monotonic() + 60 * options.minutes)
+    executor = Until(time.monotonic() + 60 * options.minutes)
     try:
         for source in options.data:
-            prove(source, options, place)
+            prove(source, options, executor)
             gather(options.out)
     except TimeIsUp:
         print(f"stopped after {options.minutes:g} minutes; the same command continues", flush=True)

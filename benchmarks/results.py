@@ -17,12 +17,12 @@ from typing import Any
 import pandas as pd
 
 from autotransfer.report.statistics import holm, spread
-from autotransfer.report.wording import METHOD_NAMES, interval, probability, score, signed
+from autotransfer.report.wording import interval, probability, score, signed
 
 from .control import control, leakage, penalty, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read
-from .markdown import NAMES, NOTHING, beside, markdown
+from .markdown import METHODS, NAMES, NOTHING, beside, markdown
 
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -30,7 +30,7 @@ PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # ---- the parts of the page -------------------------------------------------------------------------------------------
 
 
-def levels(evidence: Evidence, folder: Path) -> str:
+def every_score(evidence: Evidence, folder: Path) -> str:
     """Mean, lower quartile and minimum over test subjects of everybody, by data set."""
     rows = []
     together = {f"{NAMES.get(name, name)}, ensemble": scores for name, scores in evidence.ensembles.items()}
@@ -51,7 +51,7 @@ def gains(evidence: Evidence, folder: Path) -> str:
     rows, drawn = [], []
     for dataset in evidence.sets:
         own = {name: by_set[dataset] for name, by_set in found.items() if dataset in by_set}
-        corrected = holm({name: pair.p for name, pair in own.items() if name in METHOD_NAMES})
+        corrected = holm({name: pair.p for name, pair in own.items() if name in METHODS})
         for name, pair in own.items():
             count = f"{pair.wins} / {pair.ties} / {pair.losses}"
             p = probability(corrected.get(name, pair.p))
@@ -69,7 +69,7 @@ def together(evidence: Evidence, folder: Path) -> str:
     base = evidence.ours.get("none", {})
     found = {name: pairs(scores, base) for name, scores in evidence.ours.items() if name != "none"}
     once = {name: pool(by_set) for name, by_set in found.items()}
-    corrected = holm({name: own.p for name, own in once.items() if own and name in METHOD_NAMES})
+    corrected = holm({name: own.p for name, own in once.items() if own and name in METHODS})
     rows = []
     for name, own in once.items():
         equal = pool(found[name], equal_sets=True)
@@ -131,11 +131,11 @@ ADAPTING = (
 )  # fmt: skip
 
 
-def adaptive(evidence: Evidence, folder: Path) -> str:
+def adaptation(evidence: Evidence, folder: Path) -> str:
     """With adaptation to each person (the CSVs in folder/adaptive and folder/transductive), beside peers that adapt."""
     ours = {"zero-shot, nested, ensemble": evidence.ensembles.get("nested", {})}
-    for kind in ("adaptive", "transductive"):
-        found = read(folder / kind)
+    for kind, place in {"online": "adaptive", "transductive": "transductive"}.items():
+        found = read(folder / place)
         ours |= {f"{kind}, nested": found.ours.get("nested", {})}
         ours |= {f"{kind}, nested, ensemble": found.ensembles.get("nested", {})}
     sets = sorted({dataset for name, own in ours.items() if "zero-shot" not in name for dataset in own})
@@ -190,11 +190,11 @@ def optimism(evidence: Evidence, folder: Path) -> str:
     if not len(evidence.results):
         return NOTHING
     own = evidence.results[~evidence.results["control"]]
-    own = own[~own["setting"].str.contains("keep last")]  # the last epoch was chosen by nobody
+    own = own[own["checkpoint"] != "last"]  # the last epoch was chosen by nobody
     numbers = own[["validation_score", "test_score"]].apply(pd.to_numeric, errors="coerce")
     table = own.assign(gap=numbers["validation_score"] - numbers["test_score"])
     gaps: dict[Any, float] = table.groupby(["method", "dataset"])["gap"].mean().to_dict()
-    names = {"none": "uncensored"} | {method: NAMES[method] for method in METHOD_NAMES if method != "none"}
+    names = {"none": "uncensored"} | METHODS
     rows = [
         [name, *(signed(gaps[method, d]) if (method, d) in gaps else "–" for d in evidence.sets)]
         for method, name in names.items()
@@ -203,8 +203,8 @@ def optimism(evidence: Evidence, folder: Path) -> str:
     return markdown(["validation minus test", *evidence.sets], rows)
 
 
-def preparations(evidence: Evidence, folder: Path) -> str:
-    """By validation, what every preparation gains over the plain network's own, with the error of that difference."""
+def preprocessings(evidence: Evidence, folder: Path) -> str:
+    """By validation, what every preprocessing gains over the plain network's own, with the standard error."""
     table = evidence.results
     if not len(table):
         return NOTHING
@@ -223,10 +223,10 @@ def preparations(evidence: Evidence, folder: Path) -> str:
 
 
 PARTS: dict[str, Callable[[Evidence, Path], str]] = {
-    "levels": levels, "people": people, "gains": gains, "together": together, "censoring": censoring,
-    "ensembles": ensembles, "adaptive": adaptive,
+    "scores": every_score, "people": people, "gains": gains, "together": together, "censoring": censoring,
+    "ensembles": ensembles, "adaptation": adaptation,
     "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
-    "optimism": optimism, "preparations": preparations,
+    "optimism": optimism, "preprocessings": preprocessings,
 }  # fmt: skip
 
 

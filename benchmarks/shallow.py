@@ -177,8 +177,8 @@ def _tangent_spaces(name: str, data: Centred, task: Task) -> Iterator[tuple[str,
     yield f"{name}_recentred", model.predict(data.vectors[test])
 
     shuffled = np.random.default_rng(task.seed).permutation(len(test))
-    yield f"{name}_running", model.predict(running(C[test], prior, shuffled))
-    yield f"{name}_running_file_order", model.predict(running(C[test], prior, np.arange(len(test))))
+    yield f"{name}_running", model.predict(online(C[test], prior, shuffled))
+    yield f"{name}_running_file_order", model.predict(online(C[test], prior, np.arange(len(test))))
 
 
 def tangent(C: Array, at_mean: Array) -> Array:
@@ -190,7 +190,7 @@ def tangent(C: Array, at_mean: Array) -> Array:
     return np.concatenate([tangent_space(one[None], mean) for one, mean in zip(C, at_mean, strict=True)])
 
 
-def running(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
+def online(C: Array, prior: Array, order: NDArray[np.int64]) -> Array:
     """Tangent vectors (n, d(d+1)/2) of windows met in this order, each at the mean of those so far, itself included.
     The mean starts at the training subjects' and moves along the geodesic; `PRIOR` windows weigh as much as it."""
     from pyriemann.geometry.geodesic import geodesic_riemann

@@ -66,13 +66,11 @@ def skorch_step(channels: int, times: int, batch: int, device: str) -> Step | No
 
 def spread_jobs(recordings: at.Recordings, setting: at.Setting, members: int, *, alone: bool) -> list[at.Job]:
     """As in stage two: settings that differ in a number, each on every fold. `alone`: no two share minibatches."""
-    from dataclasses import replace
-
     folds = at.leave_one_subject_out(recordings)
     jobs = []
     for member in range(members):
         turn, fold = divmod(member, len(folds))
-        own = replace(setting, lr=setting.lr * (1 + turn / 1000))
+        own = setting.replace(lr=setting.training.lr * (1 + turn / 1000))
         jobs.append(at.Job(setting if alone else own, folds[fold], seed=turn if alone else 0))
     return jobs
 
@@ -81,12 +79,12 @@ def stacked_step(
     recordings: at.Recordings, setting: at.Setting, members: int, device: str, *, alone: bool = False
 ) -> Step:
     """One epoch of a population, without evaluation. The only place here that knows the engine's inside."""
-    from autotransfer.training.population import Population
-    from autotransfer.training.train import windows_for
+    from autotransfer.training.trainer import Trainer
+    from autotransfer.training.windows import windows_for
 
     jobs = spread_jobs(recordings, setting, members, alone=alone)
-    windows = windows_for(recordings, jobs[0], {}, device=torch.device(device), dtype=torch.float32)
-    population = Population(recordings, jobs, windows, torch.float32)
+    windows = windows_for(recordings, jobs[0], device=torch.device(device), dtype=torch.float32)
+    population = Trainer(recordings, jobs, windows, torch.float32)
     units = sum(member_steps(job) for job in jobs)
     assert units == sum(population.groups.steps_of[group] for group in population.groups.of_member.tolist())
     return Step(population.train_epoch, units)
@@ -94,7 +92,7 @@ def stacked_step(
 
 def member_steps(job: at.Job) -> int:
     """Optimiser steps in an epoch of a job."""
-    return max(len(job.fold.train) // job.setting.batch_size, 1)
+    return max(len(job.fold.train) // job.setting.training.batch_size, 1)
 
 
 def has_room(recordings: at.Recordings, setting: at.Setting, members: int, device: str) -> bool:

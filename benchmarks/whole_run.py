@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +38,7 @@ class Work(NamedTuple):
 
     def jobs(self, recordings: at.Recordings) -> list[list[at.Job]]:
         """Every setting of the quick grid, by fold."""
-        settings = [replace(setting, max_epochs=self.epochs, patience=None) for setting in at.grid("quick")]
+        settings = [setting.replace(max_epochs=self.epochs, patience=None) for setting in at.grid("quick")]
         settings = settings[:: 6 if self.size == "tiny" else 1]
         return [[at.Job(setting, fold) for setting in settings] for fold in at.leave_one_subject_out(recordings)]
 
@@ -80,7 +79,7 @@ def tables(options: Options) -> Iterator[Table]:
     together, largest = apart(stacked_seconds, work)
     first, second = apart(alone_seconds, work)
     one_by_one = first + second * (len(by_fold) - 1)
-    batch = min(jobs[0].setting.batch_size, len(jobs[0].fold.train))
+    batch = min(jobs[0].setting.training.batch_size, len(jobs[0].fold.train))
     plain = plain_step(recordings.n_channels, recordings.n_times, batch, device, recordings.n_classes)
     bare = measure({"": plain}, rounds=3, device=device, limit_s=10.0)[""].median * steps
 

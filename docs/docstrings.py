@@ -25,11 +25,13 @@ class AsWritten(Extension):
     def on_class(self, *, cls: Class, **_: Any) -> None:
         if cls.name in OWN_PAGE or not any("dataclass" in str(decorator.value) for decorator in cls.decorators):
             return
-        source = Path(str(cls.filepath)).read_text(encoding="utf-8").splitlines()
         rows = []
-        for name, field in cls.attributes.items():
-            if field.annotation is None or field.lineno is None or "property" in field.labels:
+        for name, field in cls.all_members.items():  # inherited ones too, which may stand in another file
+            if not field.is_attribute or field.annotation is None or field.lineno is None:
                 continue
+            if "property" in field.labels or "ClassVar" in str(field.annotation):
+                continue
+            source = Path(str(field.filepath)).read_text(encoding="utf-8").splitlines()
             comment = COMMENT.search(source[field.lineno - 1])
             kind = str(field.annotation).replace(" | ", " or ")  # a bar would end the cell
             rows.append(f"| `{name}` | `{kind}` | {comment[1] if comment else ''} |")

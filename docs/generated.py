@@ -8,20 +8,26 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
 from typing import Any
 
 from mkdocs.exceptions import PluginError
 from typer.models import ArgumentInfo, OptionInfo
 
 import autotransfer as at
+from autotransfer.augment import AUGMENTATIONS
+from autotransfer.censoring import CENSORS
 from autotransfer.cli import app
-from autotransfer.recordings import RECIPES, SETS
+from autotransfer.model.encoders import ENCODERS
+from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.recordings.sources import RECIPES, SETS
+from autotransfer.runs.choice import Choice
 from autotransfer.runs.results import COLUMNS
-from autotransfer.settings import METHODS, Setting
+from autotransfer.settings import Penalty, Training, field_names
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
+COMMENT = re.compile(r"^    (\w+): [^#\n]*?  # (.*)$", re.MULTILINE)  # beside a field of a dataclass
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -45,6 +51,8 @@ def _command(name: str, function: Callable[..., None]) -> str:
     usage, rows = [f"autotransfer {name}"], []
     for parameter in inspect.signature(function).parameters.values():
         kind, told = typing.get_args(hints[parameter.name])[:2]
+        if getattr(told, "hidden", False):
+            continue
         required = parameter.default is inspect.Parameter.empty
         if isinstance(told, ArgumentInfo):
             label = told.metavar or parameter.name.upper()
@@ -74,92 +82,124 @@ def _default(value: object) -> str:
     return "–" if value is None or value is False else f"`{value}`"
 
 
-# What each field means. A field that is missing here stops the build.
+# What each field means, where more can be said than the comment beside it in the code does.
 MEANING = {
     "method": "how dependence on the subject is estimated; none: the uncensored baseline",
     "mode": "`marginal` z ⟂ s, `conditional` z ⟂ s given y, `complementary`: half of z is censored, half keeps s",
     "strength": "λ, the weight of the penalty beside the classification loss; 0 is the baseline",
     "estimator": "of the scores: `ssge`, `stein`, `tikhonov`, `nu_method`",
-    "length_scale": "σ of the kernel: `median` or `perplexity`, found anew in every batch, or a number",
-    "regularization": "γ of the estimator; what it means differs between estimators",
+    "length_scale": "σ of the kernel: `median` or `perplexity`, estimated in every batch, or a number",
+    "regularization": "γ of the estimator, whose meaning differs between estimators; none: 0.001 for `stein`, 0.01 for "
+    "the others",
     "projection": "the scores obey Stein's identity; off is the form of the paper",
     "pairs": "which pairs of subjects are compared: `all`, `bernoulli`, `clique`",
     "fraction": "with `bernoulli`: the share of pairs drawn in a step; 0.5 unless given",
     "size": "with `clique`: how many subjects are drawn in a step; 2 unless given",
-    "variant": "`labelled`: the critic is told the subject; `paper`: as printed, blind to it",
+    "variant": "`labelled`: the critic sees the subject; `paper`: as printed, it does not",
     "control_rate": "β, how quickly the balance k between real and fake moves",
-    "diversity": "γ, the balance that is aimed at; 0.7 for `paper`",
+    "diversity": "γ, the target balance; none: 1 for `labelled`, 0.7 for `paper`",
     "critic_lr": "learning rate of the critic",
     "critic_steps": "critic updates for each step of the encoder",
     "critic_hidden": "width of the critic's hidden layer",
-    "shuffle_subjects": "the control: subjects are shuffled within each class before training sees them",
+    "shuffle_subjects": "the control: subjects are shuffled within each class before training",
     "temporal_filters": "F1 of EEGNet",
     "spatial_depth": "spatial filters for each temporal one",
     "latent_filters": "F2 of EEGNet: channels of the latent code",
     "temporal_kernel": "samples of a temporal filter; none: half a second, within 3 and 64; `half`: half of that",
-    "compress": "μ of sign(x) log(1 + μ\\|x\\|) / log(1 + μ), which EEGNet reads in place of its windows x; none: x",
-    "levels": "EEGNet reads every window standardised by itself, and beside it mean and logarithm of the deviation of "
-    "every channel as signals that do not move; not with `standardise` trial, which leaves no levels, and with `none` only "
-    "where windows already are in units of a deviation",
-    "power": "EEGNet's code also has the logarithm of the power of every spatial filter's signal, in the code's steps of "
-    "time",
+    "log_power": "append the log power of every spatial filter's signal to the code",
     "dropout": "probability that a unit is dropped",
-    "max_norm": "spatial filters have norm at most 1, as in EEGNet's published code",
-    "standardise": "`trial`: each channel of each trial; `channel`: with statistics of the training subjects; "
-    "`subject`: with those of the person's own unlabelled trials (transductive); `running`: a new person's from their "
-    "trials so far; `none`",
-    "align": "[Euclidean alignment](../alignment.md) of each person's standardised trials: `running`: a new person's "
-    "from their trials so far; `subject`: from all of them (transductive)",
+    "max_norm": "limit the norm of the spatial filters to 1, as in EEGNet's published code",
+    "standardise": "`trial`: each channel of each trial; `train`: with statistics of the training subjects; `online`: "
+    "with a new person's windows so far; `transductive`: with all of the person's unlabelled windows; `none`",
+    "align": "[Euclidean alignment](../alignment.md) of each person's standardised windows: `online`: from a new "
+    "person's windows so far; `transductive`: from all of them; `none`",
+    "mu_law": "μ of sign(x) log(1 + μ|x|) / log(1 + μ), applied to every sample x",
+    "append_scale": "standardise every window by itself and append mean and log standard deviation of each channel as "
+    "constant channels; not with `standardise` trial, which removes them",
+    "amplitude": "multiply every channel of a training window by exp(u), u uniform in ± this number",
+    "channel_mask": "silence each channel of a training window with this probability",
     "warm_up": "epochs over which the strength rises linearly from 0",
     "batches": "`balanced`: enough rows of each subject in a batch to compare them; `shuffled`; `auto`: balanced with "
-    "a censor, shuffled without",
+    "a penalty, shuffled without",
     "batch_size": "rows of a minibatch",
-    "lr": "learning rate of the first epoch; `schedule` says how it goes on",
+    "lr": "learning rate of the first epoch; `schedule` determines the others",
     "schedule": "of the learning rates, the critic's too: `inverse_sqrt`: lr/√epoch, as published; `constant`",
     "weight_decay": "of AdamW",
-    "max_epochs": "epochs; `keep` says which one's weights are kept",
-    "keep": "`best`: the weights of the epoch with the lowest validation loss, as published; `last`: those of the last "
-    "epoch, which no validation has picked",
-    "encoder": "`eegnet`, or the name of [a network of your own](../recipes/own_encoder.md)",
-    "patience": "stop after this many epochs without a better validation loss; none: never, as with `keep` last",
+    "max_epochs": "number of epochs",
+    "checkpoint": "which weights are kept: `best`: those of the epoch with the lowest validation loss, as published; "
+    "`last`: those of the last epoch",
+    "encoder": "{encoders}, or the name of [a network of your own](../recipes/own_encoder.md)",
+    "patience": "stop after this many epochs without a lower validation loss; none: never, as with `checkpoint` last",
 }
 
 
 def settings() -> str:
-    """The fields of Setting: what each means, who reads it, and what it is when nobody says anything."""
-    every = {method: Setting(method=method) for method in METHODS}
-    baseline, rows = Setting(), []
-    for field in fields(Setting):
-        if field.name not in MEANING:
-            raise PluginError(f"the field {field.name!r} of Setting has no meaning in {__file__}")
-        own = {method: getattr(setting, field.name) for method, setting in every.items()}
-        readers = [f"`{method}`" for method, value in own.items() if value is not None]
-        censors_only = getattr(baseline, field.name) is None and field.default is None and field.name not in UNSET
-        values = sorted({_default(value) for value in own.values() if value is not None})
-        if field.name == "method":
-            readers, values = ["all"], ["none"]
-        elif field.name in ("shuffle_subjects", "warm_up"):
-            values = [_shown(field.default)]
-        elif not censors_only:
-            readers, values = ["all"], [_shown(field.default)]
-        elif field.name in ("fraction", "size"):
-            readers, values = ["`pairwise_mmd`"], ["–"]
-        who = "every censor" if len(readers) == len(METHODS) else ", ".join(readers)
-        rows.append((f"`{field.name}`", MEANING[field.name], who, ", ".join(values)))
-    return _table(("field", "meaning", "read by", "default"), rows)
+    """Every keyword of Setting, from the registries: what it means and its default."""
+    penalty = {f.name: _shown(f.default) for f in fields(Penalty) if f.name != "options"} | {"method": "none"}
+    rows = [_row(Penalty, name, default) for name, default in penalty.items()]
+    parts = ["## Penalty", "For all methods:", _table(HEADS, rows)]
+    for name, method in CENSORS.items():
+        own = [_row(method.Options, f.name, _shown(f.default)) for f in fields(method.Options)]
+        parts += [f"For `{name}` ({method.label}):", _table(HEADS, own)] if own else []
+    parts += ["## Encoder", _table(HEADS, [_row(object, "encoder", "`eegnet`")])]
+    for name, encoder in ENCODERS.items():
+        own = [_row(encoder, f.name, _shown(f.default)) for f in fields(encoder)]
+        parts += [f"For `{name}`:", _table(HEADS, own)] if own else []
+    parts += ["## Preprocessing", "In this order:", _table(HEADS, list(_chain(TRANSFORMS)))]
+    parts += ["## Augmentation", "Of training windows only, in this order:", _table(HEADS, list(_chain(AUGMENTATIONS)))]
+    training = [_row(Training, f.name, _shown(f.default)) for f in fields(Training)]
+    text = "\n\n".join([*parts, "## Training", _table(HEADS, training)])
+    missing = [name for name in field_names() if f"`{name}`" not in text]
+    if missing:
+        raise PluginError(f"the fields {missing} of Setting are in no table")
+    return text
 
 
-UNSET = ("temporal_kernel", "compress", "patience")  # None is a value of its own for these
+HEADS = ("field", "meaning", "default")
+
+
+def _chain(registry: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
+    """A transform or augmentation is given by its own name, its further fields by theirs."""
+    for name, kind in registry.items():
+        first, *others = fields(kind)
+        meaning = MEANING.get(name) or _comment(kind, first.name) or _first_sentence(inspect.getmodule(kind))
+        yield f"`{name}`", meaning, _shown(getattr(kind, "default", None))
+        for other in others:
+            yield _row(kind, other.name, _shown(other.default))
+
+
+def _row(kind: type, name: str, default: str) -> tuple[str, str, str]:
+    meaning = MEANING.get(name) or _comment(kind, name)
+    if not meaning:
+        raise PluginError(f"the field {name!r} of {kind.__name__} has no comment, and no meaning in {__file__}")
+    return f"`{name}`", meaning.format(encoders=", ".join(f"`{one}`" for one in ENCODERS)), default
+
+
+def _comment(kind: type, name: str) -> str:
+    """What the code says beside a field."""
+    for owner in kind.__mro__[:-1]:
+        if name in inspect.get_annotations(owner):
+            return dict(COMMENT.findall(inspect.getsource(owner))).get(name, "")
+    return ""
+
+
+def _first_sentence(module: Any) -> str:
+    return " ".join((inspect.getdoc(module) or "").split("\n\n")[0].split())
 
 
 def _shown(value: object) -> str:
-    return "none" if value is None else f"`{value}`"
+    return "none" if value is None else "–" if value is MISSING else f"`{value}`"
 
 
 def grids() -> str:
-    """The quick grid, a line each, and the size of the other."""
+    """The quick grid, a line each."""
     rows = [
-        (f"`{s.name}`", s.method or "–", s.mode or "–", "–" if s.strength is None else f"{s.strength:g}")
+        (
+            f"`{s.name_beside(at.Setting())}`",
+            s.method or "–",
+            s.mode or "–",
+            "–" if s.strength is None else f"{s.strength:g}",
+        )
         for s in at.grid("quick")
     ]
     return _table(("name", "method", "mode", "strength"), rows)
@@ -180,28 +220,28 @@ def recipes() -> str:
 
 
 COLUMN = {
-    "stage": "`search` (stage one), `folds` (stage two) or `nested`",
+    "stage": "`prepare` (comparison of preprocessings), `search` (stage one), `folds` (stage two) or `nested`",
     "setting": "short name of the setting",
     "fold": "position of the test subject",
-    "validation_subject": "who validated, and chose the epoch unless `keep` is last",
-    "test_subject": "who was tested",
+    "validation_subject": "the validation subject, whose loss chose the epoch unless `checkpoint` is last",
+    "test_subject": "the test subject",
     "seed": "of this training",
     "best_epoch": "the epoch whose weights were kept, counted from 1",
-    "epochs": "how many were trained",
+    "epochs": "number of epochs trained",
     "validation_score": "balanced accuracy on the validation subject with the weights that were kept",
     "test_score": "the same on the test subject",
     "swapped_best_epoch": "of the same training with validation and test subject exchanged",
-    "swapped_validation_score": "on what is the test subject of this row",
-    "swapped_test_score": "on what is the validation subject of this row",
-    "seconds": "this training's share of the time of its population",
-    "failure": "why it ended early; empty: it did not",
+    "swapped_validation_score": "on the test subject of this row",
+    "swapped_test_score": "on the validation subject of this row",
+    "seconds": "this training's share of the time its population took",
+    "failure": "why the training ended early; empty: it did not",
     "key": "identifies setting, pair of subjects and seed",
 }
 
 
 def columns() -> str:
     """The columns of results.csv."""
-    own = [field.name for field in fields(Setting)]
+    own = field_names()
     missing = set(COLUMNS) - set(COLUMN) - set(own)
     if missing:
         raise PluginError(f"the columns {sorted(missing)} of results.csv have no meaning in {__file__}")
@@ -211,38 +251,41 @@ def columns() -> str:
 
 
 CHOICE = {
-    "chosen": "every field of the chosen setting, and its `name`",
-    "baseline": "the same of the baseline",
+    "chosen": "the chosen setting: its `name` and every field",
+    "baseline": "the plain network, in the same form",
+    "best_uncensored": "the uncensored candidate that validation ranks first",
+    "two_se": "the choice by the two-standard-error rule: of the plain network and the settings whose mean validation "
+    "score exceeds its own by more than two standard errors, the one with the highest lower quartile. A run that "
+    "compares preprocessings chooses this one",
     "baseline_won": "whether the baseline was chosen",
-    "shortlist": "names of the candidates of stage two",
-    "validation_q25": "by name, of the candidates with a preparation that was kept for everybody: lower quartile over subjects of "
-    "the validation scores",
+    "shortlist": "the settings that were trained on every fold, each with its `name`",
+    "validation_q25": "by name: lower quartile over subjects of the validation scores, for the candidates with a "
+    "preprocessing that was kept for everybody",
     "validation_mean": "by name: their mean",
-    "test_scores": "`chosen` and `baseline`: test score by subject, as published",
-    "nested_test_scores": "test score by subject, of the setting chosen without that subject",
-    "nested_uncensored_test_scores": "the same where only uncensored settings may be chosen; the difference is "
-    "censoring's",
-    "delivered_test_scores": "test score by subject of the mean over all trainings that left the subject out, by "
-    "role: an ensemble, as is what a new person gets",
-    "careful": "the plain network, or, of those whose mean validation score is above its own by more than two "
-    "standard errors, the one with the highest lower quartile; with its `name`, in `test_scores` too. What is chosen "
-    "where windows were prepared first",
-    "nested_careful_test_scores": "test score by subject of the careful choice made without that subject",
-    "nested_choices": "by subject: that setting",
-    "preparations": "with `--prepare`: for each, how windows were prepared, `schedule` and `keep` of its training, "
-    "validation scores of the uncensored network, and whether it was `kept` for the steps that follow",
-    "lead": "with `--prepare`: by how many standard errors a setting had to be ahead of the plain network",
-    "best_uncensored": "the uncensored candidate that validation ranks first, with its `name`; in `test_scores` too",
-    "transductive": "whether the chosen setting uses all of the test subject's own unlabelled trials at once",
-    "adaptation": "`none` (zero-shot), `running` or `transductive`: what it uses of a new person's unlabelled trials",
-    "nested_adaptations": "by subject: the same of the nested choices",
-    "nested_full_test_scores": "with `--nested full`",
-    "nested_full_choices": "with `--nested full`",
+    "test_scores": "test score by subject, as published, for `chosen`, `baseline`, `best_uncensored` and `two_se`",
+    "nested_test_scores": "test score by subject, of the setting chosen without that subject's scores",
+    "nested_uncensored_test_scores": "the same with a choice among uncensored settings; the difference is what "
+    "censoring contributes",
+    "nested_two_se_test_scores": "the same with the two-standard-error rule",
+    "nested_choices": "by subject: the setting chosen without their scores",
+    "delivered_test_scores": "by role: test score by subject of the ensemble of all networks that never saw them",
+    "transductive": "whether the chosen setting uses all of the test subject's unlabelled windows at once",
+    "adaptation": "`none` (zero-shot), `online` or `transductive`: what the chosen setting uses of a new person's "
+    "unlabelled windows",
+    "nested_adaptations": "by subject: the same for the nested choices",
+    "lead": "with `--preprocessing`: by how many standard errors a setting had to be ahead of the plain network",
+    "preprocessings": "with `--preprocessing`: each preprocessing and way of training, the validation scores of the "
+    "uncensored network with it, and whether it was `kept` for the steps that follow",
+    "nested_full_choices": "with `--nested full`: by subject, the setting",
+    "nested_full_test_scores": "with `--nested full`: test score by subject",
 }
 
 
 def choice() -> str:
-    return _table(("key", "meaning"), [(f"`{name}`", meaning) for name, meaning in CHOICE.items()])
+    names = [field.name for field in fields(Choice)]
+    if set(names) != set(CHOICE):
+        raise PluginError(f"{__file__} and Choice differ in {sorted(set(names) ^ set(CHOICE))}")
+    return _table(("key", "meaning"), [(f"`{name}`", CHOICE[name]) for name in names])
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:

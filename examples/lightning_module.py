@@ -1,4 +1,4 @@
-"""Censoring inside a Lightning module: the critic, where the method has one, gets an optimiser of its own."""
+"""Censoring in a Lightning module. A critic, where the method has one, gets its own optimiser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import autotransfer as at
 
 
 class Censored(L.LightningModule):
-    """A classifier whose code z should not tell who the subject is."""
+    """A classifier whose code z is censored."""
 
     def __init__(self, rec: at.Recordings, method: str = "adversary", strength: float = 0.1) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ if __name__ == "__main__":
     L.seed_everything(0, verbose=False)
     rec = at.synthetic(subject_shift=0.5, n_subjects=6)
     X = (rec.X - rec.X.mean(-1, keepdim=True)) / rec.X.std(-1, keepdim=True)
-    seen = rec.subject > 0  # the first person is nobody's training data
+    seen = rec.subject > 0  # the first person is held out
     loader = DataLoader(TensorDataset(X[seen], rec.y[seen], rec.subject[seen]), batch_size=80, shuffle=True)
     for method in ("mmd", "adversary"):
         model = Censored(rec, method)

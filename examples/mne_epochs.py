@@ -1,4 +1,4 @@
-"""From mne.Epochs to a score on people never seen: everybody's windows in one object, who is who in its metadata."""
+"""From mne.Epochs to scores on unseen people: one object with everybody's windows, the subject in its metadata."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pandas as pd
 
 import autotransfer as at
 
-# Six people imagine moving the left or the right hand; the rhythm at 12 Hz weakens on the other side, and is of
-# another strength in everybody.
+# Six people imagine moving the left or the right hand. A rhythm at 12 Hz weakens over the opposite hemisphere; its
+# strength differs between people.
 rng = np.random.default_rng(0)
 people, sfreq, n = ["p1", "p2", "p3", "p4", "p5", "p6"], 100.0, 240
 who, hand = np.repeat(people, n // 6), np.tile([1, 2], n // 2)
@@ -31,12 +31,12 @@ epochs = mne.EpochsArray(
 rec = at.Recordings.from_epochs(epochs, subject="subject")
 print(rec)
 
-# Standardised by channel: each trial by itself would lose the very strength that matters here.
+# Standardised with statistics of the training subjects: trial by trial, the strength of the rhythm would be lost.
 setting = at.Setting(
-    method="mmd", mode="conditional", strength=1.0, standardise="channel", max_epochs=8, batch_size=32, lr=1e-2
+    method="mmd", mode="conditional", strength=1.0, standardise="train", max_epochs=8, batch_size=32, lr=1e-2
 )
 jobs = [at.Job(setting, fold, seed=0) for fold in at.leave_one_subject_out(rec)]
 outcomes = at.train(rec, jobs, device="cpu")
 for outcome in outcomes:
-    print(f"never seen: {outcome.job.fold.test_subject}   balanced accuracy {outcome.test_score:.2f}")
+    print(f"unseen: {outcome.job.fold.test_subject}   balanced accuracy {outcome.test_score:.2f}")
 print(f"mean {np.mean([outcome.test_score for outcome in outcomes]):.2f}")

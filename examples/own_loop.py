@@ -1,4 +1,4 @@
-"""Censoring in a plain PyTorch loop: two lines more than you had."""
+"""Censoring in a plain PyTorch loop: two additional lines."""
 
 from __future__ import annotations
 

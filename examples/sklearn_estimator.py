@@ -1,4 +1,4 @@
-"""Censoring as a scikit-learn classifier: fit with subjects, predict people never seen, cross-validate, tune."""
+"""Censoring as a scikit-learn classifier: fit with subjects, predict unseen people, cross-validate, tune."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ X, y, subjects = rec.X.numpy(), np.array(["rest", "grasp"])[rec.y], np.array(lis
 clf = at.CensoredClassifier(method="mmd", mode="conditional", strength=1.0, max_epochs=15, lr=1e-2, sfreq=rec.sfreq)
 known = subjects != "F"
 clf.fit(X[known], y[known], subjects=subjects[known])
-print(f"on F, who was never seen: {clf.score(X[~known], y[~known]):.2f}, codes {clf.transform(X[~known]).shape}")
+print(f"on F, who is unseen: {clf.score(X[~known], y[~known]):.2f}, codes {clf.transform(X[~known]).shape}")
 
 # Ids go to the splitter as groups and to fit as subjects.
 scores = cross_val_score(clf, X, y, groups=subjects, cv=LeaveOneGroupOut(), params={"subjects": subjects})
@@ -24,6 +24,6 @@ folds = list(GroupKFold(3).split(X, y, groups=subjects))
 search = GridSearchCV(clf, {"strength": [0.0, 1.0]}, cv=folds).fit(X, y, subjects=subjects)
 print(f"best strength: {search.best_params_['strength']}")
 
-# The whole procedure: which of a dozen settings serves the worst quarter of people best.
+# The whole procedure: which of a dozen settings is best for the worst quarter of people.
 auto = at.AutoTransferClassifier(grid="quick", epochs=3, lr=1e-2, sfreq=rec.sfreq).fit(X, y, subjects=subjects)
 print(f"chosen: {auto.choice_['chosen']['name']}; {len(auto.results_)} trainings, predicts {auto.predict(X[:2])}")

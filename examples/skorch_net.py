@@ -1,4 +1,4 @@
-"""Censoring inside a skorch net, so that scikit-learn can cross-validate it over people."""
+"""Censoring in a skorch net, which scikit-learn can cross-validate over people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import autotransfer as at
 
 
 class Module(torch.nn.Module):
-    """Returns logits, which skorch predicts from, and the code z, which the penalty needs."""
+    """Returns logits for predictions and the code z for the penalty."""
 
     def __init__(self, n_channels: int, n_times: int, n_classes: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Module(torch.nn.Module):
 
 
 class CensoredNet(NeuralNetClassifier):
-    """A classifier with a penalty on what z tells about the subject. MMD has no critic, so nothing else changes."""
+    """A classifier with a censoring penalty. MMD has no critic, so nothing else changes."""
 
     def __init__(self, *args: Any, strength: float = 1.0, n_subjects: int = 2, **kwargs: Any) -> None:
         self.strength, self.n_subjects = strength, n_subjects
@@ -64,4 +64,4 @@ if __name__ == "__main__":
     )  # fmt: skip
     data = SliceDict(x=X.numpy(), subject=people)
     scores = cross_val_score(net, data, rec.y.numpy(), groups=people, cv=LeaveOneGroupOut())
-    print("right on each person, unseen in training:", scores.round(2))
+    print("accuracy on each person, unseen in training:", scores.round(2))

@@ -16,9 +16,10 @@ from autotransfer.recordings import Raw
 from autotransfer.runs.assembly import assemble
 from autotransfer.runs.predictions import predictions
 from autotransfer.runs.saved_model import SavedModel, load_model, save_model
-from test_align import MIXED, people
+from test_align import MIXED
+from tiny import people
 
-ADAPTED = [*MIXED, ("subject", "subject"), ("channel", "subject")]
+ADAPTED = [*MIXED, ("transductive", "transductive"), ("train", "transductive")]
 REC = people()
 X, Y, IDS = REC.X.numpy(), REC.y.numpy(), np.array([f"p{i}" for i in REC.subject])
 
@@ -45,7 +46,7 @@ def test_a_saved_model_predicts_what_training_evaluated(kind: str, align: str) -
         assert confusion.trace() == (alone.argmax(1) == Y[rows]).sum()
 
 
-@pytest.mark.parametrize(("kind", "align"), [("running", "running"), ("channel", "running"), ("trial", "none")])
+@pytest.mark.parametrize(("kind", "align"), [("online", "online"), ("train", "online"), ("trial", "none")])
 def test_one_window_at_a_time(kind: str, align: str) -> None:
     _, model = trained(kind, align)
     windows = REC.X[REC.subject == 3]
@@ -59,7 +60,7 @@ def test_one_window_at_a_time(kind: str, align: str) -> None:
     assert person.windows == len(windows)
 
 
-@pytest.mark.parametrize(("kind", "align"), [("subject", "none"), ("running", "subject")])
+@pytest.mark.parametrize(("kind", "align"), [("transductive", "none"), ("online", "transductive")])
 def test_all_at_once_is_not_one_by_one(kind: str, align: str) -> None:
     _, model = trained(kind, align)
     with pytest.raises(UserError, match="takes all of a person's windows at once"):
@@ -67,24 +68,26 @@ def test_all_at_once_is_not_one_by_one(kind: str, align: str) -> None:
 
 
 def test_the_prior_travels_with_the_model(tmp_path: Path) -> None:
-    _, model = trained("running", "running")
+    _, model = trained("online", "online")
     setting = model.setting
     own = at.leave_one_subject_out(REC)[:2]
     outcomes = at.train(REC, [at.Job(setting, fold) for fold in own], "cpu")
     card, tensors = assemble(REC, setting, [o.state for o in outcomes], own, kind="ensemble", scores={})
-    assert tensors["standardise.shift"].shape == tensors["standardise.gain"].shape == (2, 3)
-    assert tensors["align.covariance"].shape == (2, 3, 3)
+    assert (
+        tensors["preprocessing.standardise.shift"].shape == tensors["preprocessing.standardise.inv_std"].shape == (2, 3)
+    )
+    assert tensors["preprocessing.align.covariance"].shape == (2, 3, 3)
     save_model(tmp_path, card, tensors)
     again = load_model(tmp_path)
     np.testing.assert_array_equal(again.predict_proba(REC.X[:9]), model.predict_proba(REC.X[:9]))
-    del tensors["align.covariance"]
+    del tensors["preprocessing.align.covariance"]
     save_model(tmp_path, card, tensors)
     with pytest.raises(UserError, match=r"the tensor align\.covariance is missing"):
         load_model(tmp_path)
 
 
 def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
-    _, model = trained("running", "running")
+    _, model = trained("online", "online")
     table = predictions(model, Raw(X=X, subject=IDS))
     columns = [name for name in table if name.startswith("p_")]
     for name in np.unique(IDS):
@@ -94,11 +97,11 @@ def test_each_person_of_a_file_by_themselves_and_in_order() -> None:
     assert np.abs(together - table[columns]).max().max() > 0.01, "one person's windows are not everybody's"
 
 
-@pytest.mark.parametrize(("kind", "align"), [("running", "none"), ("trial", "running"), ("running", "subject")])
+@pytest.mark.parametrize(("kind", "align"), [("online", "none"), ("trial", "online"), ("online", "transductive")])
 def test_the_classifier_takes_one_person_a_call_or_is_told_who(kind: str, align: str) -> None:
     clf = at.CensoredClassifier(method=None, standardise=kind, align=align, max_epochs=3, batch_size=16, device="cpu")
     clf = pickle.loads(pickle.dumps(clone(clf).fit(X, Y, subjects=IDS)))
-    assert (clf.setting_.standardise, clf.setting_.align) == (kind, align)
+    assert (clf.setting_.standardise, clf.setting_.align or "none") == (kind, align)
     told = clf.predict_proba(X, subjects=IDS)
     for name in np.unique(IDS):
         np.testing.assert_allclose(told[name == IDS], clf.predict_proba(X[name == IDS]), atol=1e-5)
@@ -108,13 +111,13 @@ def test_the_classifier_takes_one_person_a_call_or_is_told_who(kind: str, align:
     assert clf.transform(X, subjects=IDS).shape == (len(X), clf._n_features_out)
     with pytest.raises(UserError, match="subjects has 3 entries but X has 100 trials"):
         clf.predict(X, subjects=IDS[:3])
-    if align == "running":
+    if align == "online":
         np.testing.assert_allclose(clf.new_person().predict_proba(X[:1]), clf.predict_proba(X[:1]), atol=1e-6)
 
 
 def test_the_validation_score_is_that_of_people_by_themselves() -> None:
     clf = at.CensoredClassifier(
-        method=None, align="running", max_epochs=3, batch_size=16, device="cpu", validation_subjects=["p1", "p3"]
+        method=None, align="online", max_epochs=3, batch_size=16, device="cpu", validation_subjects=["p1", "p3"]
     ).fit(X, Y, subjects=IDS)
     held = np.isin(IDS, ["p1", "p3"])
     predicted = clf.predict(X[held], subjects=IDS[held])

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score
 
-from autotransfer import Setting
+from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.runs.assembly import Priors, assemble
-from autotransfer.runs.contents import read_choice
+from autotransfer.preprocessing import statistics
+from autotransfer.runs.assembly import assemble
+from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import SavedModel
@@ -24,8 +25,8 @@ from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
 
 
-@pytest.fixture(scope="module", params=["trial", "channel", "running"])
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, object]]:
+@pytest.fixture(scope="module", params=["trial", "train", "online"])
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("delivered")
     options = RunOptions(
         source=str(tiny_file(folder)),
@@ -40,23 +41,23 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return run, conduct(run, lambda _: None, shown=False)
 
 
-def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tuple[Run, dict[str, object]]) -> None:
+def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     recordings = run.recordings
     X, y, subject = recordings.X, recordings.y.numpy(), recordings.subject.numpy()
     settings = {run.options.name_of(setting): setting for setting in run.options.settings()}
-    told: dict[str, dict[str, float]] = choice["delivered_test_scores"]
+    told = choice.delivered_test_scores
     differ = 0
     for test in range(recordings.n_subjects):
         person, own = str(recordings.subjects[test]), subject == test
-        for role, name in (("baseline", "baseline"), ("nested", choice["nested_choices"][person])):
+        for role, name in (("baseline", "baseline"), ("nested", choice.nested_choices[person])):
             probabilities, single = [], []
             for entry in run.ledger.entries():
                 record = entry.record
-                if entry.setting != settings[name].to_json() or test not in (entry.test, entry.validation):
+                if entry.setting != settings[name] or test not in (entry.test, entry.validation):
                     continue
                 # the snapshot that the other held-out subject chose
-                kind, seen = ("best.", record) if entry.test == test else ("swapped.", record["swapped"])
+                kind, seen = ("best.", record) if entry.test == test else ("swapped.", record.swapped)
                 weights = run.weights(entry.key).items()
                 state = {key.removeprefix(kind): tensor for key, tensor in weights if key.startswith(kind)}
                 fold = run.job(entry).fold
@@ -64,7 +65,7 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
                 model = SavedModel(*assemble(recordings, settings[name], [state], [fold], kind="single", scores={}))
                 probabilities.append(model.predict_proba(X[own]))
                 found = balanced_accuracy_score(y[own], probabilities[-1].argmax(1))
-                assert found == pytest.approx(seen["test_score"])
+                assert found == pytest.approx(seen.test_score)
                 single.append(found)
             assert len(probabilities) == 4, "two trainings for each of two seeds"
             expected = balanced_accuracy_score(y[own], np.mean(probabilities, 0).argmax(1))
@@ -73,11 +74,11 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
     assert differ > 0, "an ensemble that is never anything but its members proves nothing"
 
 
-def test_failed_trainings_take_no_part(finished: tuple[Run, dict[str, object]]) -> None:
+def test_failed_trainings_take_no_part(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     plain = run.options.settings()[0]
     entries = run.ledger.entries()
-    own = [e for e in entries if e.setting == plain.to_json() and 0 in (e.test, e.validation)]
+    own = [e for e in entries if e.setting == plain and 0 in (e.test, e.validation)]
     half = [replace(e, status="failed") if e in own[:2] else e for e in entries]
     remaining = [e for e in half if e not in own or e in own[2:]]
     assert delivered_scores(run, half, [(plain, 0)]) == delivered_scores(run, remaining, [(plain, 0)])
@@ -85,37 +86,33 @@ def test_failed_trainings_take_no_part(finished: tuple[Run, dict[str, object]]) 
     assert delivered_scores(run, failed, [(plain, 0)]) == {}
 
 
-def test_priors_are_measured_once(finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotransfer.runs import assembly
-
+def test_windows_are_measured_once(finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = finished
     calls = []
-    measure = assembly.measure
-    monkeypatch.setattr(assembly, "measure", lambda *args, **more: calls.append(args) or measure(*args, **more))
-    setting, priors = run.options.settings()[0], Priors(run.recordings)
-    folds = [run.job(entry).fold for entry in run.ledger.entries()]
-    found = priors.tensors(setting, folds)
-    assert len(calls) == {"trial": 0, "channel": 4, "running": 1}[setting.standardise]
-    alone = [Priors(run.recordings).tensors(setting, [fold]) for fold in folds[:9]]
-    for name, tensor in found.items():
-        np.testing.assert_array_equal(tensor[:9], np.concatenate([own[name] for own in alone]))
+    sums_of = statistics.sums_of
+    monkeypatch.setattr(statistics, "sums_of", lambda x: calls.append(len(x)) or sums_of(x))
+    setting = run.options.settings()[0]
+    entries = run.ledger.entries()
+    run.recordings.derived.clear()
+    wanted = [(setting, test) for test in range(run.recordings.n_subjects)]
+    assert len(delivered_scores(run, entries, wanted)) == len(wanted)
+    assert calls == ([] if setting.standardise == "trial" else [run.recordings.n_trials])
 
 
-def test_uncensored_choices_are_made_among_uncensored_settings(finished: tuple[Run, dict[str, object]]) -> None:
+def test_uncensored_choices_are_made_among_uncensored_settings(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
-    scores = {}
+    scores: dict[tuple[str, str], list[float]] = {}
     for entry in run.ledger.entries():
-        if Setting.from_json(entry.setting).method is None:
-            scores.setdefault((entry.setting, str(run.recordings.subjects[entry.test])), []).append(
-                entry.record["test_score"]
-            )
+        if entry.setting.penalty is None:
+            person = str(run.recordings.subjects[entry.test])
+            scores.setdefault((entry.setting.key, person), []).append(entry.record.test_score)
     means = {key: np.mean(own) for key, own in scores.items()}
-    for person, value in choice["nested_uncensored_test_scores"].items():
+    for person, value in choice.nested_uncensored_test_scores.items():
         assert any(value == pytest.approx(mean) for (_, on), mean in means.items() if on == person)
 
 
 def test_a_censor_that_validation_adores_is_no_uncensored_choice(
-    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, choice = finished
     censored = {setting.key for setting in run.options.settings() if setting.method is not None}
@@ -125,51 +122,36 @@ def test_a_censor_that_validation_adores_is_no_uncensored_choice(
 
     monkeypatch.setattr(procedure, "validation_scores", adored)
     again = procedure.decide(run, run.options.settings())
-    assert again["nested_uncensored_test_scores"] == choice["nested_uncensored_test_scores"]
-    assert again["best_uncensored"] == choice["best_uncensored"]
-    assert again["chosen"]["method"] != "none"
+    assert again.nested_uncensored_test_scores == choice.nested_uncensored_test_scores
+    assert again.best_uncensored == choice.best_uncensored
+    assert again.chosen.setting.penalty is not None
 
 
 def test_without_any_ensemble_single_scores_stand_in(
-    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, choice = finished
     monkeypatch.setattr(procedure, "delivered_scores", lambda *_: {})
     again = procedure.decide(run, run.options.settings())
-    assert again["delivered_test_scores"]["nested"] == choice["nested_test_scores"]
+    assert again.delivered_test_scores["nested"] == choice.nested_test_scores
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"delivered_test_scores": {"nested": {}, "baseline": {}}},
         {"delivered_test_scores": 3},
+        {"delivered_test_scores": {"nested": {"0": 7.0}}},
         {"nested_uncensored_test_scores": "x"},
-        {"nested_careful_test_scores": {"0": 7.0}},
-        {"careful": 5},
+        {"nested_two_se_test_scores": {"0": 7.0}},
+        {"nested_test_scores": {}},
+        {"two_se": 5},
     ],
 )
-def test_damaged_scores_are_refused(
-    finished: tuple[Run, dict[str, object]], tmp_path: Path, change: dict[str, object]
-) -> None:
+def test_damaged_scores_are_refused(finished: tuple[Run, Choice], tmp_path: Path, change: dict[str, object]) -> None:
     _, choice = finished
-    (tmp_path / "choice.json").write_text(json.dumps(choice))
+    values = schema.to_values(choice)
+    (tmp_path / "choice.json").write_text(json.dumps(values))
     assert read_choice(tmp_path) == choice
-    (tmp_path / "choice.json").write_text(json.dumps(choice | change))
+    (tmp_path / "choice.json").write_text(json.dumps(values | change))
     with pytest.raises(UserError, match="is damaged"):
         read_choice(tmp_path)
-    (tmp_path / "choice.json").write_text(json.dumps({k: v for k, v in choice.items() if k not in change}))
-    read_choice(tmp_path)  # as an earlier version left it
-
-
-def test_a_folder_of_an_earlier_version_is_told_without_ensembles(tmp_path: Path) -> None:
-    from autotransfer.report.terminal import answer
-
-    scores = {"a": 0.5, "b": 0.6}
-    choice = {
-        "chosen": {"name": "baseline"}, "baseline": {"name": "baseline"}, "baseline_won": True,
-        "test_scores": {"chosen": scores, "baseline": scores}, "nested_test_scores": scores,
-    }  # fmt: skip
-    assert not any("ensemble" in line for line in answer(choice))
-    told = answer(choice | {"delivered_test_scores": {"nested": scores, "baseline": scores}})
-    assert sum("ensemble" in line for line in told) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -160,16 +161,43 @@ def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Sit
     from autotransfer.runs.options import RunOptions
     from autotransfer.runs.run import Run
     from autotransfer.search.procedure import conduct
+    from autotransfer.settings import field_names
 
     run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1, device="cpu"))
     conduct(run, lambda _: None, shown=False)
     columns = (tmp_path / "run/results.csv").read_text().splitlines()[0].split(",")
     keys = json.loads((tmp_path / "run/choice.json").read_text())
     settings, files = (site.source(f"reference/{name}.html") for name in ("settings", "files"))
-    for name in at.Setting.__dataclass_fields__:
+    for name in field_names():
         assert f"<code>{name}</code>" in settings, name
     for name in (*columns, *keys):
         assert f"<code>{name}</code>" in files, name
+
+
+def test_a_new_entry_of_a_registry_appears_in_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its meaning is what its file says: the comment beside a field, or the first line."""
+    pytest.importorskip("mkdocs", reason="the documentation is built with the extra 'docs'")
+    from autotransfer.augment import AUGMENTATIONS
+
+    (tmp_path / "noise_for_a_test.py").write_text(
+        '"""Noise: some of it added to every sample."""\n'
+        "from dataclasses import dataclass\n"
+        "from autotransfer.augment import Augmentation\n"
+        "@dataclass(frozen=True)\n"
+        "class Noise(Augmentation):\n"
+        "    spread: float = 0.1\n"
+        '    colour: str = "white"  # white or pink\n'
+        "    def __call__(self, x, key):\n"
+        "        return x\n"
+    )
+    for folder in (tmp_path, DOCS):
+        monkeypatch.syspath_prepend(folder)
+    generated = importlib.import_module("generated")
+    noise = importlib.import_module("noise_for_a_test").Noise
+    monkeypatch.setitem(AUGMENTATIONS, "noise", noise)
+    rows = generated.settings().splitlines()
+    assert "| `noise` | Noise: some of it added to every sample. | none |" in rows
+    assert "| `colour` | white or pink | `white` |" in rows
 
 
 def _steps(page: Path) -> list[tuple[str, str]]:
@@ -210,7 +238,10 @@ def _skeleton(text: str) -> list[str]:
     text = re.sub(r"^(chosen|report): .*", r"\1: …", text, flags=re.MULTILINE)
     # One epoch may end like that, or with another uncensored network in front.
     text = re.sub(
-        r"^(censoring did not help|nothing was clearly better|  best uncensored).*\n", "", text, flags=re.MULTILINE
+        r"^(censoring did not help|no setting is clearly better|  best uncensored).*\n",
+        "",
+        text,
+        flags=re.MULTILINE | re.IGNORECASE,
     )
     return [line.rstrip() for line in re.sub(r"\d+", "#", text).strip().splitlines()]
 

@@ -125,7 +125,7 @@ def test_parameters_of_an_earlier_version_are_accepted_with_a_warning(name: str)
 
 def test_the_rate_sets_the_kernel_and_the_seed_the_weights(fitted: at.CensoredClassifier) -> None:
     slow = small(sfreq=16, max_epochs=1).fit(X, Y, subjects=SUBJECTS)
-    assert (slow.model_.card.kernel, fitted.model_.card.kernel) == (8, 64)
+    assert (slow.model_.net.kernel, fitted.model_.net.kernel) == (8, 64)
     again = small().fit(X, Y, subjects=SUBJECTS)
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
     other = small(random_state=1).fit(X, Y, subjects=SUBJECTS)

@@ -24,63 +24,56 @@ from autotransfer.export import check_target, export_model, load_model, proof
 from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS, from_onnx, saved_model_of
 from autotransfer.export.proof import BATCHES, largest_difference, sample_windows
-from autotransfer.model.any_module import AnyModule
-from autotransfer.model.eegnet import EEGNet
-from autotransfer.model.layers import Linear
-from autotransfer.model.reading import Reading
+from autotransfer.model.encoder import Size
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import PRIOR, ModelCard, SavedModel
+from autotransfer.runs.saved_model import ModelCard, SavedModel
 from autotransfer.search.procedure import conduct
-from autotransfer.settings import STANDARDISATIONS
+from autotransfer.training.members import Members
 from tiny import tiny_file
 
 MODELS = {  # odd and even lengths and filters, one and many channels, a filter longer than the window
     "trial": {"channels": 1, "times": 33, "kernel": 16},
-    "channel": {"channels": 5, "times": 64, "kernel": 9},
-    "subject": {"channels": 12, "times": 31, "kernel": 64},
+    "train": {"channels": 5, "times": 64, "kernel": 9},
+    "transductive": {"channels": 12, "times": 31, "kernel": 64},
     "none": {"channels": 2, "times": 40, "kernel": 8},
-    "running": {"channels": 4, "times": 32, "kernel": 7},
+    "online": {"channels": 4, "times": 32, "kernel": 7},
 }
-GRAPHS = [kind for kind in STANDARDISATIONS if kind != "running"]  # what can be one graph
+GRAPHS = [kind for kind in MODELS if kind != "online"]  # what can be one graph
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 
 
 def random_model(
-    kind: str,
-    channels: int = 3,
-    times: int = 32,
-    kernel: int = 16,
-    members: int = 3,
-    reading: Reading | None = None,
-    power: bool = False,
+    kind: str, channels: int = 3, times: int = 32, kernel: int = 16, members: int = 3, **more: object
 ) -> SavedModel:
     """With statistics and scales of its own everywhere: defaults of 0 and 1 hide mistakes."""
     generator = torch.Generator().manual_seed(channels * times)
-    sizes = {"temporal_filters": 4, "spatial_depth": 3, "latent_filters": 6}
-    reading = reading or Reading()
-    setting = at.Setting(standardise=kind, power=power, **reading._asdict(), **sizes)
+    sizes = {"temporal_filters": 4, "spatial_depth": 3, "latent_filters": 6, "temporal_kernel": kernel}
+    setting = at.Setting(standardise=kind, **sizes, **more)
     card = ModelCard(
-        name="noise", kind="ensemble", members=members, setting=asdict(setting), n_times=times,
-        channels=[f"é{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], kernel=kernel, subjects=5,
+        name="noise", kind="ensemble", members=members, setting=setting.to_dict(), n_times=times,
+        channels=[f"é{c}" for c in range(channels)], sfreq=None, classes=["rest", 7, "fist"], subjects=5,
         scores={"nested_test_mean": 0.5},
     )  # fmt: skip
-    net = EEGNet(
-        channels, times, members, temporal_kernel=kernel, reading=reading, power=power, seeds=range(members), **sizes
-    )
-    modules = {"encoder.": net, "classifier.": Linear(members, net.latent_dim, 3, seeds=range(members))}
+    size = Size(*setting.preprocessing.shape(channels, times), 3, None)
     tensors = {
-        prefix + name: torch.rand(tensor.shape, generator=generator) + 0.5 if "norm" in name else tensor.detach()
-        for prefix, module in modules.items()
-        for name, tensor in module.state_dict().items()
+        name: torch.rand(tensor.shape, generator=generator) + 0.5 if "norm" in name else tensor.detach()
+        for name, tensor in Members(setting, size, range(members)).tensors().items()
     }
     for name in ("encoder.spatial", "encoder.depthwise", "encoder.pointwise", "classifier.weight"):
         tensors[name] = 3 * tensors[name]  # fresh weights hardly tell windows apart
-    if kind in ("channel", "running"):
-        tensors["standardise.shift"] = 5 + torch.rand(members, channels, generator=generator)
-        tensors["standardise.gain"] = 0.1 + torch.rand(members, channels, generator=generator)
-        tensors["standardise.gain"][:, -1] *= channels == 1  # a channel that was flat in training
+    tensors |= statistics(kind, members, channels, generator)
     return SavedModel(card, tensors)
+
+
+def statistics(kind: str, members: int, channels: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """What a model stores of its standardisation."""
+    if kind not in ("train", "online"):
+        return {}
+    shift = 5 + torch.rand(members, channels, generator=generator)
+    inv_std = 0.1 + torch.rand(members, channels, generator=generator)
+    inv_std[:, -1] *= channels == 1  # a channel that was flat in training
+    return {"preprocessing.standardise.shift": shift, "preprocessing.standardise.inv_std": inv_std}
 
 
 def raw_windows(saved: SavedModel, n: int = 1000) -> Tensor:
@@ -124,26 +117,27 @@ def test_deployed_module_equals_the_model(kind: str, channels: int, times: int, 
     assert saved.predict_proba(windows).std(0).max() > 0.02, "windows must be told apart, or nothing is compared"
 
 
-@pytest.mark.parametrize("kind", ["trial", "subject", "channel"])
+@pytest.mark.parametrize("kind", ["trial", "transductive", "train"])
 def test_offsets_far_larger_than_the_signal(kind: str) -> None:
     saved = random_model(kind)
-    if saved.shift is not None:
-        saved.shift += 1e4
-    windows = raw_windows(saved, 200) + (0 if kind == "channel" else 1e4)
+    if kind == "train":
+        saved.preprocessing.standardise.shift += 1e4
+    windows = raw_windows(saved, 200) + (0 if kind == "train" else 1e4)
     assert difference(saved, deployed(saved)(windows).numpy(), windows) < 1e-6
 
 
-@pytest.mark.parametrize("align", ["running", "subject"])
-@pytest.mark.parametrize("kind", ["trial", "running"])
+@pytest.mark.parametrize("align", ["online", "transductive"])
+@pytest.mark.parametrize("kind", ["trial", "online"])
 def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align: str, tmp_path: Path) -> None:
     plain = random_model(kind)
-    tensors = load_tensors(plain)
+    tensors = plain.tensors()
     A = torch.randn(3, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     saved = SavedModel(
-        replace(plain.card, setting=plain.card.setting | {"align": align}), tensors | {"align.covariance": A @ A.mT}
+        replace(plain.card, setting=plain.card.setting | {"align": align}),
+        tensors | {"preprocessing.align.covariance": A @ A.mT},
     )
     for format in ("onnx", "torch"):
-        with pytest.raises(UserError, match=rf"adapts to every new person \(standardise='{kind}', align='{align}'\)"):
+        with pytest.raises(UserError, match=r"every new person.*use the format safetensors"):
             export_model(saved, format, tmp_path / f"model{FORMATS[format].suffix}")
     assert not list(tmp_path.iterdir())
     done = export_model(saved, "safetensors", tmp_path / "model.safetensors")
@@ -154,7 +148,7 @@ def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align:
     assert np.abs(again.predict_proba(windows) - plain.predict_proba(windows)).max() > 0.01
 
 
-@pytest.mark.parametrize("kind", ["trial", "subject"])
+@pytest.mark.parametrize("kind", ["trial", "transductive"])
 @pytest.mark.parametrize("value", [0.1, -1e6 / 3, 1e-40, 3e38])
 def test_flat_channels_are_zero(kind: str, value: float) -> None:
     saved = random_model(kind, times=47)
@@ -169,7 +163,7 @@ def test_flat_channels_are_zero(kind: str, value: float) -> None:
 
 
 def test_subject_models_read_one_call_as_one_person() -> None:
-    saved = random_model("subject")
+    saved = random_model("transductive")
     windows = raw_windows(saved, 20)
     windows[10:] += 3
     together = deployed(saved)(windows).numpy()
@@ -184,7 +178,7 @@ def test_subject_models_read_one_call_as_one_person() -> None:
 
 @pytest.mark.parametrize(
     ("format", "kind"),
-    [(format, kind) for format in FORMATS for kind in (STANDARDISATIONS if format == "safetensors" else GRAPHS)],
+    [(format, kind) for format in FORMATS for kind in (MODELS if format == "safetensors" else GRAPHS)],
 )
 def test_files_equal_the_model(format: str, kind: str) -> None:
     content, saved = written(format, kind), random_model(kind, **MODELS[kind])
@@ -233,18 +227,10 @@ class Branching(Own):
 def own_model(kind: str, factory: type[nn.Module]) -> SavedModel:
     members, channels, times = 2, 3, 20
     setting = at.Setting(standardise=kind, encoder="own")
-    card = replace(
-        random_model(kind).card, setting=asdict(setting), n_times=times, members=members, kernel=0,
-        channels=["a", "b", "c"],
-    )  # fmt: skip
-    net = AnyModule(factory, channels, times, members, n_outputs=3, sfreq=None, seeds=range(members))
-    head = Linear(members, net.latent_dim, 3, seeds=range(members))
-    tensors = {f"encoder.{k}": t + torch.rand(t.shape) * ("norm" in k) for k, t in net.state_dict().items()}
-    tensors |= {f"classifier.{k}": 5 * t for k, t in head.state_dict().items()}
-    if kind == "channel":
-        tensors["standardise.shift"] = 5 + torch.rand(members, channels)
-        tensors["standardise.gain"] = 0.5 + torch.rand(members, channels)
-    return SavedModel(card, {k: t for k, t in tensors.items() if t.is_floating_point()}, {"own": factory})
+    card = replace(random_model(kind).card, setting=setting.to_dict(), n_times=times, members=members)
+    own = Members(setting, Size(channels, times, 3, None), range(members), encoders={"own": factory}).tensors()
+    tensors = {k: 5 * t if "classifier" in k else t + torch.rand(t.shape) * ("norm" in k) for k, t in own.items()}
+    return SavedModel(card, tensors | statistics(kind, members, channels, torch.Generator()), {"own": factory})
 
 
 @pytest.mark.parametrize("kind", GRAPHS)
@@ -263,7 +249,7 @@ def test_own_encoders_are_exported(format: str, tmp_path: Path) -> None:
         pytest.importorskip("onnxscript", reason="needs the onnx extra")
         pytest.importorskip("onnxruntime", reason="needs the onnx extra")
     path = tmp_path / f"m{FORMATS[format].suffix}"
-    exported = export_model(own_model("channel", Own), format, path, encoders={"own": Own})
+    exported = export_model(own_model("train", Own), format, path, encoders={"own": Own})
     assert exported.difference is not None
     assert exported.difference < 1e-6
     if format == "safetensors":
@@ -363,13 +349,13 @@ def test_refit_is_exported_when_asked_for(run: Path, tmp_path: Path) -> None:
 
 
 def test_every_file_carries_the_card() -> None:
-    want = asdict(random_model("channel", **MODELS["channel"]).card) | {"autotransfer_version": at.__version__}
+    want = asdict(random_model("train", **MODELS["train"]).card) | {"autotransfer_version": at.__version__}
     extra = {"card.json": ""}
-    torch.export.load(BytesIO(written("torch", "channel")), extra_files=extra)
+    torch.export.load(BytesIO(written("torch", "train")), extra_files=extra)
     assert json.loads(extra["card.json"]) == want
-    assert asdict(saved_model_of(written("safetensors", "channel")).card).items() <= want.items()
+    assert asdict(saved_model_of(written("safetensors", "train")).card).items() <= want.items()
     onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
-    proto = onnx.load_from_string(written("onnx", "channel"))
+    proto = onnx.load_from_string(written("onnx", "train"))
     assert {p.key: json.loads(p.value) for p in proto.metadata_props} == want
     assert [i.name for i in proto.graph.input] == ["windows"]
     assert [o.name for o in proto.graph.output] == ["probabilities"]
@@ -459,21 +445,15 @@ def test_only_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
         export_model(run, "safetensors", run / "model" / "model.safetensors")
     precious.unlink()
     export_model(saved, "safetensors", precious)
-    changed = SavedModel(replace(saved.card, name="second"), load_tensors(saved))
+    changed = SavedModel(replace(saved.card, name="second"), saved.tensors())
     export_model(changed, "safetensors", precious)
     assert load_model(precious).card.name == "second"
-
-
-def load_tensors(saved: SavedModel) -> dict[str, Tensor]:
-    parts = {"encoder.": saved.net, "classifier.": saved.classifier}
-    tensors = {prefix + name: t for prefix, module in parts.items() for name, t in module.state_dict().items()}
-    return tensors | {name: t for name, t in zip(PRIOR, saved.prior, strict=True) if t is not None}
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_exports_are_known_again(format: str, tmp_path: Path) -> None:
     path = tmp_path / f"m{FORMATS[format].suffix}"
-    path.write_bytes(written(format, "channel"))
+    path.write_bytes(written(format, "train"))
     check_target(path, format)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotransfer import Setting, gpu
+from autotransfer import gpu
 from autotransfer.censoring import CENSORS, kernels, mmd, scores
 from autotransfer.censoring import groups as rule
 from autotransfer.censoring.groups import Groups
@@ -166,10 +166,10 @@ def test_censors_with_and_without_kernels(
     censor: str, length_scale: str | float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"estimator": "tikhonov", "regularization": 0.1, "projection": False} if censor == "mige" else {}
-    setting = Setting(method=censor, mode="conditional", strength=1.0, length_scale=length_scale, **options)
+    own = CENSORS[censor].Options(length_scale=length_scale, **options)
     context, nuisance = (one.to(DEVICE) for one in labels(2, 37, 3, 4))
     key = torch.tensor([3, 4], dtype=torch.int32, device=DEVICE)
-    method = CENSORS[censor](TermSpec(2, 5, 3, 4, 2, key), [setting, setting]).to(DEVICE)
+    method = CENSORS[censor](TermSpec(2, 5, 3, 4, 2, key), [own, own]).to(DEVICE)
     results = []
     for kernels_used in (False, True):
         monkeypatch.setattr(gpu, "available", lambda _, used=kernels_used: used)

@@ -36,14 +36,14 @@ def test_covariances_are_pyriemanns() -> None:
     np.testing.assert_allclose(shallow.covariances(X), covariances(X, estimator="oas"), rtol=1e-9)
 
 
-def test_the_running_mean_is_causal() -> None:
+def test_the_online_mean_is_causal() -> None:
     C = shallow.covariances(np.random.default_rng(1).standard_normal((9, 3, 30)))
     order = np.random.default_rng(2).permutation(9)
     prior = np.eye(3)
-    whole = shallow.running(C, prior, order)
+    whole = shallow.online(C, prior, order)
     changed = C.copy()
     changed[order[5:]] *= 10  # the future of the first five
-    again = shallow.running(changed, prior, order)
+    again = shallow.online(changed, prior, order)
     np.testing.assert_allclose(again[order[:5]], whole[order[:5]])
     assert not np.allclose(again[order[5:]], whole[order[5:]])
 

@@ -10,18 +10,19 @@ import torch
 
 import autotransfer as at
 from autotransfer import fusing
-from autotransfer.training.population import Population
 from autotransfer.training.program import Program, quick_products
-from autotransfer.training.train import run, windows_for
+from autotransfer.training.train import run
+from autotransfer.training.trainer import Trainer
+from autotransfer.training.windows import windows_for
 from tiny import tiny
 
 
-def population(settings: list[at.Setting]) -> Population:
+def population(settings: list[at.Setting]) -> Trainer:
     recordings = tiny()
     fold = at.leave_one_subject_out(recordings)[0]
     jobs = [at.Job(setting, fold) for setting in settings]
-    windows = windows_for(recordings, jobs[0], {}, device=torch.device("cpu"), dtype=torch.float32)
-    return Population(recordings, jobs, windows, torch.float32)
+    windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+    return Trainer(recordings, jobs, windows, torch.float32)
 
 
 def test_a_program_that_is_not_captured_is_its_work() -> None:

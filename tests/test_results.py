@@ -1,4 +1,4 @@
-"""The page of results from invented CSVs whose answers are known."""
+"""The page of results from invented CSVs, in the words of the first version, whose answers are known."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def invented(folder: Path) -> None:
                 other = {"baseline": False, "setting": "baseline with standardise channel"}
                 results.append(results[-1] | other | {"swapped_validation_score": 0.5 + 0.1 * (i % 2)})
                 # Nobody chose the last epoch: that validation exceeds test here is no flattery.
-                steady = {"setting": "baseline with schedule constant, keep last", "validation_score": 0.99}
-                results.append(results[-1] | steady | {"stage": "folds"})
+                last = {"setting": "baseline with schedule constant, keep last", "validation_score": 0.99}
+                results.append(results[-1] | last | {"stage": "folds"})
                 censored = {"method": "mmd", "setting": "mmd conditional 1 with power", "stage": "folds",
                             "test_score": 0.9, "swapped_test_score": 0.8, "validation_score": 0.95}  # fmt: skip
                 results.append(results[-1] | censored)
@@ -89,8 +89,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]
     }
 
 
-def test_levels(page: dict[str, list[list[str]]]) -> None:
-    rows = {row[0]: row[1:] for row in page["levels"]}
+def test_every_score(page: dict[str, list[list[str]]]) -> None:
+    rows = {row[0]: row[1:] for row in page["scores"]}
     assert rows["Baseline"] == ["**0.556** · 0.528 · 0.500", "**0.540** · 0.520 · 0.500"]
     assert rows["shrinkage LDA"] == ["**0.400** · 0.400 · 0.400"] * 2
 
@@ -125,16 +125,16 @@ def test_ensembles_are_compared_with_ensembles(page: dict[str, list[list[str]]])
     assert both == ["+0.020"] * 3  # .12 - .1, not .12
     assert own == ["+0.080"] * 3
     assert not any("ensemble" in row[0] for row in page["together"])
-    assert "AutoTransfer, nested, ensemble" in {row[0] for row in page["levels"]}
+    assert "AutoTransfer, nested, ensemble" in {row[0] for row in page["scores"]}
 
 
-def test_preparations_by_validation(page: dict[str, list[list[str]]]) -> None:
+def test_preprocessings_by_validation(page: dict[str, list[list[str]]]) -> None:
     """Every subject has two scores, one of which gains 0.1 for every other subject: 0.025 of their mean."""
-    (name, first, second) = page["preparations"][0]
-    assert name == "standardise channel"
+    (name, first, second) = page["preprocessings"][0]
+    assert name == "standardise train", "a name of the first version, in today's words"
     assert first == "+0.025 ± 0.009"  # 0.05 · sqrt(.25 · 8/7) / sqrt(8)
     assert second == "+0.025 ± 0.011"
-    assert len(page["preparations"]) == 1
+    assert len(page["preprocessings"]) == 1
 
 
 def test_control_says_what_only_the_true_subjects_give(page: dict[str, list[list[str]]]) -> None:
@@ -161,6 +161,35 @@ def test_leakage_peers_and_seeds(page: dict[str, list[list[str]]]) -> None:
 
 def test_optimism_is_validation_minus_test(page: dict[str, list[list[str]]]) -> None:
     assert page["optimism"] == [["uncensored", "+0.020", "+0.020"], ["MMD", "+0.050", "+0.050"]]
+
+
+def test_twins_are_read_from_columns_where_there_are_any(tmp_path: Path) -> None:
+    """Names say nothing there."""
+    rows = [
+        ("a", "none", "best", "a", "a", False, 0.5), ("b", "none", "last", "b", "b", False, 0.6),
+        ("c", "mmd", "best", "b", "d", False, 0.9), ("d", "mmd", "best", "b", "d", True, 0.8),
+    ]  # fmt: skip
+    results = [
+        {"dataset": "one", "control": control, "stage": "folds", "setting": name, "baseline": name == "a",
+         "method": method, "checkpoint": kept, "uncensored": plain, "shuffled": other, "seed": 0,
+         "validation_subject": str((i + 1) % 3), "test_subject": str(i), "test_score": score, "validation_score": 1.0,
+         "swapped_test_score": score, "swapped_validation_score": 1.0}
+        for name, method, kept, plain, other, control, score in rows
+        for i in range(3)
+    ]  # fmt: skip
+    scores = [
+        {"dataset": "one", "control": control, "pipeline": pipeline, "setting": "c", "subject": str(i), "score": 0.9}
+        for control in (False, True)
+        for pipeline in ("nested", "mmd", "two_se_ensemble")
+        for i in range(3)
+    ]
+    pd.DataFrame(results).to_csv(tmp_path / "results.csv", index=False)
+    pd.DataFrame(scores).to_csv(tmp_path / "scores.csv", index=False)
+    evidence = read(tmp_path)
+    assert list(evidence.ensembles) == ["two_se"]
+    assert "+0.300" in PARTS["censoring"](evidence, tmp_path).splitlines()[2], "c without its penalty is b"
+    assert "| MMD | +0.100" in PARTS["same_settings"](evidence, tmp_path), "c with shuffled subjects is d"
+    assert "| uncensored | +0.500 |" in PARTS["optimism"](evidence, tmp_path), "the last epoch of b is left out"
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

@@ -11,61 +11,41 @@ import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.settings import STANDARDISATIONS
-from autotransfer.training import train as train_module
-from autotransfer.training.gather import Windows
-from autotransfer.training.stream import Stream
+from autotransfer.preprocessing import Preprocessing
+from autotransfer.preprocessing.standardise import KINDS
+from autotransfer.training import packing
+from autotransfer.training.windows import Prepared, Windows
 from tiny import tiny
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("kind", STANDARDISATIONS)
-def test_the_same_windows_and_moments(kind: str) -> None:
-    recordings = tiny()
-    held, read = (c(recordings, kind, 5, device=CPU, dtype=torch.float64) for c in (Windows, Stream))
-    folds = at.leave_one_subject_out(recordings)[:2]
-    rows = torch.from_numpy(np.stack([fold.train[[3, 0, 7, 7, 1]] for fold in folds]))
-    fitted = [windows.fit([fold.train for fold in folds]) for windows in (held, read)]
-    x = [windows.gather(rows, own) for windows, own in zip((held, read), fitted, strict=True)]
-    near = {"rtol": 1e-6, "atol": 1e-6}  # statistics by subject are kept in float32
-    torch.testing.assert_close(x[0], x[1], **near)
-    assert x[0].stride() == x[1].stride()
-    moments = [w.moments(own, rows, f) for w, own, f in zip((held, read), x, fitted, strict=True)]
-    torch.testing.assert_close(moments[0].mean, moments[1].mean, **near)
-    torch.testing.assert_close(moments[0].covariance, moments[1].covariance, **near)
+def from_file(recordings: at.Recordings, standardise: str) -> Prepared:
+    """What is gathered is compared with windows in memory in test_preprocessing_contract.py."""
+    way = Preprocessing.of({"standardise": standardise})
+    windows = Windows(recordings, way, 5, device=CPU, dtype=torch.float32, in_memory=False)
+    return windows.for_groups([np.arange(20), np.arange(24)], [np.arange(0)] * 2)
 
 
 def test_batches_come_in_the_order_of_the_plan() -> None:
     recordings = tiny()
-    stream = Stream(recordings, "trial", 5, device=CPU, dtype=torch.float32)
+    prepared = from_file(recordings, "train")
     plan = torch.randint(0, recordings.n_trials, (6, 2, 4))
-    seen = list(stream.batches(plan, None))
+    seen = list(prepared.batches(plan))
     assert torch.equal(torch.stack([rows for rows, _ in seen]), plan)
     for rows, x in seen:
-        torch.testing.assert_close(x, stream.gather(rows, None))
+        torch.testing.assert_close(x, prepared.gather(rows))
 
 
 def test_a_batch_stays_what_it_is_while_others_are_read() -> None:
     """One channel as it was recorded: nothing is computed or moved, so the buffer itself would do, and must not."""
     recordings = tiny()
     single = at.Recordings(recordings.X[:, :1].contiguous(), recordings.y, recordings.subject)
-    stream = Stream(single, "none", 5, device=CPU, dtype=torch.float32)
-    for rows, x in list(stream.batches(torch.randint(0, single.n_trials, (6, 2, 4)), None)):
+    for rows, x in list(from_file(single, "none").batches(torch.randint(0, single.n_trials, (6, 2, 4)))):
         assert torch.equal(x, single.X[rows])
 
 
-def test_a_flat_channel_stays_at_zero() -> None:
-    recordings = tiny()
-    X = recordings.X.clone()
-    X[: len(X) // 2, 1] = 3.0  # for a whole study it would be refused
-    flat = at.Recordings(X, recordings.y, recordings.subject)
-    for kind in ("trial", "subject"):
-        stream = Stream(flat, kind, 0, device=CPU, dtype=torch.float32)
-        assert torch.isfinite(stream.gather(torch.arange(flat.n_trials)[None], None)).all()
-
-
-@pytest.mark.parametrize("kind", STANDARDISATIONS)
+@pytest.mark.parametrize("kind", [*KINDS, "none"])
 def test_training_from_a_folder_gives_the_same_outcome(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +56,7 @@ def test_training_from_a_folder_gives_the_same_outcome(
     setting = at.Setting(method="mmd", standardise=kind, max_epochs=3, batch_size=16)
     jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)[:2]]
     held = at.train(recordings, jobs, "cpu", dtype=torch.float64)
-    monkeypatch.setattr(train_module, "fits", lambda *_: False)
+    monkeypatch.setattr(packing, "fits", lambda *_: False)
     read = at.train(at.load(tmp_path / "folder"), jobs, "cpu", dtype=torch.float64)
     for first, second in zip(held, read, strict=True):
         assert first.best_epoch == second.best_epoch
@@ -90,27 +70,30 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     code = """
 import sys, numpy as np, torch, autotransfer as at
 from pathlib import Path
-from autotransfer.training import train as t
+from autotransfer.training import packing, windows as t
+from autotransfer.preprocessing import Preprocessing
 folder = Path(sys.argv[1]); n = 65536
 X = np.lib.format.open_memmap(folder / 'X.npy', mode='w+', dtype=np.float32, shape=(n, 8, 128))
 g = np.random.default_rng(0)
 for i in range(0, n, 4096): X[i : i + 4096] = g.standard_normal((4096, 8, 128), dtype=np.float32)
 X.flush(); del X
 np.save(folder / 'y.npy', np.arange(n) % 2); np.save(folder / 'subject.npy', np.arange(n) // (n // 4))
-t.fits = lambda *_: False
+packing.fits = lambda *_: False
 torch.set_num_threads(1)
 def own(): return int(next(l for l in open('/proc/self/status') if l.startswith('RssAnon')).split()[1]) // 1024
 rec = at.load(folder)
 fold = at.leave_one_subject_out(rec)[0]
 fold = type(fold)(fold.train[:2048], fold.validation[:256], fold.test[:256], 'a', 'b')
 before, seen = own(), []
-read = t.Stream._read
-t.Stream._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
+read = t.Prepared._read
+t.Prepared._read = lambda self, *rest: (seen.append(own()), read(self, *rest))[1]
 at.train(rec, [at.Job(at.Setting(max_epochs=1), fold)], 'cpu')
 print(max(seen) - before)
-stream = t.Stream(rec, 'trial', 0, device=torch.device('cpu'), dtype=torch.float32)
+way = Preprocessing.of({'standardise': 'trial'})
+windows = t.Windows(rec, way, 0, device=torch.device('cpu'), dtype=torch.float32, in_memory=False)
+prepared = windows.for_groups([fold.train], [fold.test])
 before, seen = own(), []
-for rows, x in stream.batches(torch.randint(0, n, (400, 1, 512)), None): seen.append(own())
+for rows, x in prepared.batches(torch.randint(0, n, (400, 1, 512))): seen.append(own())
 print(max(seen) - before)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -11,14 +11,14 @@ from threadpoolctl import threadpool_limits
 
 from autotransfer.errors import UserError
 from autotransfer.recordings import Recordings, synthetic
-from autotransfer.recordings.standardise import standardise
+from tiny import preprocessed
 
 CHANCE = 1 / 8  # of the default eight subjects
 
 
 def features(rec: Recordings, kind: str = "trial") -> np.ndarray:
     """Log spectrum of each channel and correlations between channels: (N, features)."""
-    X = standardise(rec.X, rec.subject, kind)
+    X = preprocessed(rec.X, rec.subject, standardise=kind)
     spectrum = torch.fft.rfft(X).abs().square()[..., 1:37]
     power = spectrum.unflatten(-1, (12, 3)).mean(-1).add(1e-3).log()
     upper = torch.triu_indices(rec.n_channels, rec.n_channels, offset=1)
@@ -73,9 +73,8 @@ def test_mixing_makes_an_unseen_subject_harder() -> None:
 
 def test_gain_shows_in_raw_data_and_vanishes_in_standardised_trials() -> None:
     rec, plain = synthetic(mixing=0.0, gain=1.0), synthetic(subject_shift=0.0)
-    torch.testing.assert_close(
-        standardise(rec.X, None, "trial"), standardise(plain.X, None, "trial"), rtol=1e-3, atol=1e-4
-    )
+    found, expected = (preprocessed(own.X, own.subject, standardise="trial") for own in (rec, plain))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
     assert accuracy(features(rec, "none"), rec.subject) > 0.9
 
 

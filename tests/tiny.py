@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 import autotransfer as at
+from autotransfer.preprocessing import Preprocessing
 from autotransfer.recordings import save_npz
 
 
@@ -18,6 +21,41 @@ def tiny(n_subjects: int = 4, per_class: int = 6, seed: int = 0, name: str = "ti
     X[:, 0] += 4 * np.where(y[:, None], np.sin(np.arange(16)), np.cos(np.arange(16)))
     X[:, 1] += subject[:, None] * np.sin(np.arange(16) / 2)
     return at.Recordings(X, y, subject, sfreq=16, classes=["left", "right"], channels=["C3", "C4"], name=name)
+
+
+def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 24, seed: int = 0) -> at.Recordings:
+    """Everybody mixes and scales the same sources in their own way; trials of people alternate."""
+    draw = np.random.default_rng(seed)
+    subject = np.tile(np.arange(n_subjects), per)
+    y = draw.integers(0, 2, len(subject))
+    sources = draw.standard_normal((len(subject), channels, times))
+    sources[:, 0] += 2 * np.where(y[:, None], np.sin(np.arange(times) / 2), np.cos(np.arange(times) / 2))
+    mixing = np.eye(channels) + 0.5 * draw.standard_normal((n_subjects, channels, channels))
+    offset = 3 * draw.standard_normal((n_subjects, channels, 1))
+    X = mixing[subject] @ sources + offset[subject]
+    return at.Recordings(X, y, subject, sfreq=times)
+
+
+def preprocessed(X: Tensor, subject: Tensor, rows: object = None, **values: object) -> Tensor:
+    """Windows (N, C, T) of training people after the transforms of these values, fitted on rows or on all of them."""
+    training = np.arange(len(X)) if rows is None else np.asarray(rows)
+    return Preprocessing.of(values).fit(X, subject, [training])(X[None], subject[None])[0]
+
+
+def stacked_jobs(rec: at.Recordings, **values: object) -> list[at.Job]:
+    """Members of one program: folds, seeds, a penalty and lengths differ."""
+    common = {"batch_size": 16} | values
+    settings = [at.Setting(**common, max_epochs=3), at.Setting(**common, method="mmd", max_epochs=2, warm_up=2)]
+    return [at.Job(s, fold, seed) for seed in (0, 1) for s in settings for fold in at.leave_one_subject_out(rec)]
+
+
+def assert_same_outcome(found: at.Outcome, expected: at.Outcome, tolerance: float = 0.0) -> None:
+    assert found.best_epoch == expected.best_epoch
+    assert found.test_score == expected.test_score
+    for name, values in found.history.items():
+        np.testing.assert_allclose(values, expected.history[name], rtol=0, atol=tolerance, err_msg=name)
+    for name, tensor in found.state.items():
+        torch.testing.assert_close(tensor, expected.state[name], rtol=0, atol=tolerance)
 
 
 def tiny_file(folder: Path, **changes: object) -> Path:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .grids import grid as grid
     from .jobs import Job as Job
     from .jobs import Outcome as Outcome
+    from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
     from .recordings import Recordings as Recordings
     from .recordings import load as load
@@ -47,6 +48,7 @@ _HOME = {
     "Job": ".jobs",
     "Leakage": ".training.leakage",
     "Outcome": ".jobs",
+    "Record": ".jobs",
     "Recordings": ".recordings",
     "Setting": ".settings",
     "UserError": ".errors",
@@ -59,7 +61,7 @@ _HOME = {
     "load_model": ".export",
     "make_censor": ".censoring",
     "scores": ".censoring.scores",
-    "synthetic": ".recordings",
+    "synthetic": ".recordings.sources",
     "train": ".training.train",
 }
 

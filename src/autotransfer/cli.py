@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from io import TextIOWrapper
@@ -195,14 +196,14 @@ def _conduct(opened: Run, executor: Executor | None) -> None:
         reason = machine_trouble(error)
         print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(1) from None
-    _say_answer(choice)
+    _say_answer(choice, opened.recordings.n_classes)
     say(f"report: {(opened.folder / 'report.html').resolve()}")
 
 
-def _say_answer(choice: Choice) -> None:
+def _say_answer(choice: Choice, n_classes: int | None = None) -> None:
     from .report.terminal import answer
 
-    for line in answer(choice):
+    for line in answer(choice, n_classes):
         say(line)
 
 
@@ -308,6 +309,7 @@ def demo(
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {message}\n"  # no source lines for users
     if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -21,10 +21,10 @@ def shown(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def short(number: float) -> str:
-    """A number in a name: as few digits as tell it from every other."""
-    text = f"{number:g}"
-    return text if float(text) == number else repr(number)
+def number(value: float) -> str:
+    """Short, and different for different numbers: 0.3, 1, 1e-05."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def check_choice(what: str, value: object, choices: Iterable[object]) -> None:

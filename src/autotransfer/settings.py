@@ -16,7 +16,7 @@ import numpy as np
 
 from .augment import AUGMENTATIONS, Augmentation, augmentation_of, augmentation_values
 from .censoring import CENSORS, MODES, MethodOptions, code_path
-from .errors import UserError, check_at_most, check_choice, check_positive, check_types, short, shown
+from .errors import UserError, check_at_most, check_choice, check_positive, check_types, number, shown
 from .model.encoder import EncoderOptions
 from .model.encoders import ENCODERS, OwnEncoder
 from .preprocessing import TRANSFORMS, Preprocessing
@@ -165,7 +165,7 @@ class Setting:
         if self.penalty is None:
             return "baseline"
         own = self.penalty
-        words = [own.method, own.mode, short(own.strength), *own.options.words]
+        words = [own.method, own.mode, number(own.strength), *own.options.words]
         words += [f"warm_up {own.warm_up}"] if own.warm_up else []
         words += ["shuffled"] if own.shuffle_subjects else []
         return " ".join(words)
@@ -333,12 +333,18 @@ def _renamed(given: dict[str, Any]) -> dict[str, Any]:
         if old in given:
             warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=4)
             given[new] = given.pop(old)
-    for name, values in RENAMED_VALUES.items():
-        if isinstance(given.get(name), str) and given[name] in values:
-            new = values[given[name]]
-            warnings.warn(f"{name}={given[name]!r} is called {new!r} now", FutureWarning, stacklevel=4)
-            given[name] = new
+    for name in RENAMED_VALUES:
+        if name in given:
+            given[name] = renamed_value(name, given[name])
     return given
+
+
+def renamed_value(name: str, value: Any) -> Any:
+    """A value in today's spelling."""
+    new = RENAMED_VALUES[name].get(value, value) if isinstance(value, str) else value
+    if new != value:
+        warnings.warn(f"{name}={value!r} is called {new!r} now", FutureWarning, stacklevel=5)
+    return new
 
 
 def _check_known(given: dict[str, Any]) -> None:

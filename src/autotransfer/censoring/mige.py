@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import check_choice, check_positive, short
+from ..errors import check_choice, check_positive, number
 from ..fusing import fused
 from .filters import nu_steps
 from .groups import Groups, find_groups
@@ -44,7 +44,7 @@ class MIGEOptions(MethodOptions):
     @property
     def words(self) -> list[str]:
         told = self._differing("estimator", "regularization", "length_scale")
-        return [self.estimator, short(self.regularization or 0.0), str(self.length_scale), *told]
+        return [self.estimator, number(self.regularization or 0.0), str(self.length_scale), *told]
 
 
 class MIGE(Method):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -74,6 +75,11 @@ class Preprocessing:
         return "transductive" if "transductive" in kinds else "online" if "online" in kinds else "none"
 
     @property
+    def follows(self) -> bool:
+        """Whether a new person's windows are prepared otherwise than a training person's: some transform is online."""
+        return any(transform.adaptation == "online" for transform in self.transforms)
+
+    @property
     def linear(self) -> bool:
         return all(transform.linear for transform in self.transforms)
 
@@ -90,12 +96,17 @@ class Preprocessing:
         return places[0] if places else len(self.transforms)
 
     def fit(
-        self, X: Tensor, subject: Tensor, training: Sequence[Rows], derived: dict[Any, Any] | None = None
+        self,
+        X: Tensor,
+        subject: Tensor,
+        training: Sequence[Rows],
+        derived: dict[Any, Any] | None = None,
+        like: Tensor | None = None,
     ) -> FittedPreprocessing:
-        """X: (N, C, T) raw windows; subject: (N,); training: the rows of each of G groups. derived: see Stage."""
+        """X: (N, C, T) raw windows; subject: (N,); training: the rows of each of G groups. derived, like: see Stage."""
         steps: list[tuple[Transform, Fitted]] = []
         for transform in self.transforms:
-            steps.append((transform, transform.fit(Stage(X, subject, steps, derived), training)))
+            steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like), training)))
         return FittedPreprocessing(self, [fitted for _, fitted in steps])
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:
@@ -135,17 +146,13 @@ class FittedPreprocessing(nn.Module):
         return x
 
     def select(self, groups: Tensor) -> None:
+        """Keep only these groups (k,), in place."""
         for step in self.steps:
             step.select(groups)
 
     def of_group(self, group: int) -> FittedPreprocessing:
-        """A copy for one group."""
-        import copy
-
-        alone = copy.deepcopy(self)
-        device = next((buffer.device for buffer in self.buffers()), torch.device("cpu"))
-        alone.select(torch.tensor([group], device=device))
-        return alone
+        """The same for one group alone; statistics are views."""
+        return FittedPreprocessing(self.spec, [step.of_group(group) for step in self.steps])
 
     def follow(self) -> Person:
         """Somebody new, under each of the G groups."""
@@ -164,8 +171,8 @@ class Person:
 
     def __init__(self, followers: Sequence[Follower], *, at_once: bool) -> None:
         self.followers, self.at_once = list(followers), at_once
-        for place, follower in enumerate(self.followers):
-            follower.second_wanted = any(later.reads_second for later in self.followers[place + 1 : place + 2])
+        for follower, after in pairwise(self.followers):
+            follower.second_wanted = after.reads_second
 
     def feed(self, X: Tensor) -> Tensor:
         """Raw windows (n, C, T), n ≥ 1 -> prepared ones (P or 1, n, C', T')."""
@@ -178,12 +185,6 @@ class Person:
         for follower in self.followers:
             batch = follower.feed(batch)
         return batch.x
-
-
-def refuse_graph(fitted: FittedPreprocessing) -> None:
-    """Raise, before any work, where a graph cannot prepare windows."""
-    for step in fitted.steps:
-        step.graph()
 
 
 def check_online(spec: Preprocessing) -> None:

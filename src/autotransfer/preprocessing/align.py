@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, check_choice
-from .transform import NOTHING, Batch, Fitted, Follower, Rows, Stage, Transform
+from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
 
 PRIOR_WINDOWS = 8  # how many windows of a person the prior is worth
 # Share of the average variance in every covariance: with more channels than a window has independent samples, R would
@@ -43,17 +43,13 @@ class Align(Transform):
         return self.kind
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        if stage is NOTHING:
-            return PersonAlign()
         groups = [stage.of_group(g) for g in range(len(training))] if stage.by_fold else [stage]
         covariances = [group.known("person covariances", partial(person_covariances, group)) for group in groups]
-        mix = torch.stack([inverse_root(R).to(stage.X.dtype) for R in covariances])
+        mix = torch.stack([inverse_root(R).to(stage.like.dtype) for R in covariances])
         if self.kind == "transductive":
             return PersonAlign(mix)
-        priors = []
-        for g, rows in enumerate(training):
-            people = stage.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
-            priors.append(covariances[g if stage.by_fold else 0][people].mean(0))
+        of_group = covariances if stage.by_fold else covariances * len(training)
+        priors = [R[stage.people(rows)].mean(0) for R, rows in zip(of_group, training, strict=True)]
         return OnlineAlign(torch.stack(priors), mix)
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
@@ -62,8 +58,8 @@ class Align(Transform):
 
 def person_covariances(stage: Stage) -> Tensor:
     """The mean covariance of each person's windows: (S, C, C) float64."""
-    subject, (_, channels, times) = stage.subject.to(stage.X.device), stage.X.shape
-    total = torch.zeros(stage.n_subjects, channels, channels, dtype=torch.float64, device=stage.X.device)
+    subject, (_, channels, times) = stage.subject, stage.X.shape
+    total = torch.zeros(stage.n_subjects, channels, channels, dtype=torch.float64, device=subject.device)
     for rows, x in stage.chunks(channels * max(channels, times)):
         total.index_add_(0, subject[rows], covariance(x))
     count = torch.bincount(subject, minlength=stage.n_subjects).clamp(min=1)
@@ -103,7 +99,7 @@ class OnlineAlign(PersonAlign):
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
-            raise UserError("align='online' follows one person in order; open a session for them")
+            raise UserError("align='online' follows one person in order; feed their windows to `follow()`")
         return super().forward(x, people)
 
     def follow(self) -> Follower:

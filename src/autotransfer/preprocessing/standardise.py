@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..errors import UserError, check_choice
 from .align import moments
 from .statistics import Scale, scale_of, sums_of, window_sums
-from .transform import NOTHING, Batch, Fitted, Follower, Rows, Stage, Transform
+from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
 
 PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
 ROUNDING = 1e-12  # squared deviations below this share of the squares they are the difference of are none
@@ -49,7 +49,7 @@ class Standardise(Transform):
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         if self.kind in ("trial", "transductive"):
-            return self.fit(NOTHING, [])
+            return OwnScale() if self.kind == "trial" else PersonScale()
         made = TrainScale if self.kind == "train" else OnlineScale
         return made(tensors["shift"], tensors["inv_std"])
 
@@ -90,9 +90,9 @@ class TrainScale(Fitted):
         sums, known = window_sums(stage), dict[bytes, Scale]()
         for rows in training:
             if rows.tobytes() not in known:
-                own = sums.at(torch.as_tensor(rows, device=stage.X.device))
-                known[rows.tobytes()] = scale_of(own, torch.zeros(len(rows), dtype=torch.int64).to(stage.X.device), 1)
-        found = [known[rows.tobytes()].to(stage.X) for rows in training]
+                own = torch.as_tensor(rows, device=stage.like.device)
+                known[rows.tobytes()] = scale_of(sums.at(own), torch.zeros_like(own), 1).to(stage.like)
+        found = [known[rows.tobytes()] for rows in training]
         return cls(torch.cat([scale.shift for scale in found]), torch.cat([scale.inv_std for scale in found]))
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
@@ -115,7 +115,7 @@ class PersonScale(Fitted):
 
     @classmethod
     def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return cls() if stage is NOTHING else cls(person_scale(stage).to(stage.X))
+        return cls(person_scale(stage).to(stage.like))
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
@@ -132,7 +132,7 @@ class PersonScale(Fitted):
 
 def person_scale(stage: Stage) -> Scale:
     """Of everybody in the recordings, (S, C)."""
-    return scale_of(window_sums(stage), stage.subject.to(stage.X.device), stage.n_subjects)
+    return scale_of(window_sums(stage), stage.subject, stage.n_subjects)
 
 
 class OnlineScale(PersonScale):
@@ -152,15 +152,15 @@ class OnlineScale(PersonScale):
         within people: how much one person varies, not how much people differ."""
         scale = person_scale(stage)
         variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
-        people = [stage.subject[torch.as_tensor(rows)].unique() for rows in training]  # type: ignore[no-untyped-call]
+        people = [stage.people(rows) for rows in training]
         spread = torch.stack([variance[own].mean(0) for own in people])
         inv_std = torch.where(spread > 0, spread.rsqrt(), 0.0)
-        prior = Scale(torch.stack([scale.shift[own].mean(0) for own in people]), inv_std).to(stage.X)
-        return cls(prior.shift, prior.inv_std, scale.to(stage.X))
+        prior = Scale(torch.stack([scale.shift[own].mean(0) for own in people]), inv_std).to(stage.like)
+        return cls(prior.shift, prior.inv_std, scale.to(stage.like))
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
-            raise UserError("standardise='online' follows one person in order; open a session for them")
+            raise UserError("standardise='online' follows one person in order; feed their windows to `follow()`")
         return super().forward(x, people)
 
     def follow(self) -> Follower:

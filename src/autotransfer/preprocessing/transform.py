@@ -57,8 +57,9 @@ class Transform(ABC):
         """Statistics for G groups of training rows. stage: all windows, as the transforms before leave them."""
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        """The fitted transform of a saved model, from the tensors of its `state_dict()`."""
-        return self.fit(NOTHING, [])
+        """The fitted transform of a saved model, from the tensors of its `state_dict()`. Overridden where there are
+        statistics to restore."""
+        return self.fit(Stage(torch.empty(0, 1, 1), torch.empty(0, dtype=torch.int64)), [])
 
     @property
     def words(self) -> dict[str, Any]:
@@ -67,7 +68,7 @@ class Transform(ABC):
 
 
 class Fitted(nn.Module):
-    """A transform with its statistics, as buffers with a leading group axis. G = 1: alike in all groups.
+    """A transform with its statistics: buffers with a leading group axis, of length 1 where groups do not differ.
 
     A model stores the persistent buffers. Per-person tables of the recordings are not persistent: they serve training.
     """
@@ -84,13 +85,20 @@ class Fitted(nn.Module):
         """Shift and factor (G, C) where that is all it does to a window, so that gathering can do it in passing."""
         return None
 
-    def select(self, groups: Tensor) -> Self:
-        """Only these groups (k,), in place."""
-        for owner in self.modules():
-            for name, buffer in owner._buffers.items():
-                if buffer is not None and len(buffer) > 1:
-                    owner._buffers[name] = buffer[groups]
-        return self
+    def select(self, groups: Tensor) -> None:
+        """Keep only these groups (k,), in place."""
+        for name, buffer in self._buffers.items():
+            if buffer is not None and len(buffer) > 1:
+                self._buffers[name] = buffer[groups]
+
+    def of_group(self, group: int) -> Self:
+        """The same for one group alone; statistics are views."""
+        alone = copy.copy(self)
+        alone._buffers = {
+            name: buffer[group : group + 1] if buffer is not None and len(buffer) > 1 else buffer
+            for name, buffer in self._buffers.items()
+        }
+        return alone
 
     def follow(self) -> Follower:
         """For one new person, whose windows come in order."""
@@ -112,7 +120,7 @@ class Batch(NamedTuple):
 
 class Follower(ABC):
     reads_second: ClassVar[bool] = False  # whether it makes use of `Batch.second`
-    second_wanted = False  # whether one behind it does
+    second_wanted = False  # whether the next one does
 
     @abstractmethod
     def feed(self, batch: Batch) -> Batch:
@@ -132,7 +140,8 @@ class Stateless(Follower):
 class Stage:
     """All windows of recordings as the transforms fitted so far leave them.
 
-    X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings.
+    X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings;
+    like: has the dtype and the device of everything that is worked out (None: those of X).
     """
 
     def __init__(
@@ -141,8 +150,10 @@ class Stage:
         subject: Tensor,
         steps: Sequence[tuple[Transform, Fitted]] = (),
         derived: dict[Any, Any] | None = None,
+        like: Tensor | None = None,
     ) -> None:
-        self.X, self.subject, self.steps = X, subject, list(steps)
+        self.X, self.like, self.steps = X, X if like is None else like, list(steps)
+        self.subject = subject.to(self.like.device)
         self._derived = derived if derived is not None else {}
 
     @property
@@ -153,14 +164,19 @@ class Stage:
     def n_subjects(self) -> int:
         return int(self.subject.max()) + 1
 
+    def people(self, rows: Rows) -> Tensor:
+        """Whose these rows are, each once."""
+        found: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
+        return found
+
     def of_group(self, group: int) -> Stage:
         """The same windows as one group has them."""
-        place = torch.tensor([group], device=self.X.device)
-        return Stage(self.X, self.subject, [(t, copy.deepcopy(f).select(place)) for t, f in self.steps], self._derived)
+        steps = [(transform, fitted.of_group(group)) for transform, fitted in self.steps]
+        return Stage(self.X, self.subject, steps, self._derived, self.like)
 
     def windows(self, rows: Tensor | slice) -> Tensor:
         """(n, C, T), where groups make no difference or there is one."""
-        x, people = self.X[rows][None], self.subject[rows][None]
+        x, people = self.X[rows][None].to(self.like), self.subject[rows][None]
         for _, fitted in self.steps:
             x = fitted(x, people)
         return x[0]
@@ -174,10 +190,7 @@ class Stage:
         """What data alone determine is worked out once for these recordings."""
         if self.by_fold:
             return make()
-        key = (what, tuple(transform for transform, _ in self.steps), self.X.dtype, str(self.X.device))
+        key = (what, tuple(transform for transform, _ in self.steps), self.like.dtype, str(self.like.device))
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
-
-
-NOTHING = Stage(torch.zeros(0, 1, 1), torch.zeros(1, dtype=torch.int64))

@@ -38,7 +38,7 @@ def collect(run: Run) -> Summary:
     return Summary(
         name=rec.name,
         source=options.source,
-        command=str(ledger.recall("command", object) or f"autotransfer run {options.source} --out {run.folder}"),
+        command=ledger.recall("command", str) or f"autotransfer run {options.source} --out {run.folder}",
         jobs_done=len(done),
         jobs_total=len(entries),
         started=ledger.recall("started", str) or "",

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ..censoring import CENSORS
+from ..errors import number
 from ..settings import Setting
 from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
@@ -40,7 +41,7 @@ def setting_words(setting: Setting, plain: Setting) -> str:
     differing = {n: v for n, v in options.items() if v != getattr(plainest if n in kinds else usual, n)}
     differing |= {"warm_up": own.warm_up} if own.warm_up else {}
     differing |= {"shuffle_subjects": True} if own.shuffle_subjects else {}
-    words = [method_label(own.method), own.mode, f"λ\u00a0=\u00a0{own.strength:g}"]
+    words = [method_label(own.method), own.mode, f"λ\u00a0=\u00a0{number(own.strength)}"]
     return ", ".join([*words, *(_field(name, value) for name, value in differing.items()), *told])
 
 

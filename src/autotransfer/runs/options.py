@@ -10,7 +10,7 @@ from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
-from ..settings import Setting
+from ..settings import RENAMED_VALUES, Setting, renamed_value
 from ..training.batches import n_batches
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         check_types(self)
+        for name in RENAMED_VALUES:
+            object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
         check_choice("grid", self.grid, GRIDS)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("nested", self.nested, ("fast", "full"))

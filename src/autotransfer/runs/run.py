@@ -95,13 +95,14 @@ class Run:
         check_encoder(options, encoders)
         recordings = load(options.source) if recordings is None else recordings
         options = options.for_data(recordings)
-        facts = {
+        facts: dict[str, Any] = {
             "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
             "fingerprint": fingerprint(recordings),
             "versions": versions(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": " ".join(["autotransfer", *sys.argv[1:]]) if sys.argv[0].endswith("autotransfer") else None,
         }
+        if sys.argv[0].endswith("autotransfer"):
+            facts["command"] = " ".join(["autotransfer", *sys.argv[1:]])
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if not writable(folder):

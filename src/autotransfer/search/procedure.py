@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -164,7 +165,13 @@ def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
     for entry in entries:
         if entry.record is not None:
             values.setdefault((entry.setting.key, entry.test), []).append(entry.record.test_score)
-    return {key: float(np.mean(scores)) for key, scores in values.items()}
+    return {key: _mean(scores) for key, scores in values.items()}
+
+
+def _mean(scores: Sequence[float]) -> float:
+    """Over the seeds that measured anything; a training that failed at once has no score."""
+    found = [score for score in scores if math.isfinite(score)]
+    return float(np.mean(found)) if found else math.nan
 
 
 def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> Choice:

@@ -75,7 +75,10 @@ class Snapshots:
 
     def update(self, epoch: Tensor, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor) -> None:
         """epoch: () counted from 1; loss: (P, 2); confusion: (P, 2, C, C); the others (P,). All in place."""
-        better = (loss < self.loss) | (self.latest[:, None] & loss.isfinite())
+        measured = confusion.sum((-2, -1)) > 0
+        sound = loss.isfinite() | ~measured
+        keep = torch.where(measured, sound, sound.all(1, keepdim=True))  # where nobody is held out, as the other side
+        better = (loss < self.loss) | (self.latest[:, None] & keep)
         self.loss.copy_(torch.where(better, loss, self.loss))
         self.epoch.copy_(torch.where(better, epoch, self.epoch))
         self.values.copy_(torch.where(better[..., None], self.flat.values[:, None], self.values))

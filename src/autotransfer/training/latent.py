@@ -13,7 +13,7 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from .members import Members, size_of
-from .windows import windows_for
+from .windows import release, windows_for
 
 CHUNK = 256
 
@@ -66,6 +66,7 @@ def encode_states(
         z = members.net(prepared.mixed(chunk.expand(len(jobs), -1)))
         codes.append(z)
         logits.append(members.classifier(z))
+    release(recordings)
     return torch.cat(codes, 1), torch.cat(logits, 1)
 
 

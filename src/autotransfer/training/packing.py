@@ -12,11 +12,13 @@ import torch
 from ..errors import UserError, shown
 from ..jobs import Job
 from ..model.encoders import Encoders, encoder_options
+from ..preprocessing import Preprocessing
 from ..recordings import Recordings
 from .members import size_of
 
 CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
 SHARE = 0.5  # of the free memory that a population may fill
+AS_RECORDED = Preprocessing(())
 
 
 def resolve_device(name: str | torch.device) -> torch.device:
@@ -49,9 +51,13 @@ def free_memory(device: torch.device) -> int:
         return 2**32
 
 
-def fits(recordings: Recordings, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether all windows, standardised, can be held on the device beside what training needs."""
-    return recordings.X.numel() * dtype.itemsize <= SHARE * free_memory(device)
+def fits(
+    recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing = AS_RECORDED
+) -> bool:
+    """Whether all windows, preprocessed, can be held on the device beside what training needs."""
+    channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
+    size = recordings.n_trials * max(channels * times, recordings.n_channels * recordings.n_times)
+    return size * dtype.itemsize <= SHARE * free_memory(device)
 
 
 def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders: Encoders | None = None) -> int:
@@ -60,8 +66,8 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
-    # What transforms leave behind for a while, as measured: copies in double precision.
-    prepared = 0 if setting.preprocessing.linear else 14 * batch * recordings.X[0].numel()
+    # Copies of the windows for a while, as measured, where nothing about them is tabulated.
+    prepared = 0 if setting.preprocessing.linear else 5 * batch * size.channels * size.times
     censor = 0 if setting.penalty is None else 16 * batch * batch
     return signals + dtype.itemsize * (prepared + censor) + 8 * 6 * setting.max_epochs
 

@@ -7,8 +7,10 @@ for Python; a graph launches them all at once.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import ismethod
 from typing import TypeVar
 
 import torch
@@ -23,7 +25,11 @@ class Program:
     """`work` must read and write the same tensors every time and never wait for the device."""
 
     def __init__(self, work: Callable[[], None], *, captured: bool) -> None:
-        self.work, self.captured = work, captured
+        # A method's owner holds this program. A reference back would keep both, and a graph's memory, until the
+        # collector comes.
+        self._work: Callable[[], Callable[[], None] | None]
+        self._work = weakref.WeakMethod(work) if ismethod(work) else lambda: work
+        self.captured = captured
         self.runs = 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -37,6 +43,11 @@ class Program:
             self._beside()
         else:
             self._capture()
+
+    def work(self) -> None:
+        work = self._work()
+        assert work is not None
+        work()
 
     def forget(self) -> None:
         """The tensors have changed: capture anew when next run. Frees the graph's memory."""

@@ -25,6 +25,7 @@ from ..model.moments import Lags, Moments, lag_sums, window_moments
 from ..preprocessing import FittedPreprocessing, Preprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
+from . import packing
 
 Rows = NDArray[np.int64]
 CHUNK = 2**22  # elements worked on at once while preparing
@@ -43,17 +44,16 @@ class Windows:
         self.device, self.dtype = device, dtype
         self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
         self.kernel = kernel
-        self.done = preprocessing.by_fold if in_memory else 0  # transforms that X has been through
+        self.done = 0  # transforms that X has been through
         self.lags: Lags | None = None
         if not in_memory:
             self.X = recordings.X
             return
         self.X = recordings.X.to(device=device, dtype=dtype)
-        self.raw = self.X if self.done < len(preprocessing.transforms) else None  # statistics by fold are of these
-        if self.done:
-            everybody = [np.arange(recordings.n_trials)]
-            fitted = self._fit(everybody)
-            parts = [fitted(self.X[r][None], self.subject[r][None], stop=self.done)[0] for r in self._chunks()]
+        if preprocessing.by_fold:
+            everybody = self._fit([np.arange(recordings.n_trials)])
+            self.done = preprocessing.by_fold
+            parts = [everybody(self.X[r][None], self.subject[r][None], stop=self.done)[0] for r in self._chunks()]
             self.X = torch.cat(parts)
         if self.kernel and preprocessing.linear and self.done == len(preprocessing.transforms):
             self.lags = self._lag_table(lambda rows: self.X[rows])
@@ -63,11 +63,9 @@ class Windows:
         return [slice(start, start + step) for start in range(0, self.recordings.n_trials, step)]
 
     def _fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
-        """On raw windows, where they are: on the device, or in the file."""
-        rec = self.recordings
-        X = rec.X.to(device=self.device, dtype=self.dtype) if self.in_memory else rec.X
-        subject = self.subject if self.in_memory else rec.subject
-        return self.preprocessing.fit(X, subject, training, rec.derived)
+        """On raw windows, where they are, a piece at a time on the device."""
+        raw, like = self.recordings.X if self.done else self.X, torch.empty(0, device=self.device, dtype=self.dtype)
+        return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like)
 
     def _lag_table(self, windows: Callable[[slice], Tensor]) -> Lags:
         """Sums of every window, in float64 because they cancel later: fields (N, ...)."""
@@ -88,15 +86,11 @@ class Prepared:
     def __init__(self, windows: Windows, training: Sequence[Rows], held_out: Sequence[Rows]) -> None:
         self.windows = windows
         self.fitted = windows._fit(training)
-        if not windows.in_memory:
-            self.fitted.to(windows.device)
         self.lags: Lags | None = None  # (G, N, ...) where windows depend on the fold
-        affine = [step.affine() for step in self.fitted.steps[windows.done : windows.done + 1]]
-        self._affine = bool(affine and affine[0] is not None) and windows.in_memory
         if windows.kernel and windows.preprocessing.linear and windows.in_memory and windows.lags is None:
             self.lags = self._lags_by_group(len(training))
-        self.newcomers: Newcomers | None = None
-        if windows.preprocessing.adaptation == "online" and any(map(len, held_out)):  # a refit holds nobody out
+        self.newcomers: Newcomers | None = None  # None: held-out windows are prepared as training windows are
+        if windows.preprocessing.follows and any(len(rows) for rows in held_out):
             self.newcomers = self._newcomers(training, held_out)
 
     def _lags_by_group(self, groups: int) -> Lags:
@@ -133,8 +127,8 @@ class Prepared:
                 rows = np.sort(held[who[held] == person])
                 places[g, rows] = np.arange(parts.count, parts.count + len(rows))
                 follower = fitted.follow()
-                at_once = follower.at_once or windows.in_memory
-                for chunk in [slice(None)] if at_once else row_chunks(len(rows), rec.X[0].numel()):
+                whole = follower.at_once or windows.in_memory
+                for chunk in [slice(None)] if whole else row_chunks(len(rows), rec.X[0].numel()):
                     raw = rec.X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
                     parts.add(follower.feed(raw)[0])
         return Newcomers(parts.joined(), torch.from_numpy(places).to(windows.device))
@@ -144,16 +138,13 @@ class Prepared:
         windows = self.windows
         if not windows.in_memory:
             return self._prepared(self._read(rows), rows)
-        start = windows.done
-        if self._affine:
-            affine = self.fitted.steps[start].affine()
-            assert affine is not None
-            x, start = _gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
-        else:
+        start, steps = windows.done, self.fitted.steps
+        affine = steps[start].affine() if start < len(steps) else None
+        if affine is None:
             x = _gathered(windows.X, rows, None, None).transpose(1, 2)
-        if start == len(self.fitted.steps):
-            return x
-        return channel_major(self.fitted(x, windows.subject[rows], start=start))
+        else:
+            x, start = _gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
+        return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
 
     def held_out(self, rows: Tensor) -> Tensor:
         """The same for people whom the groups are not trained on."""
@@ -281,8 +272,6 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
     In the device's memory where they fit, else read from where they are a minibatch at a time. They hang on the
     recordings, so that nobody can be given another data set's; `release` lets them go.
     """
-    from .packing import fits
-
     preprocessing = job.setting.preprocessing
     kernel = job.setting.network.moments_kernel(recordings.sfreq) if not job.setting.augmentation else 0
     key = (preprocessing, kernel, str(device), dtype)
@@ -290,7 +279,7 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
     if key not in kept:
         while len(kept) >= KEPT:  # populations of one preprocessing follow each other
             del kept[next(iter(kept))]
-        in_memory = fits(recordings, device, dtype)
+        in_memory = packing.fits(recordings, device, dtype, preprocessing)
         kept[key] = Windows(recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=in_memory)
     return kept[key]
 
@@ -309,7 +298,7 @@ def check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
     subject, seen = recordings.subject.numpy(), set[str]()
     for job in jobs:
         fold = job.fold
-        if job.setting.adaptation != "online" or fold.trajectory in seen:
+        if not job.setting.preprocessing.follows or fold.trajectory in seen:
             continue
         seen.add(fold.trajectory)
         trains = np.bincount(subject[fold.train], minlength=recordings.n_subjects)

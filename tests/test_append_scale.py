@@ -1,0 +1,102 @@
+"""Shapes with the mean and the log deviation of each channel beside them: known values, in training and in use."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.export.deployed import deployed
+from autotransfer.export.formats import FORMATS
+from autotransfer.training.packing import fits, member_bytes, program_of
+from test_export import difference, random_model, raw_windows
+from tiny import people, preprocessed
+
+MU = 10.0
+WAYS = [{"mu_law": MU}, {"append_scale": True}, {"mu_law": MU, "append_scale": True}]
+
+
+def test_a_window_is_parted_into_shapes_and_scales() -> None:
+    x, subject = 5 + 3 * torch.randn(4, 3, 40, dtype=torch.float64), torch.zeros(4, dtype=torch.long)
+    found = preprocessed(x, subject, standardise="none", append_scale=True)
+    assert found.shape == (4, 9, 40)
+    for row in range(4):
+        for channel in range(3):
+            own = x[row, channel].numpy()
+            np.testing.assert_allclose(found[row, channel], (own - own.mean()) / own.std())
+            np.testing.assert_allclose(found[row, 3 + channel], own.mean())
+            np.testing.assert_allclose(found[row, 6 + channel], math.log(own.std() + 1e-3))
+    flat = preprocessed(torch.full((4, 2, 40), 0.1), subject, standardise="none", append_scale=True)
+    assert flat[:, :2].abs().max() < 1e-3, "a flat channel has no shape"
+    assert torch.isfinite(flat).all()
+
+
+def test_other_transforms_are_other_programs_and_need_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    rec = people()
+    fold = at.leave_one_subject_out(rec)[0]
+    jobs = [at.Job(at.Setting(standardise="train", **own), fold) for own in ({}, {"mu_law": 1.0}, *WAYS)]
+    assert len({program_of(rec, job) for job in jobs}) == 5
+    plain, *_, both = (member_bytes(rec, job, torch.float32) for job in jobs)
+    assert both > plain
+    monkeypatch.setattr("autotransfer.training.packing.free_memory", lambda _: 5 * rec.X.numel() * 4)
+    cpu = torch.device("cpu")
+    held = [fits(rec, cpu, torch.float32, job.setting.preprocessing) for job in jobs]
+    assert held == [True, True, True, False, False], "windows with their scales are three times as large"
+
+
+def test_memory_is_counted_as_it_was_measured() -> None:
+    """64 channels × 256 samples, batches of 128, on a CPU: 14.5 MiB a member for the plain network, 140 with scales and
+    log power, 39 with μ-law and log power."""
+    recordings = at.synthetic(n_subjects=4, trials_per_class=64, n_channels=64, n_times=256)
+    fold = at.leave_one_subject_out(recordings)[0]
+    for own, least, most in (({"append_scale": True}, 140, 280), ({"mu_law": MU}, 39, 80)):
+        setting = at.Setting(standardise="train", log_power=True, **own)
+        assert least < member_bytes(recordings, at.Job(setting, fold), torch.float32) / 2**20 < most
+
+
+@pytest.mark.parametrize("kind", ["trial", "train", "transductive"])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_the_exported_module_equals_the_model(kind: str, way: dict[str, object]) -> None:
+    if kind == "trial" and "append_scale" in way:
+        return  # refused
+    saved = random_model(kind, 5, 64, 9, **way)
+    windows, plain = raw_windows(saved), random_model(kind, 5, 64, 9)
+    assert np.abs(saved.predict_proba(windows) - plain.predict_proba(windows)).max() > 1e-3
+    assert difference(saved, deployed(saved)(windows).numpy(), windows) < 2e-6
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_predict_as_the_model_does(format: str, way: dict[str, object]) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxscript", reason="needs the onnx extra")
+        pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    saved = random_model("train", 4, 40, 7, **way)
+    windows = raw_windows(saved, 50)
+    predict = FORMATS[format].open(FORMATS[format].write(saved), None)
+    assert difference(saved, predict(windows), windows) < 2e-6
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_an_estimator_keeps_it(way: dict[str, object]) -> None:
+    rec = people()
+    X, y, subjects = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+    options = {"method": None, "max_epochs": 2, "batch_size": 16, "device": "cpu", "standardise": "train"}
+    plain = at.CensoredClassifier(**options).fit(X, y, subjects=subjects)
+    own = at.CensoredClassifier(**options, **way).fit(X, y, subjects=subjects)
+    assert {name: getattr(own.setting_, name) for name in way} == way
+    assert np.abs(own.predict_proba(X) - plain.predict_proba(X)).max() > 1e-3
+
+
+def test_wrong_values_are_told() -> None:
+    with pytest.raises(UserError, match="append_scale needs amplitudes"):
+        at.Setting(append_scale=True)
+    both = at.Setting(mu_law=10, append_scale=True, standardise="train")
+    assert at.Setting.from_json(both.to_json()) == both
+    assert both.name_beside(at.Setting()) == "baseline with standardise train, mu_law 10.0, append_scale"
+    assert at.Setting(append_scale=True, standardise="train", encoder="own").append_scale, "it is no matter of EEGNet"
+    assert "append_scale" not in at.Setting().to_json()

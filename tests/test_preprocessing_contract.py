@@ -1,0 +1,426 @@
+"""What every transform promises, alone and with others. It reads TRANSFORMS: a new transform needs no new test here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import Fold
+from autotransfer.model.moments import window_moments
+from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preprocessing, check_online
+from autotransfer.runs.executor import LocalExecutor, tensors_of
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.preprocessing import PREPROCESSINGS
+from autotransfer.training import windows as windows_module
+from autotransfer.training.windows import Prepared, Windows, held_out_rows
+from tiny import assert_same_outcome, people, preprocessed, stacked_jobs, tiny, tiny_file
+
+CPU = torch.device("cpu")
+REC = people(n_subjects=4, per=70)  # more windows of a person than are worked on at once
+FOLDS = [at.leave_one_subject_out(REC)[place] for place in (0, 1, 2, 0)]  # two groups may share a fold
+TRAINING, HELD_OUT = [fold.train for fold in FOLDS], [held_out_rows(fold) for fold in FOLDS]
+KERNEL = 5
+
+VALUES = {  # beside the default of each
+    "standardise": ("trial", "train", "online", "transductive"),
+    "align": ("online", "transductive"),
+    "mu_law": (0.5, 255.0),
+}
+
+
+def ways() -> dict[str, Preprocessing]:
+    """Every transform at its default and at other values, alone and after one by fold; pairs that adapt; those that the
+    search tries."""
+    single = {
+        (name, value): kind(value)  # type: ignore[call-arg]
+        for name, kind in TRANSFORMS.items()
+        for value in dict.fromkeys([next(iter(vars(kind()).values())), *VALUES.get(name, ())])
+    }
+    found = [Preprocessing(())]
+    for (name, _), transform in single.items():
+        found.append(Preprocessing((transform,)))
+        if name != "standardise":
+            found.append(Preprocessing((single["standardise", "train"], transform)))
+    for first in VALUES["standardise"]:
+        found += [Preprocessing((single["standardise", first], single["align", own])) for own in VALUES["align"]]
+    tried = [at.Setting(**way).preprocessing for ways in PREPROCESSINGS.values() for way in ways]
+    return {" ".join(map(str, way.values().values())): way for way in dict.fromkeys([*found, *tried])}
+
+
+WAYS = ways()
+EVERY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def fit(way: Preprocessing, training: list[np.ndarray], data: at.Recordings = REC) -> FittedPreprocessing:
+    return way.fit(data.X.double(), data.subject, training)
+
+
+def prepare(way: Preprocessing, data: at.Recordings = REC, **more: object) -> Prepared:
+    options = {"device": CPU, "dtype": torch.float64} | more
+    return Windows(data, way, KERNEL, **options).for_groups(TRAINING, HELD_OUT)  # type: ignore[arg-type]
+
+
+def some_rows(of: list[np.ndarray], n: int = 9) -> Tensor:
+    """(G, n), in no order, one twice."""
+    draw = np.random.default_rng(0)
+    return torch.from_numpy(np.stack([np.append(draw.permutation(rows)[: n - 1], rows[0]) for rows in of]))
+
+
+def test_there_is_something_to_test() -> None:
+    assert {type(transform) for way in WAYS.values() for transform in way.transforms} == set(TRANSFORMS.values())
+    assert {way.adaptation for way in WAYS.values()} == {"none", "online", "transductive"}
+    assert {way.linear for way in WAYS.values()} == {True, False}
+
+
+@EVERY
+def test_values_make_the_same_again(way: Preprocessing) -> None:
+    assert Preprocessing.of(way.values()) == way
+    assert at.Setting(**way.values()).preprocessing == way
+    assert at.Setting.from_json(at.Setting(preprocessing=way).to_json()).preprocessing == way
+
+
+# groups
+
+
+@EVERY
+def test_groups_are_fitted_as_if_alone(way: Preprocessing) -> None:
+    together = fit(way, TRAINING)
+    rows = some_rows(TRAINING)
+    x, who = REC.X.double()[rows], REC.subject[rows]
+    alone = [fit(way, [training]) for training in TRAINING]
+    expected = torch.cat([own(x[g : g + 1], who[g : g + 1]) for g, own in enumerate(alone)])
+    torch.testing.assert_close(together(x, who), expected, **EXACT)
+    for g, own in enumerate(alone):
+        assert_same_buffers(together.of_group(g), own)
+    assert {len(tensor) for tensor in together.buffers()} <= {1, len(FOLDS)}
+    together.select(torch.tensor([2, 0]))
+    torch.testing.assert_close(together(x[[2, 0]], who[[2, 0]]), expected[[2, 0]], **EXACT)
+    assert {len(tensor) for tensor in together.buffers()} <= {1, 2}
+
+
+def assert_same_buffers(found: FittedPreprocessing, expected: FittedPreprocessing) -> None:
+    own, other = dict(found.named_buffers()), dict(expected.named_buffers())
+    assert own.keys() == other.keys()
+    for name, tensor in own.items():
+        torch.testing.assert_close(tensor, other[name], **EXACT, msg=name)
+
+
+@EVERY
+def test_one_group_alone_leaves_the_others_where_they_are(way: Preprocessing) -> None:
+    together = fit(way, TRAINING)
+    before = {name: tensor.clone() for name, tensor in together.named_buffers()}
+    alone = together.of_group(1)
+    alone.select(torch.tensor([0]))
+    for name, tensor in together.named_buffers():
+        assert torch.equal(tensor, before[name])
+
+
+@EVERY
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_groups_that_stay_keep_their_windows(way: Preprocessing, in_memory: bool) -> None:
+    prepared = prepare(way, in_memory=in_memory)
+    train, held = some_rows(TRAINING), some_rows(HELD_OUT)
+    before = prepared.gather(train), prepared.held_out(held)
+    moments = prepared.moments(before[0], train)
+    prepared.select(torch.tensor([1]))
+    torch.testing.assert_close(prepared.gather(train[1:2]), before[0][1:2], **EXACT)
+    torch.testing.assert_close(prepared.held_out(held[1:2]), before[1][1:2], **EXACT)
+    if moments is not None:
+        found = prepared.moments(before[0][1:2], train[1:2])
+        assert found is not None
+        torch.testing.assert_close(found.covariance, moments.covariance[1:2], **EXACT)
+
+
+# a new person
+
+
+@EVERY
+def test_pieces_of_any_size_give_the_same_windows(way: Preprocessing) -> None:
+    fitted, X = fit(way, TRAINING), REC.X[REC.subject == 0].double()
+    whole = fitted.follow().feed(X)
+    assert whole.shape[1:] == (len(X), *way.shape(3, 24))
+    assert len(whole) in (1, len(FOLDS))
+    if way.adaptation == "transductive":
+        assert fitted.follow().at_once
+        with pytest.raises(UserError, match="all of a person's windows at once"):
+            check_online(way)
+        return
+    check_online(way)
+    for cuts in (range(len(X) + 1), (0, 1, 2, 9, len(X)), (0, 66, len(X))):
+        person = fitted.follow()
+        pieces = [person.feed(X[i:j]) for i, j in pairwise(cuts)]
+        torch.testing.assert_close(torch.cat(pieces, 1), whole, **EXACT)
+
+
+@EVERY
+def test_without_state_a_window_is_what_forward_says(way: Preprocessing) -> None:
+    fitted, X = fit(way, TRAINING), REC.X[REC.subject == 0].double()
+    if way.follows:
+        with pytest.raises(UserError, match="follows one person"):
+            fitted(X[None])
+        return
+    torch.testing.assert_close(fitted.follow().feed(X), fitted(X[None]), **EXACT)
+    if way.adaptation == "none":
+        who = torch.zeros(1, len(X), dtype=torch.int64)
+        torch.testing.assert_close(fitted(X[None], who), fitted(X[None]), **EXACT)
+        torch.testing.assert_close(fitted(X[None, 5:7]), fitted(X[None])[:, 5:7], **EXACT)
+
+
+@EVERY
+def test_no_window_changes_an_earlier_one(way: Preprocessing) -> None:
+    fitted, X = fit(way, TRAINING), REC.X[REC.subject == 0].double()
+    later = X.clone()
+    later[30:] = 7 * later[30:].flip(0) + 50
+    before, after = (fitted.follow().feed(own) for own in (X, later))
+    assert not torch.allclose(before[:, 30:], after[:, 30:]), "the change must be able to show"
+    if way.adaptation != "transductive":
+        assert torch.equal(before[:, :30], after[:, :30])
+
+
+@EVERY
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_held_out_people_and_labels_matter_to_nobody_else(way: Preprocessing, in_memory: bool) -> None:
+    """Fold 0 leaves subjects 3 and 0 out."""
+    assert set(REC.subject[HELD_OUT[0]].tolist()) == {0, 3}
+    X = REC.X.clone()
+    X[REC.subject == 3] *= 9
+    X[REC.subject == 3] += 4
+    changed = at.Recordings(X, 1 - REC.y, REC.subject, sfreq=24)
+    before, after = (prepare(way, data, in_memory=in_memory) for data in (REC, changed))
+    train = torch.from_numpy(TRAINING[0]).expand(len(FOLDS), -1)
+    other, own = (torch.from_numpy(np.flatnonzero(REC.subject.numpy() == s)).expand(len(FOLDS), -1) for s in (0, 3))
+    assert torch.equal(before.gather(train)[0], after.gather(train)[0])
+    assert torch.equal(before.held_out(other)[0], after.held_out(other)[0])
+    if way.adaptation != "transductive" and way.values()["standardise"] != "trial":
+        assert not torch.allclose(before.held_out(own)[0], after.held_out(own)[0]), "the change must be able to show"
+    stored = [prepared.fitted.of_group(0).state_dict() for prepared in (before, after)]
+    for name, tensor in stored[0].items():
+        assert torch.equal(tensor, stored[1][name])
+
+
+# what is saved and exported
+
+
+@EVERY
+def test_a_restored_model_prepares_alike(way: Preprocessing) -> None:
+    fitted = way.fit(REC.X, REC.subject, TRAINING)
+    stored, X = fitted.state_dict(), REC.X[REC.subject == 0]
+    again = way.restore(stored)
+    assert torch.equal(again.follow().feed(X), fitted.follow().feed(X))
+    assert again.state_dict().keys() == stored.keys()
+    for name in stored:
+        with pytest.raises(ValueError, match=rf"{name} is missing"):
+            way.restore({other: tensor for other, tensor in stored.items() if other != name})
+
+
+@EVERY
+def test_a_graph_does_the_same_or_is_refused(way: Preprocessing) -> None:
+    fitted, X = way.fit(REC.X, REC.subject, TRAINING), REC.X[REC.subject == 0]
+    X[2, 1] = 0.1  # flat
+    if way.follows or any(name == "align" for name, value in way.values().items() if value != "none"):
+        with pytest.raises(UserError, match="use the format safetensors"):
+            fitted.graph()
+        return
+    graph = fitted.graph()
+    for n in (1, 7, len(X)):
+        torch.testing.assert_close(graph(X[None, :n]), fitted.follow().feed(X[:n]), rtol=1e-5, atol=1e-5)
+
+
+# in training
+
+
+@EVERY
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_windows_from_a_file_are_those_in_memory(way: Preprocessing, dtype: torch.dtype, near: float) -> None:
+    held, read = (prepare(way, dtype=dtype, in_memory=in_memory) for in_memory in (True, False))
+    train, new = some_rows(TRAINING), some_rows(HELD_OUT)
+    for rows, get in ((train, "gather"), (new, "held_out"), (train, "mixed"), (new, "mixed")):
+        first, second = (getattr(prepared, get)(rows) for prepared in (held, read))
+        assert first.shape == (*rows.shape, *way.shape(3, 24))
+        assert first.dtype == second.dtype == dtype
+        assert first.stride() == second.stride(), "channel-major"
+        torch.testing.assert_close(first, second, rtol=near, atol=near * float(first.abs().max()))
+
+
+@EVERY
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_training_sees_what_the_model_will(way: Preprocessing, in_memory: bool) -> None:
+    """Training windows by the fitted statistics, held-out ones as those of somebody new, in the order of recording."""
+    prepared, fitted = prepare(way, in_memory=in_memory), fit(way, TRAINING)
+    rows = some_rows(TRAINING)
+    expected = fitted(REC.X.double()[rows], REC.subject[rows])
+    torch.testing.assert_close(prepared.gather(rows), expected.expand(len(FOLDS), *expected.shape[1:]), **EXACT)
+    for g, held in enumerate(HELD_OUT):
+        for person in REC.subject[held].unique():
+            own = (REC.subject == person).nonzero()[:, 0]
+            found = prepared.held_out(own.expand(len(FOLDS), -1))[g]
+            new = fitted.of_group(g).follow().feed(REC.X[own].double())[0]
+            torch.testing.assert_close(found, new, **EXACT)
+            torch.testing.assert_close(prepared.mixed(own.expand(len(FOLDS), -1))[g], new, **EXACT)
+
+
+@EVERY
+def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing) -> None:
+    prepared, rows = prepare(way), some_rows(TRAINING)
+    x = prepared.gather(rows)
+    found = prepared.moments(x, rows)
+    assert (found is not None) == way.linear
+    if found is not None:
+        expected = window_moments(x.transpose(1, 2).flatten(1, 2), KERNEL)
+        torch.testing.assert_close(found.mean, expected.mean, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(found.covariance, expected.covariance, rtol=1e-7, atol=1e-9)
+    assert prepare(way, in_memory=False).moments(x, rows) is None, "the encoder works them out"
+
+
+@EVERY
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_nobody_need_be_held_out(way: Preprocessing, in_memory: bool) -> None:
+    """One group that trains on everybody."""
+    everybody = np.arange(REC.n_trials)
+    windows = Windows(REC, way, 0, device=CPU, dtype=torch.float64, in_memory=in_memory)
+    prepared = windows.for_groups([everybody], [everybody[:0]])
+    rows = torch.from_numpy(everybody)[None]
+    expected = fit(way, [everybody])(REC.X.double()[None], REC.subject[None])
+    torch.testing.assert_close(prepared.gather(rows), expected, **EXACT)
+    torch.testing.assert_close(prepared.mixed(rows), expected, **EXACT)
+
+
+@EVERY
+def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
+    """To the last bit where moments are tabulated; else sums of a stack are taken in another order."""
+    rec, dtype = people(), torch.float32 if way.linear else torch.float64
+    jobs = stacked_jobs(rec, preprocessing=way)
+    together = at.train(rec, jobs, "cpu", dtype=dtype)
+    assert {outcome.population for outcome in together} == {len(jobs)}
+    for place in (3, 7):
+        (alone,) = at.train(rec, [jobs[place]], "cpu", dtype=dtype)
+        assert_same_outcome(alone, together[place], 0.0 if way.linear else 1e-9)
+
+
+@EVERY
+def test_training_is_training_on_prepared_windows(way: Preprocessing) -> None:
+    """Moments that were tabulated, or the shape of raw windows, must not reach the network."""
+    if way.follows or any(transform.by_fold for transform in way.transforms):
+        return  # windows of one person differ from fold to fold
+    rec = people()
+    X = preprocessed(rec.X.double(), rec.subject, **way.values())
+    before = at.Recordings(X.numpy(), rec.y, rec.subject, sfreq=24)
+    jobs = stacked_jobs(rec, standardise="none")[3:8:4]
+    expected = at.train(before, jobs, "cpu", dtype=torch.float64)
+    jobs = [at.Job(job.setting.replace(preprocessing=way), job.fold, job.seed) for job in jobs]
+    for found, wanted in zip(at.train(rec, jobs, "cpu", dtype=torch.float64), expected, strict=True):
+        np.testing.assert_allclose(found.history["train_loss"], wanted.history["train_loss"], atol=1e-5)
+        for name, tensor in found.final_state.items():
+            torch.testing.assert_close(tensor, wanted.final_state[name], atol=1e-4, rtol=0)
+
+
+def test_a_model_of_everybody_is_the_last_epochs() -> None:
+    """Without anybody held out there is no score, and the last epoch is kept."""
+    rec = tiny()
+    rows = np.arange(rec.n_trials)
+    for way in ({}, {"standardise": "online"}, {"align": "online", "standardise": "transductive"}):
+        for fold in (Fold(rows), Fold(rows[:36], test=rows[36:])):
+            setting = at.Setting(max_epochs=3, batch_size=16, checkpoint="last", **way)
+            (outcome,) = at.train(rec, [at.Job(setting, fold)], "cpu")
+            assert outcome.best_epoch == 3
+            assert np.isnan(outcome.validation_score)
+            assert np.isnan(outcome.test_score) == (len(fold.test) == 0)
+            for name, tensor in outcome.state.items():
+                assert torch.equal(tensor, outcome.final_state[name]), name
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS.values() if way.follows], ids=str)
+def test_folds_that_split_a_person_are_refused(way: Preprocessing) -> None:
+    rows = np.arange(REC.n_trials)
+    fold = Fold(rows[:150], rows[150:200], rows[200:], "a", "b")
+    at.train(REC, [at.Job(at.Setting(max_epochs=1), fold)], "cpu")
+    with pytest.raises(UserError, match=r"some of subject 0's windows only; .* leave out whole subjects"):
+        at.train(REC, [at.Job(at.Setting(preprocessing=way), fold)], "cpu")
+
+
+# prepared windows belong to their recordings
+
+JOB = {"max_epochs": 2, "batch_size": 8, "standardise": "train", "align": "online"}
+
+
+def trained(seed: int) -> list[float | bytes]:
+    """Scores and weights of recordings of one shape, drawn by the seed."""
+    rec = tiny(seed=seed)
+    (outcome,) = at.train(rec, [at.Job(at.Setting(**JOB), at.leave_one_subject_out(rec)[0])], "cpu", progress=False)
+    return [outcome.test_score, outcome.validation_score, *outcome.history["train_loss"], tensors_of(outcome)]
+
+
+def worked(seed: int, folder: Path, executor: LocalExecutor) -> list[float | bytes]:
+    """The same by an executor, of a run in a folder."""
+    folder.mkdir()
+    source = str(tiny_file(folder, seed=seed))
+    options = {name: JOB[name] for name in ("batch_size", "standardise", "align")}
+    run = Run.create(folder / "run", RunOptions(source=source, epochs=2, device="cpu", **options))
+    run.executor = executor
+    run.add([run.entry("try", run.options.settings()[0], 0, 1, 0)])
+    run.work(shown=False)
+    (entry,) = run.ledger.entries()
+    assert entry.record is not None
+    weights = run.weights(entry.key)
+    return [entry.record.test_score, *entry.record.history["train_loss"],
+            *(weights[name].numpy().tobytes() for name in sorted(weights))]  # fmt: skip
+
+
+def test_one_data_set_after_another(tmp_path: Path) -> None:
+    """Each as alone in a fresh process. Windows were once kept by shape and setting alone."""
+    fresh = "import sys; from pathlib import Path; from test_preprocessing_contract import *; seed = int(sys.argv[1])\n"
+    fresh += "print(hash_of(trained(seed)), hash_of(worked(seed, Path(sys.argv[2]), LocalExecutor())))"
+    executor = LocalExecutor()
+    found = [(hash_of(trained(s)), hash_of(worked(s, tmp_path / f"here-{s}", executor))) for s in (0, 1)]
+    assert len({*found[0], *found[1]}) == 4, "data sets must differ in what they give"
+    for seed, own in enumerate(found):
+        done = subprocess.run(
+            [sys.executable, "-c", fresh, str(seed), str(tmp_path / f"fresh-{seed}")],
+            cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert tuple(done.stdout.split()) == own
+
+
+def hash_of(values: list[float | bytes]) -> str:
+    return sha256(b"".join(v if isinstance(v, bytes) else v.hex().encode() for v in values)).hexdigest()
+
+
+def test_windows_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    rec = tiny()
+    jobs = [at.Job(at.Setting(max_epochs=1, standardise=kind), at.leave_one_subject_out(rec)[0])
+            for kind in ("trial", "train", "online")]  # fmt: skip
+    made: list[object] = []
+    make = windows_module.Windows
+    monkeypatch.setattr(windows_module, "Windows", lambda *args, **more: made.append(rec) or make(*args, **more))
+    outcomes = at.train(rec, jobs, "cpu")
+    assert len(made) == 3
+    assert not rec.derived
+    at.encode(rec, outcomes[:1], np.arange(4))
+    at.encode(rec, outcomes[:1], np.arange(8))
+    assert len(made) == 4, "prepared once"
+    assert [type(own) for own in rec.derived["windows"].values()] == [make]
+    for kind in ("train", "transductive", "online"):
+        job = at.Job(at.Setting(standardise=kind), jobs[0].fold)
+        windows_module.windows_for(rec, job, device=CPU, dtype=torch.float32)
+    assert len(rec.derived["windows"]) == windows_module.KEPT
+    monkeypatch.setattr(windows_module, "Windows", partial(_fail, rec))
+    with pytest.raises(ZeroDivisionError):
+        at.train(rec, [at.Job(at.Setting(standardise="none"), jobs[0].fold)], "cpu")
+    assert not rec.derived, "after a failure, too"
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise ZeroDivisionError

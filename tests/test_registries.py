@@ -1,0 +1,234 @@
+"""What every transform, encoder and augmentation must do, read from the registries, and the examples of CONTRIBUTING.
+
+Censors have a file of their own: test_censoring_contract.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.augment import AUGMENTATIONS
+from autotransfer.censoring import CENSORS, MODES
+from autotransfer.errors import UserError
+from autotransfer.export.deployed import deployed
+from autotransfer.jobs import HISTORY
+from autotransfer.model.encoder import Size
+from autotransfer.model.encoders import ENCODERS
+from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.runs.assembly import assemble
+from autotransfer.runs.saved_model import SavedModel, load_model, save_model
+from autotransfer.settings import field_names
+from tiny import tiny
+
+PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
+EXAMPLE = re.compile(
+    r"<!-- example: (\S+) (\w+) -->\n```python\n(.*?)```\n\nRegistry: `\"(\w+)\": (\w+)` in `(\w+)`", re.DOTALL
+)
+REGISTRIES: dict[str, dict[str, Any]] = {
+    "CENSORS": CENSORS, "TRANSFORMS": TRANSFORMS, "ENCODERS": ENCODERS, "AUGMENTATIONS": AUGMENTATIONS,
+}  # fmt: skip
+
+
+class Example(NamedTuple):
+    path: str  # below the package
+    kind: str  # the class
+    text: str
+    name: str  # in the registry
+    registered: str  # the class of the registry's line
+    registry: str
+
+
+EXAMPLES = [Example(*found) for found in EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))]
+
+
+def names(registry: str) -> list[str]:
+    """What is registered, and the page's example."""
+    return [*REGISTRIES[registry], *(one.name for one in EXAMPLES if one.registry == registry)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The examples as modules of the package, each with its line in the registry."""
+    folder, made = tmp_path_factory.mktemp("examples"), []
+    for one in EXAMPLES:
+        name = "autotransfer." + one.path.removesuffix(".py").replace("/", ".")
+        assert importlib.util.find_spec(name) is None, f"{one.path} is there already"
+        file = folder / Path(one.path).name
+        file.write_text(one.text, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        made.append(name)
+        spec.loader.exec_module(module)
+        REGISTRIES[one.registry][one.name] = getattr(module, one.registered)
+    yield
+    for one, name in zip(EXAMPLES, made, strict=True):
+        del REGISTRIES[one.registry][one.name], sys.modules[name]
+
+
+def test_the_page_has_a_short_example_of_each_kind() -> None:
+    assert {one.registry for one in EXAMPLES} == set(REGISTRIES)
+    for one in EXAMPLES:
+        assert one.kind == one.registered
+        assert len(one.text.strip().splitlines()) <= 30, one.path
+
+
+def histories(setting: at.Setting, **how: Any) -> torch.Tensor:
+    """Losses and scores of two folds with two seeds: (jobs, names, epochs)."""
+    recordings = tiny()
+    jobs = [at.Job(setting, fold, seed) for seed in (0, 1) for fold in at.leave_one_subject_out(recordings)[:2]]
+    outcomes = at.train(recordings, jobs, dtype=torch.float64, **how)
+    assert all(outcome.failure is None for outcome in outcomes)
+    found = torch.tensor([[outcome.history[name] for name in HISTORY] for outcome in outcomes], dtype=torch.float64)
+    assert found.isfinite().all()
+    return found
+
+
+def check_alone(setting: at.Setting) -> None:
+    """Stacked equals solo. Products of matrices may differ in their last bits."""
+    torch.testing.assert_close(histories(setting), histories(setting, population=1), rtol=0, atol=1e-9)
+
+
+def quick(**given: Any) -> at.Setting:
+    return at.Setting(**{"max_epochs": 2, "batch_size": 16, "lr": 1e-2} | given)
+
+
+def with_transform(name: str) -> at.Setting:
+    """Switched on with the default of its first field, on windows that have kept their amplitudes."""
+    return quick(**{"standardise": "train"} | {name: fields(TRANSFORMS[name])[0].default})
+
+
+def model_of(setting: at.Setting) -> tuple[SavedModel, at.Recordings]:
+    recordings = tiny()
+    folds = at.leave_one_subject_out(recordings)[:2]
+    outcomes = at.train(recordings, [at.Job(setting, fold) for fold in folds])
+    card, tensors = assemble(recordings, setting, [o.state for o in outcomes], folds, kind="ensemble", scores={})
+    return SavedModel(card, tensors), recordings
+
+
+def check_saved_and_exported(setting: at.Setting, folder: Path) -> None:
+    """From disk, and as a graph, the model says the same."""
+    model, recordings = model_of(setting)
+    X = recordings.X[recordings.subject == 0]
+    expected = model.predict_proba(X)
+    save_model(folder / "model", model.card, model.tensors())
+    np.testing.assert_array_equal(load_model(folder / "model").predict_proba(X), expected)
+    try:
+        graph = deployed(model)
+    except UserError:
+        assert setting.adaptation != "none", "only what remembers earlier windows may be refused"
+        return
+    with torch.no_grad():
+        np.testing.assert_allclose(graph(X.float()).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("registry", REGISTRIES)
+def test_fields_are_keywords_of_a_setting_and_survive_json(registry: str) -> None:
+    for name in names(registry):
+        if registry == "CENSORS":
+            setting = quick(method=name, mode="conditional", strength=0.5)
+        elif registry == "ENCODERS":
+            setting = quick(encoder=name)
+        elif registry == "TRANSFORMS":
+            setting = with_transform(name)
+        else:
+            setting = quick(**{name: fields(AUGMENTATIONS[name])[0].default})
+        assert at.Setting.from_json(setting.to_json()) == setting
+        assert set(setting.to_dict()) <= set(field_names())
+        assert name in setting.to_dict() or name in setting.to_dict().values()
+
+
+@pytest.mark.parametrize("method", names("CENSORS"))
+def test_a_censor_is_searched_and_trains(method: str) -> None:
+    assert any(setting.method == method for setting in at.grid("quick")), "give it strengths in `quick`"
+    for mode in MODES:
+        check_alone(quick(method=method, mode=mode, strength=0.1))
+
+
+@pytest.mark.parametrize("name", names("TRANSFORMS"))
+def test_a_transform_does_not_depend_on_the_stack(name: str) -> None:
+    check_alone(with_transform(name))
+
+
+@pytest.mark.parametrize("name", names("TRANSFORMS"))
+def test_a_transform_is_saved_and_exported(name: str, tmp_path: Path) -> None:
+    check_saved_and_exported(with_transform(name), tmp_path)
+
+
+@pytest.mark.parametrize("name", names("TRANSFORMS"))
+def test_windows_one_by_one_are_prepared_like_windows_in_one_call(name: str) -> None:
+    model, recordings = model_of(with_transform(name))
+    X = recordings.X[recordings.subject == 0]
+    person = model.new_person()
+    single = np.concatenate([np.atleast_2d(person.predict_proba(window[None])) for window in X])
+    np.testing.assert_allclose(single, model.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", names("TRANSFORMS"))
+def test_a_transform_says_its_shape(name: str) -> None:
+    recordings, setting = tiny(), with_transform(name)
+    rows = [np.flatnonzero(recordings.subject.numpy() > 1)]
+    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, rows)
+    x = fitted(recordings.X[None], recordings.subject[None])
+    assert x.shape[1:] == (recordings.n_trials, *setting.preprocessing.shape(2, 16))
+    assert torch.isfinite(x).all()
+
+
+@pytest.mark.parametrize("name", names("ENCODERS"))
+def test_an_encoder_does_not_depend_on_the_stack(name: str) -> None:
+    check_alone(quick(encoder=name))
+
+
+@pytest.mark.parametrize("name", names("ENCODERS"))
+def test_members_of_an_encoder_have_the_weights_of_their_seeds(name: str) -> None:
+    size = Size(channels=2, times=16, classes=2, sfreq=16.0)
+    first, again, other = (
+        [p.detach().clone() for p in ENCODERS[name]().stack(size, 2, seeds).parameters()]
+        for seeds in ([1, 2], [1, 2], [2, 3])
+    )
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert all(torch.equal(a[1], b[0]) for a, b in zip(first, other, strict=True)), "the place in the stack matters"
+    assert any(not torch.equal(a[0], a[1]) for a in first)
+    assert ENCODERS[name]().member_bytes(size, 16, 4) > 0
+
+
+@pytest.mark.parametrize("name", names("ENCODERS"))
+def test_an_encoder_is_saved_and_exported(name: str, tmp_path: Path) -> None:
+    check_saved_and_exported(quick(encoder=name), tmp_path)
+
+
+@pytest.mark.parametrize("name", names("AUGMENTATIONS"))
+def test_an_augmentation_is_a_function_of_its_key(name: str) -> None:
+    x = torch.randn(2, 3, 4, 20, generator=torch.Generator().manual_seed(0))
+    key = torch.arange(6, dtype=torch.int32).view(2, 3)
+    augment = AUGMENTATIONS[name](*([0.4] if isinstance(fields(AUGMENTATIONS[name])[0].default, float) else []))
+    found = augment(x, key)
+    assert found.shape == x.shape
+    assert found.dtype == x.dtype
+    assert torch.equal(found, augment(x, key))
+    assert torch.equal(found[1:, 1:], augment(x[1:, 1:], key[1:, 1:])), "other rows matter"
+    alike = augment(x[:1, :1].expand_as(x), key)
+    assert any(not torch.equal(alike[0, 0], alike[g, b]) for g in range(2) for b in range(3)), "keys do not matter"
+
+
+@pytest.mark.parametrize("name", names("AUGMENTATIONS"))
+def test_an_augmentation_acts_in_training_alone_and_not_on_the_stack(name: str, tmp_path: Path) -> None:
+    setting = quick(**{name: fields(AUGMENTATIONS[name])[0].default})
+    check_alone(setting)
+    assert not torch.allclose(histories(setting), histories(quick()))
+    model, recordings = model_of(setting)
+    np.testing.assert_array_equal(model.predict_proba(recordings.X), model.predict_proba(recordings.X))
+    check_saved_and_exported(setting, tmp_path)
