@@ -6,6 +6,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import sqlite3
@@ -19,20 +20,29 @@ from unittest import mock
 import pandas as pd
 import torch
 
+import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.runs import here
-from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs import executor
+from autotransfer.runs import options as options_module
+from autotransfer.runs.checksums import CHECKED, checksum
+from autotransfer.runs.ledger import FINISHED, Entry, Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.seals import SEALED, seal_of
 from autotransfer.search.procedure import conduct
 
 EPOCHS = 6
-OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7, "prepare": "none"}
+OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7, "preprocessing": "none"}
 ARGUMENTS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 # runs in this process
+
+GRID = [at.Setting(), at.Setting(method="mmd", mode="marginal", strength=0.3)]
+
+
+def few_settings() -> contextlib.AbstractContextManager[object]:
+    """Two settings in place of a grid: a run of some tenths of a second."""
+    return mock.patch.object(options_module, "grid", return_value=GRID)
 
 
 def quiet(_: str) -> None:
@@ -56,7 +66,7 @@ class Interrupted(Exception):
 
 def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: object) -> Path:
     """A run that ended after so many checkpoints (one an epoch), without a chance to tidy up."""
-    real, written = here.save_checkpoint, 0
+    real, written = executor.save_checkpoint, 0
 
     def save(*arguments: object) -> None:
         nonlocal written
@@ -65,7 +75,7 @@ def interrupted_run(folder: Path, source: Path, checkpoints: int, **changes: obj
         if written == checkpoints:
             raise Interrupted
 
-    with mock.patch.object(here, "save_checkpoint", save), mock.patch.object(here, "CHECKPOINT_EVERY", -1.0):
+    with mock.patch.object(executor, "save_checkpoint", save), mock.patch.object(executor, "CHECKPOINT_EVERY", -1.0):
         run = make_run(folder, source, **changes)
         with contextlib.suppress(Interrupted):
             conduct(run, quiet, shown=False)
@@ -137,7 +147,7 @@ def assert_one_line(result: Result, code: int, *words: str) -> None:
 def _server() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["autotransfer.cli", "autotransfer.search.procedure", "autotransfer.search.tpe", "autotransfer.runs.salvage",
+        ["autotransfer.cli", "autotransfer.search.procedure", "autotransfer.search.tpe",
          "autotransfer.report.collect", "autotransfer.report.page", "sklearn.linear_model", "pandas", "pytest"]
     )  # fmt: skip
     return context
@@ -150,7 +160,7 @@ def _command(arguments: list[str], log: str, checkpoint_every: float, largest_fi
     os.dup2(handle, 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     torch.set_num_threads(1)
-    here.CHECKPOINT_EVERY = checkpoint_every
+    executor.CHECKPOINT_EVERY = checkpoint_every
     if largest_file is not None:
         import resource
 
@@ -226,15 +236,70 @@ def entries_of(folder: Path, elsewhere: Path) -> list[Entry]:
     return entries
 
 
+def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
+    """What was going on, by (stage, status) of the known jobs."""
+    if not statuses:
+        return "before the first job"
+    if any(status not in FINISHED for _, status in statuses):
+        return "stage two" if any(stage == "folds" for stage, _ in statuses) else "stage one"
+    if (folder / "choice.json").exists():
+        return "report"
+    return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
+
+
+def kill_one_run(
+    folder: Path, source: Path, options: list[object], span: float, most: int, generator: random.Random
+) -> list[dict[str, object]]:
+    """Start and kill a run until it ends by itself or `most` kills are done; then let it end."""
+    rows: list[dict[str, object]] = []
+    starts: dict[str, int] = {}  # of the finished jobs
+    known: set[str] = set()
+    while True:
+        begun = (folder / "ledger.sqlite").exists()
+        arguments = ["resume", folder] if begun else ["run", source, *options, "--out", folder]
+        before = footprint(folder)
+        command = Command(*arguments, log=folder.with_suffix(".log"), checkpoint_every=0.1)
+        last = len(rows) == most
+        wait = generator.random() ** 2 * span / 5  # mostly soon, so that a run is killed often
+        if not last and wait_for_a_write(folder, before, command):
+            deadline = time.monotonic() + wait
+            while command.running() and time.monotonic() < deadline:
+                time.sleep(0.002)
+        if last or not command.running():
+            assert command.wait() == 0, command.said()
+            break
+        command.kill()
+        entries = entries_of(folder, folder.with_suffix(".copy"))
+        assert known <= {entry.key for entry in entries}, "a job was lost"
+        known |= {entry.key for entry in entries}
+        done = {entry.key: entry.starts for entry in entries if entry.status in FINISHED}
+        assert starts.items() <= done.items(), "a finished job was lost or trained again"
+        starts |= done
+        rows.append(
+            {
+                "folder": folder.name,
+                "seconds": f"{wait:.2f}",
+                "stage": stage_of(folder, [(entry.stage, entry.status) for entry in entries]),
+                "known": len(entries),
+                "done": len(done),
+                "running": sum(entry.status == "running" for entry in entries),
+                "checkpoints": len(list(folder.glob("*.checkpoint"))),
+            }
+        )
+    done = {entry.key: entry.starts for entry in entries_of(folder, folder.with_suffix(".copy"))}
+    assert starts.items() <= done.items(), "a finished job was lost or trained again"
+    return rows
+
+
 # what can go wrong with a ledger
 
 
 @contextlib.contextmanager
 def tampered(path: Path) -> Iterator[sqlite3.Connection]:
-    """The database, open to be changed by hand; afterwards every seal is right again."""
+    """The database, open to be changed by hand; afterwards every checksum is right again."""
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.create_function("seal_of", -1, seal_of)
+    connection.create_function("checksum_of", -1, checksum)
     yield connection
-    for table, columns in SEALED.items():
-        connection.execute(f"UPDATE {table} SET seal = seal_of({', '.join(columns)})")
+    for table, columns in CHECKED.items():
+        connection.execute(f"UPDATE {table} SET checksum = checksum_of({', '.join(columns)})")
     connection.close()

@@ -10,39 +10,30 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
-import pandas as pd
 from safetensors.torch import save
 
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import save_npz
 from autotransfer.report.collect import collect
-from autotransfer.runs import options as options_module
 from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.run import Run
-from faults import call, interrupted_run, tampered, whole_run
+from faults import call, few_settings, interrupted_run, tampered, whole_run
 from mutations import NASTY, damaged, name, twisted
 from report_outline import Outline, figure_data, labels, light
 from tiny import tiny
 
-GRID = [at.Setting(), at.Setting(method="mmd", mode="marginal", strength=0.3)]
 # What a value in the ledger may be, each with its JSON.
 STORED = (("facts", "value"), ("jobs", "record"), ("jobs", "setting"), ("populations", "keys"))
 PLAIN = (
     ("jobs", "key"), ("jobs", "validation"), ("jobs", "test"), ("jobs", "seed"), ("jobs", "status"), ("jobs", "stage"),
     ("jobs", "number"), ("jobs", "starts"), ("jobs", "tensors"), ("populations", "prune_at"), ("populations", "status"),
 )  # fmt: skip
-
-
-def few_settings() -> contextlib.AbstractContextManager[object]:
-    """Two settings in place of a grid: a run of some tenths of a second."""
-    return mock.patch.object(options_module, "grid", return_value=GRID)
 
 
 @contextlib.contextmanager
@@ -142,7 +133,7 @@ class RunTargets:
         path.write_bytes(hashlib.blake2b(body, digest_size=32).digest() + body)
 
     def _lie(self, path: Path, draw: random.Random) -> None:
-        """A changed value under a right seal."""
+        """A changed value under a right checksum."""
         import sqlite3
 
         with contextlib.suppress(sqlite3.Error, ValueError, TypeError), tampered(path) as connection:
@@ -170,20 +161,19 @@ class RunTargets:
         def renamed(value: Any) -> Any:
             """The same with every text that is a user's, or may be, replaced: always the same one by the same."""
             if isinstance(value, str):
-                return names.setdefault(value, name(draw)) if value in users or draw.random() < 0.02 else value
+                return names.setdefault(value, name(draw)) if value in users else value
             if isinstance(value, dict):
                 return {renamed(key): renamed(item) for key, item in value.items()}
-            if isinstance(value, list):
-                return [renamed(item) for item in value]
-            if isinstance(value, pd.DataFrame):
-                return value.map(renamed)
+            if isinstance(value, (list, tuple)):
+                return type(value)(renamed(item) for item in value)
+            if is_dataclass(value) and not isinstance(value, at.Setting):
+                return replace(value, **{field.name: renamed(getattr(value, field.name)) for field in fields(value)})
             return value
 
-        data = self.summary.data
-        users = {*data["subjects"], *data["classes"], *data["channels"], self.summary.name, self.summary.source}
-        users |= {self.summary.command, self.summary.device}
-        changed = {field.name: renamed(getattr(self.summary, field.name)) for field in fields(self.summary)}
-        self.check_page(light(replace(self.summary, **changed)))
+        run, data = self.summary, self.summary.data
+        users = {*data.subjects, *data.classes, *data.channels, *run.versions.values(), run.name, run.options.source}
+        users |= {run.command, run.device, run.started, *run.settings} - {"baseline"}  # which is a role, too
+        self.check_page(light(renamed(run)))
 
     def _whole_way(self, draw: random.Random) -> None:
         """From a file with such names, under such a name, through training to the page."""

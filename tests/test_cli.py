@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import autotransfer as at
 from autotransfer.recordings import save_npz
+from test_schema import choice
 from tiny import tiny, tiny_file
 
 EXECUTABLE = [sys.executable, "-m", "autotransfer"]
@@ -50,8 +50,8 @@ def test_run_leaves_everything_and_says_the_answer(
     run = folder / "run"
     for name in ("results.csv", "choice.json", "report.html", "model/model.safetensors", "model/model.json"):
         assert (run / name).exists(), name
-    choice = json.loads((run / "choice.json").read_text())
-    assert f"chosen: {choice['chosen']['name']}" in result.stdout
+    chosen = json.loads((run / "choice.json").read_text())["chosen"]
+    assert f"chosen: {chosen['name']}" in result.stdout
     assert "baseline" in result.stdout
     assert str(run / "report.html") in result.stdout
     page = (run / "report.html").read_text()
@@ -73,7 +73,7 @@ def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None
     assert result.returncode == 0
     assert "finished" in result.stdout
     trained = len(pd.read_csv(finished[0] / "run" / "results.csv"))
-    assert trained >= (13 + 3) * 4, "13 settings with one preparation, and the uncensored network with the others"
+    assert trained >= (13 + 3) * 4, "13 settings with one preprocessing, and the uncensored network with the others"
     assert f"{trained} of {trained} known jobs done" in result.stdout
 
 
@@ -118,7 +118,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
-    assert "208 trainings of up to 5 epochs: 4 preparations on every fold, at most 52 candidates" in result.stdout
+    assert "208 trainings of up to 5 epochs: 4 preprocessings on every fold, at most 52 candidates" in result.stdout
     assert "fold 0: test 0" in result.stdout
     assert "GiB of memory" in result.stdout
     assert not (tmp_path / "run").exists()
@@ -168,12 +168,6 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
 def test_a_run_without_gain_says_so() -> None:
     from autotransfer.report.terminal import answer
 
-    scores = {"a": 0.5, "b": 0.7}
-    choice = {
-        "chosen": {"name": "baseline"},
-        "baseline_won": True,
-        "test_scores": {"chosen": scores, "baseline": scores},
-        "nested_test_scores": scores,
-    }
-    assert "censoring did not help" in "\n".join(answer(choice))
-    assert at.__version__
+    plain = choice().baseline
+    found = choice(chosen=plain, two_se=plain, baseline_won=True, lead=None)
+    assert "censoring did not help" in "\n".join(answer(found)).lower()

@@ -78,7 +78,7 @@ def table(folder: Path, source: str, place: Cluster | None, factory: object) -> 
     options = RunOptions(source=source, epochs=2, batch_size=16, device="cpu", encoder="own")
     run = Run.create(folder, options, {"own": factory})
     if place is not None:
-        run.place = place
+        run.executor = place
     conduct(run, lambda _: None, shown=False)
     assert all(entry.starts >= 1 for entry in run.ledger.entries())
     return pd.read_csv(folder / "results.csv").drop(columns="seconds")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.report.terminal import answer
+from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import load_model
@@ -32,44 +33,42 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_the_baseline_is_the_plain_network_and_the_best_uncensored_stands_beside_it(run: Run) -> None:
-    choice = json.loads((run.folder / "choice.json").read_text())
+    choice = read_choice(run.folder)
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     assert table.loc[table["stage"] == "search", "setting"].is_unique
     assert (table["stage"] == "search").sum() == 72
-    assert choice["baseline"]["name"] == choice["shortlist"][0] == "baseline"
-    plain = table[(table["method"] == "none") & table["setting"].isin(choice["shortlist"])]
+    assert choice.baseline.name == choice.shortlist[0].name == "baseline"
+    plain = table[(table["method"] == "none") & table["setting"].isin([named.name for named in choice.shortlist])]
     names = list(plain["setting"].unique())
     assert len(names) in (3, 4)
-    q25 = choice["validation_q25"]
-    assert q25[choice["best_uncensored"]["name"]] == max(q25[name] for name in names)
-    own = table[(table["setting"] == choice["best_uncensored"]["name"]) & (table["stage"] != "nested")]
+    q25 = choice.validation_q25
+    assert q25[choice.best_uncensored.name] == max(q25[name] for name in names)
+    own = table[(table["setting"] == choice.best_uncensored.name) & (table["stage"] != "nested")]
     scores = dict(zip(own["test_subject"].astype(str), own["test_score"], strict=True))
-    assert choice["test_scores"]["best_uncensored"] == pytest.approx(scores)
+    assert choice.test_scores["best_uncensored"] == pytest.approx(scores)
     _, _, trainings = count_trainings(run.recordings, run.options)
     assert trainings - 3 <= len(table) <= trainings
 
 
 def test_the_choice_says_how_it_treats_new_people(run: Run) -> None:
-    choice = json.loads((run.folder / "choice.json").read_text())
-    by_name = {run.options.name_of(s): s for s in run.options.settings()}
-    assert choice["adaptation"] == by_name[choice["chosen"]["name"]].adaptation
-    assert choice["transductive"] is False
-    for subject, name in choice["nested_choices"].items():
-        assert choice["nested_adaptations"][subject] == by_name[name].adaptation
-    lines = answer({**choice, "adaptation": "running"})
-    assert "adapts to each new person from their unlabelled windows so far; these are no zero-shot scores" in lines[1]
+    choice = read_choice(run.folder)
+    assert choice.adaptation == choice.chosen.setting.adaptation
+    assert choice.transductive is False
+    for subject, name in choice.nested_choices.items():
+        assert choice.nested_adaptations[subject] == choice.settings[name].adaptation
+    assert any("zero-shot" in line for line in answer(replace(choice, adaptation="online")))
     shown = "\n".join(answer(choice))
-    assert ("best uncensored" in shown) == (choice["best_uncensored"]["name"] != "baseline")
+    assert ("best uncensored" in shown) == (choice.best_uncensored.name != "baseline")
 
 
 def test_what_the_user_fixes_is_not_varied() -> None:
-    options = RunOptions(source="watch", grid="extended", standardise="channel", align="running", lr=0.01)
+    options = RunOptions(source="watch", grid="extended", standardise="train", align="online", lr=0.01)
     settings = options.settings()
     assert len(set(settings)) == len(settings) < 63
-    assert {(s.standardise, s.align, s.lr) for s in settings} == {("channel", "running", 0.01)}
+    assert {(s.standardise, s.align, s.lr) for s in settings} == {("train", "online", 0.01)}
     assert options.name_of(settings[0]) == "baseline"
     assert len({options.name_of(s) for s in settings}) == len(settings)
-    with pytest.raises(UserError, match="unknown align 'x'; choose from 'none', 'running', 'subject'"):
+    with pytest.raises(UserError, match="unknown align 'x'"):
         RunOptions(source="watch", align="x")
 
 
@@ -77,20 +76,18 @@ def test_an_aligned_run_from_the_command_line(tmp_path: Path) -> None:
     """Run, report, predict and export with alignment: the ensemble predicts what training evaluated."""
     source, out = tiny_file(tmp_path), tmp_path / "run"
     arguments = ["run", str(source), "--out", str(out), "--epochs", "3", "--batch-size", "8", "--device", "cpu"]
-    done = CliRunner().invoke(app, [*arguments, "--standardise", "running", "--align", "running", "--final", "refit"])
+    done = CliRunner().invoke(app, [*arguments, "--standardise", "online", "--align", "online", "--final", "refit"])
     assert done.exit_code == 0, done.output
-    assert "no zero-shot scores" in done.stdout
-    choice = json.loads((out / "choice.json").read_text())
-    assert (choice["adaptation"], choice["transductive"]) == ("running", False)
-    assert set(choice["nested_adaptations"].values()) == {"running"}
+    assert "zero-shot" in done.stdout
+    choice = read_choice(out)
+    assert (choice.adaptation, choice.transductive) == ("online", False)
+    assert set(choice.nested_adaptations.values()) == {"online"}
     assert "Adapts to each new person" in (out / "report.html").read_text()
     table = pd.read_csv(out / "results.csv")
-    assert set(table["align"]) == {"running"}
+    assert set(table["align"]) == {"online"}
 
     rec = tiny()
-    setting = next(s for s in RunOptions(source="x", epochs=3, batch_size=8, standardise="running",
-                   align="running").settings() if s.name == choice["chosen"]["name"])  # fmt: skip
-    outcomes = at.train(rec, [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)], "cpu")
+    outcomes = at.train(rec, [at.Job(choice.chosen.setting, fold) for fold in at.leave_one_subject_out(rec)], "cpu")
     _, logits = at.encode(rec, outcomes, np.arange(rec.n_trials))
     held = [np.union1d(o.job.fold.validation, o.job.fold.test) for o in outcomes]
     model = load_model(out / "model")

@@ -17,9 +17,9 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import check_encoder
 from autotransfer.runs.saved_model import load_model
 from autotransfer.training.packing import resolve_device
-from faults import assert_one_line, call, tampered
+from faults import assert_one_line, call, few_settings, tampered
 from fuzz import SOME, Fuzz
-from fuzz_runs import few_settings, unchanged_outside
+from fuzz_runs import unchanged_outside
 from tiny import tiny
 
 
@@ -35,9 +35,9 @@ def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str) -> None:
     assert not fuzz.trap.exists()
 
 
-@pytest.mark.parametrize(("name", "value"), [("kernel", 0), ("members", 0), ("channels", []), ("classes", [])])
+@pytest.mark.parametrize(("name", "value"), [("members", 0), ("channels", []), ("classes", [])])
 def test_a_model_of_nothing_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, value: object) -> None:
-    """The right types, but no filters: a division by zero before it was looked at."""
+    """The right types, but nothing to divide by."""
     (tmp_path / "model.json").write_text(json.dumps(json.loads(fuzz.card) | {name: value}))
     (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
     with pytest.raises(UserError, match=f"{name} of a model is 0, it must be at least 1; make the model again"):
@@ -49,7 +49,7 @@ def test_a_damaged_choice_is_refused_and_made_again(fuzz: Fuzz, tmp_path: Path, 
     run = Path(shutil.copytree(fuzz.folder / "finished", tmp_path / "run"))
     whole = (run / "choice.json").read_text()
     (run / "choice.json").write_text(text or json.dumps(json.loads(whole) | {"validation_q25": 0.5}))
-    assert_one_line(call("report", run), 2, "choice.json is damaged; remove it", f"autotransfer resume {run}")
+    assert_one_line(call("report", run), 2, "choice.json is damaged", "remove it", f"autotransfer resume {run}")
     (run / "choice.json").unlink()
     with few_settings():
         assert call("resume", run).code == 0

@@ -14,7 +14,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.pruning import Pruning
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
-from autotransfer.training.evaluation import HISTORY
+from autotransfer.training.evaluation import MEASURED
 from tiny import tiny_file
 
 
@@ -29,9 +29,9 @@ def population(
     scores: list[float], methods: list[str | None], over: set[int], schedules: list[str] | None = None
 ) -> SimpleNamespace:
     """Members with these validation scores in the present epoch, on side 1; side 0 says the opposite."""
-    history = torch.zeros(len(scores), 1, len(HISTORY))
-    history[:, 0, HISTORY.index("score_1")] = torch.tensor(scores)
-    history[:, 0, HISTORY.index("score_0")] = -torch.tensor(scores)
+    history = torch.zeros(len(scores), 1, len(MEASURED))
+    history[:, 0, MEASURED.index("score_1")] = torch.tensor(scores)
+    history[:, 0, MEASURED.index("score_0")] = -torch.tensor(scores)
     ways = schedules or ["inverse_sqrt"] * len(methods)
     settings = [at.Setting(method=method, schedule=way) for method, way in zip(methods, ways, strict=True)]
     jobs = [SimpleNamespace(setting=setting) for setting in settings]
@@ -66,10 +66,9 @@ def test_a_run_with_halving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run = Run.create(tmp_path / "run", options)
     choice = conduct(run, lambda *_: None, shown=False)
     searched = run.ledger.entries("search")
-    pruned = [entry for entry in searched if entry.record["pruned"]]
-    assert {entry.record["epochs"] for entry in pruned} <= {1, 2, 4}
+    pruned = [entry for entry in searched if entry.record.pruned]
+    assert {entry.record.epochs for entry in pruned} <= {1, 2, 4}
     # of 2, 2, 2, 2 and 3 settings of the methods half give up, one at least stays
     assert len(pruned) == 1 + 1 + 1 + 1 + 2
-    names = {at.Setting.from_json(entry.setting).name for entry in pruned}
-    assert not names & set(choice["shortlist"])
-    assert len(choice["shortlist"]) == len(at.grid("quick")) - len(pruned)
+    assert not {entry.setting for entry in pruned} & {named.setting for named in choice.shortlist}
+    assert len(choice.shortlist) == len(at.grid("quick")) - len(pruned)

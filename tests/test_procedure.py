@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +14,9 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.jobs import Record
 from autotransfer.recordings import save_npz
+from autotransfer.runs.choice import Choice
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -29,6 +26,7 @@ from autotransfer.search.estimate import count_trainings
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import Score
 from autotransfer.search.validation import validation_scores
+from faults import ARGUMENTS, Command, assert_same_run, kill_one_run, quiet, wait_for_a_write
 from tiny import tiny, tiny_file
 
 REQUIRED = {
@@ -37,28 +35,24 @@ REQUIRED = {
 }  # fmt: skip
 
 
-def quiet(_: str) -> None:
-    pass
-
-
-def run_tiny(folder: Path, **options: object) -> tuple[Run, dict[str, object]]:
+def run_tiny(folder: Path, **options: object) -> tuple[Run, Choice]:
     source = options.pop("source", None) or str(tiny_file(folder))
     run = Run.create(folder / "run", RunOptions(source=source, epochs=12, batch_size=8, device="cpu", **options))
     return run, conduct(run, quiet, shown=False)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, object]]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     return run_tiny(tmp_path_factory.mktemp("finished"))
 
 
-def test_results_are_tidy_and_complete(finished: tuple[Run, dict[str, object]]) -> None:
+def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     table = pd.read_csv(run.folder / "results.csv", keep_default_na=False)
     assert set(table.columns) >= REQUIRED
     settings = len(at.grid("quick"))
     assert (table["stage"] == "search").sum() == settings
-    candidates = len(choice["shortlist"])
+    candidates = len(choice.shortlist)
     assert len(table) == settings + candidates * 3  # the fold of stage one is not trained again
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert (table.loc[table["method"] == "none", "mode"] == "none").all()
@@ -67,37 +61,38 @@ def test_results_are_tidy_and_complete(finished: tuple[Run, dict[str, object]]) 
     assert [e.starts for e in run.ledger.entries()] == [1] * len(table)
 
 
-def test_choice_agrees_with_the_table(finished: tuple[Run, dict[str, object]]) -> None:
+def test_choice_agrees_with_the_table(finished: tuple[Run, Choice]) -> None:
     """Computed again from results.csv with pandas."""
     run, choice = finished
     table = pd.read_csv(run.folder / "results.csv")
-    table = table[table["setting"].isin(choice["shortlist"])]
+    names = [named.name for named in choice.shortlist]
+    table = table[table["setting"].isin(names)]
     own = table[["setting", "validation_subject", "validation_score"]].set_axis(["setting", "on", "score"], axis=1)
     twin = table[["setting", "test_subject", "swapped_validation_score"]].set_axis(["setting", "on", "score"], axis=1)
     by_subject = pd.concat([own, twin]).groupby(["setting", "on"])["score"].mean().unstack()
     q25 = by_subject.quantile(0.25, axis=1)
-    assert choice["validation_q25"] == pytest.approx(q25.to_dict())
-    best = max(choice["shortlist"], key=lambda name: (round(q25[name], 12), round(by_subject.loc[name].mean(), 12)))
-    assert choice["chosen"]["name"] == best
-    assert choice["baseline_won"] == (best == "baseline")
+    assert choice.validation_q25 == pytest.approx(q25.to_dict())
+    best = max(names, key=lambda name: (round(q25[name], 12), round(by_subject.loc[name].mean(), 12)))
+    assert choice.chosen.name == best
+    assert choice.baseline_won == (best == "baseline")
     tests = table.set_index(["setting", "test_subject"])["test_score"]
     for subject in range(4):
-        assert choice["test_scores"]["chosen"][str(subject)] == pytest.approx(tests[best, subject])
-        assert choice["test_scores"]["baseline"][str(subject)] == pytest.approx(tests["baseline", subject])
+        assert choice.test_scores["chosen"][str(subject)] == pytest.approx(tests[best, subject])
+        assert choice.test_scores["baseline"][str(subject)] == pytest.approx(tests["baseline", subject])
         others = by_subject.drop(columns=subject)
         nested = max(
-            choice["shortlist"],
+            names,
             key=lambda name: (round(others.loc[name].quantile(0.25), 12), round(others.loc[name].mean(), 12)),
         )
-        assert choice["nested_choices"][str(subject)] == nested
-        assert choice["nested_test_scores"][str(subject)] == pytest.approx(tests[nested, subject])
+        assert choice.nested_choices[str(subject)] == nested
+        assert choice.nested_test_scores[str(subject)] == pytest.approx(tests[nested, subject])
 
 
 def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them(
-    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, choice = finished
-    candidates = [s for s in run.options.settings() if run.options.name_of(s) in choice["shortlist"]]
+    candidates = [named.setting for named in choice.shortlist]
     generator = np.random.default_rng(0)
     changed, moved = 0, Counter[str]()
     for subject in range(4):
@@ -111,22 +106,22 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
         for _ in range(10):
             monkeypatch.setattr(procedure, "validation_scores", corrupted)
             again = procedure.decide(run, candidates)
-            assert again["nested_choices"][str(subject)] == choice["nested_choices"][str(subject)]
-            for kind in ("nested", "nested_uncensored", "nested_careful"):
-                own, before = again[f"{kind}_test_scores"], choice[f"{kind}_test_scores"]
+            assert again.nested_choices[str(subject)] == choice.nested_choices[str(subject)]
+            for kind in ("nested", "nested_uncensored", "nested_two_se"):
+                own, before = (getattr(one, f"{kind}_test_scores") for one in (again, choice))
                 assert own[str(subject)] == before[str(subject)]
                 moved[kind] += own != before
-            changed += again["nested_choices"] != choice["nested_choices"]
+            changed += again.nested_choices != choice.nested_choices
     assert changed > 0, "the corruption must be able to change other subjects' choices"
     assert moved["nested"] > 0
 
 
-def test_the_careful_choice_is_made_without_the_subject_too(
-    finished: tuple[Run, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+def test_the_two_se_choice_is_made_without_the_subject_too(
+    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scores are drawn, so that some settings are clearly ahead."""
     run, choice = finished
-    candidates = [s for s in run.options.settings() if run.options.name_of(s) in choice["shortlist"]]
+    candidates = [named.setting for named in choice.shortlist]
     generator = np.random.default_rng(0)
     moved = 0
     for subject in range(4):
@@ -136,39 +131,46 @@ def test_the_careful_choice_is_made_without_the_subject_too(
         for _ in range(2):
             scores = [Score(*place, value) for place, value in table.items()]
             monkeypatch.setattr(procedure, "validation_scores", lambda *_, own=scores, **__: own)
-            found.append(procedure.decide(run, candidates)["nested_careful_test_scores"])
+            found.append(procedure.decide(run, candidates).nested_two_se_test_scores)
             table |= {(key, person): generator.random() for key, person in table if person == subject}
         assert found[0][str(subject)] == found[1][str(subject)]
         moved += found[0] != found[1]
     assert moved > 0, "the corruption must be able to change other subjects' choices"
 
 
-def test_test_scores_do_not_reach_the_choice(finished: tuple[Run, dict[str, object]]) -> None:
-    run, choice = finished
-    for entry in run.ledger.entries():
-        record = json.loads(json.dumps(entry.record))
-        record["test_score"] = record["swapped"]["test_score"] = 1 - record["test_score"]
-        run.ledger.connection.execute("UPDATE jobs SET record = ? WHERE key = ?", (json.dumps(record), entry.key))
-    try:
-        candidates = [s for s in run.options.settings() if run.options.name_of(s) in choice["shortlist"]]
-        again = procedure.decide(run, candidates)
-        for name in ("chosen", "validation_q25", "nested_choices", "shortlist"):
-            assert again[name] == choice[name]
-        assert again["test_scores"] != choice["test_scores"]
-    finally:
-        for entry in run.ledger.entries():
-            record = entry.record
-            record["test_score"] = record["swapped"]["test_score"] = 1 - record["test_score"]
-            run.ledger.connection.execute("UPDATE jobs SET record = ? WHERE key = ?", (json.dumps(record), entry.key))
+def poisoned(record: Record, generator: np.random.Generator) -> Record:
+    """The same training with invented scores and counts on its test subjects, and another past."""
+    swapped = None if record.swapped is None else poisoned(record.swapped, generator)
+    counts = generator.integers(0, 9, record.test_confusion.shape)
+    return replace(record, test_score=generator.random(), test_confusion=counts, swapped=swapped)
 
 
-def test_the_model_is_the_mean_of_the_fold_members(finished: tuple[Run, dict[str, object]]) -> None:
+@pytest.mark.parametrize("options", [{}, {"search": "halving"}, {"preprocessing": "zero-shot"}])
+def test_test_scores_reach_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]) -> None:
+    """A whole run in which every test score is noise: the same settings go on, and the same are chosen."""
+    _, choice = run_tiny(tmp_path, **options)
+    generator, real = np.random.default_rng(0), Ledger.finish
+
+    def finish(ledger: Ledger, key: str, record: Record, tensors: bytes) -> None:
+        real(ledger, key, poisoned(record, generator), tensors)
+
+    monkeypatch.setattr(Ledger, "finish", finish)
+    monkeypatch.setattr(procedure, "delivered_scores", lambda *_: {})
+    (tmp_path / "poisoned").mkdir()
+    again = run_tiny(tmp_path / "poisoned", source=str(tmp_path / "tiny.npz"), **options)[1]
+    decided = ("chosen", "baseline", "best_uncensored", "two_se", "baseline_won", "shortlist", "validation_q25",
+               "validation_mean", "nested_choices", "adaptation", "nested_adaptations", "preprocessings")  # fmt: skip
+    assert {name: getattr(again, name) for name in decided} == {name: getattr(choice, name) for name in decided}
+    for name in ("test_scores", "nested_test_scores", "nested_uncensored_test_scores"):
+        assert getattr(again, name) != getattr(choice, name), "or nothing was poisoned"
+
+
+def test_the_model_is_the_mean_of_the_fold_members(finished: tuple[Run, Choice]) -> None:
     run, choice = finished
     model = load_model(run.folder / "model")
     assert model.card.classes == ["left", "right"]
     assert model.card.channels == ["C3", "C4"]
-    setting = next(s for s in run.options.settings() if run.options.name_of(s) == choice["chosen"]["name"])
-    jobs = [at.Job(setting, fold, 0) for fold in at.leave_one_subject_out(run.recordings)]
+    jobs = [at.Job(choice.chosen.setting, fold, 0) for fold in at.leave_one_subject_out(run.recordings)]
     outcomes = at.train(run.recordings, jobs, "cpu")
     rows = np.arange(run.recordings.n_trials)
     _, logits = at.encode(run.recordings, outcomes, rows)
@@ -176,7 +178,7 @@ def test_the_model_is_the_mean_of_the_fold_members(finished: tuple[Run, dict[str
     np.testing.assert_allclose(model.predict_proba(run.recordings.X), expected, atol=1e-6)
 
 
-def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, dict[str, object]]) -> None:
+def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     model, X = load_model(run.folder / "model"), run.recordings.X
     model.check(X, ["C3", "C4"], 16.0)
@@ -190,18 +192,16 @@ def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, dict[str, object
             model.check(*arguments)
 
 
-@pytest.mark.parametrize("standardise", ["channel", "subject"])
+@pytest.mark.parametrize("standardise", ["train", "transductive"])
 def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -> None:
     run, choice = run_tiny(tmp_path, standardise=standardise, final="refit")
     model = load_model(run.folder / "model")
-    setting = next(s for s in run.options.settings() if run.options.name_of(s) == choice["chosen"]["name"])
-    outcomes = at.train(
-        run.recordings, [at.Job(setting, fold) for fold in at.leave_one_subject_out(run.recordings)], "cpu"
-    )
+    jobs = [at.Job(choice.chosen.setting, fold) for fold in at.leave_one_subject_out(run.recordings)]
+    outcomes = at.train(run.recordings, jobs, "cpu")
     _, logits = at.encode(run.recordings, outcomes, np.arange(run.recordings.n_trials))
     expected = logits.double().softmax(-1).mean(0).numpy()
     np.testing.assert_allclose(model.predict_proba(run.recordings.X, run.recordings.subject), expected, atol=1e-6)
-    assert choice["transductive"] == (standardise == "subject")
+    assert choice.transductive == (standardise == "transductive")
     refit = load_model(run.folder / "model" / "refit")
     assert refit.card.members == 1
     assert refit.predict_proba(run.recordings.X, run.recordings.subject).shape == (48, 2)
@@ -210,7 +210,7 @@ def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -
 def test_seeds_multiply_stage_two(tmp_path: Path) -> None:
     run, choice = run_tiny(tmp_path, seeds=2)
     table = pd.read_csv(run.folder / "results.csv")
-    candidates = len(choice["shortlist"])
+    candidates = len(choice.shortlist)
     assert set(table["seed"]) == {0, 1}
     assert len(table) == len(at.grid("quick")) + candidates * (4 * 2 - 1)
     assert load_model(run.folder / "model").card.members == 8
@@ -230,82 +230,19 @@ def test_nested_full_never_sees_the_subject(tmp_path: Path) -> None:
     )
     save_npz(path, flipped)
     _, corrupted = run_tiny(tmp_path / "flipped", nested="full", source=str(path))
-    assert corrupted["nested_full_choices"][str(subject)] == clean["nested_full_choices"][str(subject)]
-    assert corrupted["nested_full_test_scores"][str(subject)] != clean["nested_full_test_scores"][str(subject)]
-    assert corrupted["validation_mean"] != clean["validation_mean"]
+    assert corrupted.nested_full_choices[str(subject)] == clean.nested_full_choices[str(subject)]
+    assert corrupted.nested_full_test_scores[str(subject)] != clean.nested_full_test_scores[str(subject)]
+    assert corrupted.validation_mean != clean.validation_mean
 
 
-def table_of(folder: Path) -> pd.DataFrame:
-    return pd.read_csv(folder / "results.csv").drop(columns="seconds")
-
-
-def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    code = "import autotransfer.runs.here as r; r.CHECKPOINT_EVERY = 0.2; from autotransfer.cli import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
-def footprint(folder: Path) -> tuple[tuple[str, int], ...]:
-    """What a run has written so far: its ledger and its checkpoints, with their times."""
-    paths = [*folder.glob("ledger.sqlite*"), *folder.glob("*.checkpoint")]
-    found = []
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            found.append((path.name, path.stat().st_mtime_ns))
-    return tuple(sorted(found))
-
-
-def any_finished(folder: Path) -> bool:
-    try:
-        return any(entry.status in ("done", "failed") for entry in Ledger(folder / "ledger.sqlite").entries())
-    except UserError:
-        return False
-
-
-def test_ten_kills_change_nothing(tmp_path: Path) -> None:
-    """SIGKILL of the whole process group at random moments; then the same rows, scores and choice, bit for bit.
-
-    A kill comes a random while after the process first wrote something: counted from its start, a slow machine
-    would see nothing but imports killed, and a fast one would finish before the tenth.
-    """
-    source = str(tiny_file(tmp_path))
-    arguments = ["run", source, "--epochs", "12", "--batch-size", "16", "--device", "cpu", "--population", "7", "--out"]
-    undisturbed = start([*arguments, str(tmp_path / "whole")])
+def test_kills_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL of the whole process group at random moments; test_faults.py does it more often, and says what is met."""
+    source, generator = tiny_file(tmp_path), random.Random(0)
+    whole = Command("run", source, *ARGUMENTS, "--epochs", 12, "--out", tmp_path / "whole", log=tmp_path / "log")
+    assert wait_for_a_write(tmp_path / "whole", (), whole)
     begun = time.monotonic()
-    assert undisturbed.wait(600) == 0, undisturbed.stderr.read().decode()
+    assert whole.wait() == 0, whole.said()
     span = time.monotonic() - begun
-    folder = tmp_path / "killed"
-    generator = random.Random(0)
-    done_before: dict[str, int] = {}
-    for kill in range(10):
-        before = footprint(folder)
-        process = start(["resume", str(folder)] if (folder / "ledger.sqlite").exists() else [*arguments, str(folder)])
-        while footprint(folder) == before:
-            assert process.poll() is None, f"ended before it was killed: {process.stderr.read().decode()}"
-            time.sleep(0.01)
-        time.sleep(generator.random() * span / 20)
-        while kill == 7 and not any_finished(folder) and process.poll() is None:
-            time.sleep(0.01)  # however quick or slow the machine, some kill must meet finished jobs
-        assert process.poll() is None, f"ended before it was killed: {process.stderr.read().decode()}"
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        try:
-            entries = Ledger(folder / "ledger.sqlite").entries()
-        except UserError:
-            continue  # killed while the file was being made
-        for entry in entries:
-            if entry.key in done_before:
-                assert entry.starts == done_before[entry.key], "a finished job was trained again"
-            if entry.status in ("done", "failed"):
-                done_before[entry.key] = entry.starts
-        assert set(done_before) <= {entry.key for entry in entries if entry.status in ("done", "failed")}
-    last = start(["resume", str(folder)])
-    assert last.wait(600) == 0, last.stderr.read().decode()
-    assert done_before, "no kill met a run with finished jobs"
-    pd.testing.assert_frame_equal(table_of(folder), table_of(tmp_path / "whole"), check_exact=True)
-    assert (folder / "choice.json").read_text() == (tmp_path / "whole" / "choice.json").read_text()
-    assert (folder / "model" / "model.safetensors").read_bytes() == (
-        tmp_path / "whole" / "model" / "model.safetensors"
-    ).read_bytes()
-    assert not list(folder.glob("*.checkpoint"))
+    kills = kill_one_run(tmp_path / "killed", source, [*ARGUMENTS, "--epochs", 12], span, 3, generator)
+    assert any(kill["done"] or kill["checkpoints"] for kill in kills), "no kill met a run at work"
+    assert_same_run(tmp_path / "killed", tmp_path / "whole")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from autotransfer.search.stages import (
     Score,
     choose,
-    clearly_ahead,
     lower_quartile,
     shortlist,
+    two_se_rule,
     without_subject,
 )
 
@@ -39,16 +39,16 @@ def test_seeds_are_averaged_per_subject_first() -> None:
     assert choose(found, ["a", "b"]) == "a"
 
 
-def test_clearly_ahead_is_more_than_two_standard_errors_of_the_paired_difference() -> None:
+def test_the_two_se_rule_asks_for_more_than_two_standard_errors_of_the_paired_difference() -> None:
     plain = [0.5, 0.6, 0.7, 0.8]
     noise = [0.02, -0.02, 0.02, -0.02]  # a standard error of 0.0115
     near = [value + 0.022 + gap for value, gap in zip(plain, noise, strict=True)]
     far = [value + 0.024 + gap for value, gap in zip(plain, noise, strict=True)]
     found = scores(plain=plain, near=near, far=far, same=plain, low=[0.1] * 4)
-    assert clearly_ahead(found, ["plain", "near", "far", "same", "low"]) == ["plain", "far"]
-    assert clearly_ahead(found, ["far", "plain"]) == ["far"], "the first is what others are compared with"
-    assert clearly_ahead(found, ["low", "plain", "near"]) == ["low", "plain", "near"], "subjects are paired"
-    assert clearly_ahead(scores(a=[0.5], b=[0.6], c=[0.5]), ["a", "b", "c"]) == ["a", "b"], "one subject has no spread"
+    assert two_se_rule(found, ["plain", "near", "far", "same", "low"]) == ["plain", "far"]
+    assert two_se_rule(found, ["far", "plain"]) == ["far"], "the first is what others are compared with"
+    assert two_se_rule(found, ["low", "plain", "near"]) == ["low", "plain", "near"], "subjects are paired"
+    assert two_se_rule(scores(a=[0.5], b=[0.6], c=[0.5]), ["a", "b", "c"]) == ["a", "b"], "one subject has no spread"
 
 
 def test_the_shortlist_keeps_three_of_each_method_and_the_baseline() -> None:

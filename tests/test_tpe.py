@@ -14,6 +14,7 @@ import optuna
 import pandas as pd
 import pytest
 
+from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -27,7 +28,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def tpe_run(folder: Path, storage: str | None = None, trials: int = 20) -> tuple[Run, dict[str, object]]:
+def tpe_run(folder: Path, storage: str | None = None, trials: int = 20) -> tuple[Run, Choice]:
     folder.mkdir(exist_ok=True)
     options = RunOptions(
         source=str(tiny_file(folder)),
@@ -47,14 +48,14 @@ def test_every_trial_is_told_and_half_are_pruned(tmp_path: Path) -> None:
     table = pd.read_csv(run.folder / "results.csv")
     search = table[table["stage"] == "search"]
     assert len(search) == 20 + 1
-    pruned = [e for e in run.ledger.entries("search") if e.record["pruned"]]
+    pruned = [e for e in run.ledger.entries("search") if e.record.pruned]
     assert len(pruned) == 8 + 2  # of batches of 16 and 4, the baseline apart
-    assert all(e.record["epochs"] == 1 for e in pruned)
+    assert all(e.record.epochs == 1 for e in pruned)
     assert not {e.key for e in pruned} & set(table.loc[table["stage"] == "folds", "key"])
     (summary,) = optuna.get_all_study_summaries(f"sqlite:///{run.folder / 'optuna.sqlite'}")
     study = optuna.load_study(study_name=summary.study_name, storage=f"sqlite:///{run.folder / 'optuna.sqlite'}")
     assert [trial.state for trial in study.trials] == [optuna.trial.TrialState.COMPLETE] * 20
-    assert "baseline" in choice["shortlist"]
+    assert "baseline" in {named.name for named in choice.shortlist}
 
 
 def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
     # The study's name holds the folder's, nothing else differs.
     again = pd.read_csv(run.folder / "results.csv").drop(columns="seconds")
     pd.testing.assert_frame_equal(again, expected, check_exact=True)
-    assert choice["chosen"]["name"] in set(again["setting"])
+    assert choice.chosen.name in set(again["setting"])
 
 
 def test_suggestions_are_valid_settings() -> None:

@@ -37,11 +37,10 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 OwnEncoder = Annotated[
     str, typer.Option("--encoder", help="eegnet, or module:function, a factory (n_channels, n_times) -> nn.Module.")
 ]
-
-
 OnCluster = Annotated[
     str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")
 ]
+Storage = Annotated[str | None, typer.Option("--storage", help="URL of Optuna's storage; default: RUN/optuna.sqlite.")]
 
 
 def say(line: str) -> None:
@@ -57,7 +56,7 @@ def run(
     ] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: the worse give up early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
-    storage: Annotated[str | None, typer.Option(help="URL of Optuna's storage; default: RUN/optuna.sqlite.")] = None,
+    storage: Storage = None,
     epochs: Annotated[int | None, typer.Option(help="Default: 2,500 steps' worth, 10 to 500; paper: 500.")] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without progress.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
@@ -150,14 +149,14 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
 
 
 @app.command()
-def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = None) -> None:
+def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = None, storage: Storage = None) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from .runs.files import Lock
     from .runs.run import check_is_run, reopen
 
     check_is_run(folder)
     with _cluster(cluster) as executor, Lock(folder):
-        opened = reopen(folder, _encoders(encoder), say)
+        opened = reopen(folder, _encoders(encoder), say, storage)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done
@@ -295,7 +294,9 @@ def demo(
     epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 14,
 ) -> None:
     """AutoTransfer end to end on real smartwatch recordings, in a few minutes; continues what was begun."""
-    if (out / "ledger.sqlite").exists():
+    from .runs.run import is_run
+
+    if is_run(out):
         resume(out)
         if (out / "choice.json").exists():
             from .runs.choice import read_choice

@@ -173,7 +173,7 @@ class Cluster:
 
     def _submit_open(self, run: Work, waiting: dict[Future, OpenPopulation], arriving: as_completed) -> None:
         """Hand out every population that nobody is working on."""
-        known = {entry.key: entry for entry in run.ledger.entries()}
+        known = {entry.key: entry for entry in run.ledger.entries(records=False)}
         handed_out = {population.number for population in waiting.values()}
         for found in run.ledger.open_populations():
             if found.number in handed_out:

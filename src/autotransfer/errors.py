@@ -14,7 +14,10 @@ class UserError(ValueError):
 
 def shown(value: object, most: int = 60) -> str:
     """A value as a message can hold it: a stored one may be a page long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} that is nested too deeply"
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -55,8 +58,12 @@ def check_types(record: Any, **called: str) -> None:
         right = any(isinstance(value, _KINDS[name]) for name in names)
         if not right or (isinstance(value, bool) and "bool" not in names):
             raise UserError(f"{called.get(field.name, field.name)} is {shown(value)}; it must be of type {field.type}")
-        if isinstance(value, int) and not isinstance(value, bool) and "float" in names and "int" not in names:
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        if "float" in names and "int" not in names:
             object.__setattr__(record, field.name, _as_float(field.name, value))
+        elif abs(value) >= 2**63:
+            raise UserError(f"{called.get(field.name, field.name)} is {shown(value)}; it must be below 2**63")
 
 
 def _as_float(name: str, value: int) -> float:
@@ -71,7 +78,7 @@ def check_positive(record: Any, *names: str, **called: str) -> None:
     for name in names:
         value = getattr(record, name)
         if value is not None and not isinstance(value, str) and not (math.isfinite(value) and value > 0):
-            raise UserError(f"{called.get(name, name)} is {value!r}; it must be a positive number")
+            raise UserError(f"{called.get(name, name)} is {shown(value)}; it must be a positive number")
 
 
 def check_at_most(record: Any, **limits: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .errors import UserError
+from .errors import UserError, shown
 from .folds import Fold
 from .schema import Counts
 from .settings import Setting
@@ -25,7 +25,7 @@ def check_seed(seed: Any) -> int:
     except TypeError:
         value = -1
     if not 0 <= value < 2**63:
-        raise UserError(f"seed is {seed!r}; it must be a whole number of at least 0 and below 2**63")
+        raise UserError(f"seed is {shown(seed)}; it must be a whole number of at least 0 and below 2**63")
     return value
 
 
@@ -85,7 +85,9 @@ class Record:
         if not (math.isfinite(self.seconds) and self.seconds >= 0):
             raise UserError(f"invalid value for seconds: {self.seconds}")
         if set(self.history) != set(HISTORY):
-            raise UserError(f"the history has {sorted(self.history)}; it must have {sorted(HISTORY)}")
+            raise UserError(f"the history has {shown(sorted(self.history))}; it must have {sorted(HISTORY)}")
+        if self.swapped is not None and self.swapped.swapped is not None:
+            raise UserError("a record has two held-out subjects, not three")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

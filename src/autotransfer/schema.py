@@ -31,7 +31,10 @@ def from_json(kind: type[T], text: str | bytes) -> T:
         values = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         raise UserError("it is not JSON") from None
-    found: T = from_values(kind, values)
+    try:
+        found: T = from_values(kind, values)
+    except RecursionError:
+        raise UserError("it is nested too deeply") from None
     return found
 
 
@@ -64,6 +67,8 @@ def from_values(kind: Any, value: Any, where: str = "") -> Any:
         return _counts(value, where)
     if origin in (list, tuple):
         _require(isinstance(value, list), where, value)
+        if arguments[0] is float and all(type(one) is float for one in value):
+            return value if origin is list else tuple(value)  # learning curves are long
         found = [from_values(arguments[0], one, f"{where}[{n}]") for n, one in enumerate(value)]
         return found if origin is list else tuple(found)
     if origin is dict:
@@ -119,4 +124,5 @@ def _counts(value: Any, where: str) -> Counts:
 
 def _require(right: bool, where: str, value: Any) -> None:
     if not right:
-        raise UserError(f"invalid value for {where or 'the record'}: {shown(value)}")
+        place = where if where.isprintable() and len(where) <= 100 else shown(where, 100)  # keys are a stranger's too
+        raise UserError(f"invalid value for {place or 'the record'}: {shown(value)}")

@@ -102,11 +102,10 @@ class Setting:
 
     def __init__(self, **given: Any) -> None:
         parts = {field.name: given.pop(field.name) for field in fields(self) if field.name in given}
-        if isinstance(encoder := parts.pop("encoder", None), str):
+        if (encoder := parts.pop("encoder", None)) is not None:
             given["encoder"] = encoder
         values = _values_of(**parts) | _renamed(given)
-        for name in given:
-            _check_known(name, given)
+        _check_known(given)
         penalty = _penalty(values)
         training = Training(**_picked(values, Training))
         if training.batches == "auto":
@@ -179,7 +178,10 @@ class Setting:
     def traits(self, plain: Setting) -> dict[str, Any]:
         """Fields outside the penalty in which the setting differs from a plain one. Batches are told only where they
         are not what the penalty, or its absence, asks for."""
-        own, usual = (_values_of(**_parts(setting) | {"penalty": None}) for setting in (self, plain))
+        own, usual = (
+            _values_of(**_parts(setting) | {"penalty": None}) | {"encoder": setting.encoder}
+            for setting in (self, plain)
+        )
         usual["batches"] = "shuffled" if self.penalty is None else "balanced"
         names = dict.fromkeys([*own, *usual])
         return {name: own.get(name, "none") for name in names if own.get(name) != usual.get(name)}
@@ -210,8 +212,9 @@ class Setting:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Setting:
+        known = {*field_names(), *RENAMED}
         for name in values:
-            if not isinstance(name, str) or name not in {*field_names(), *RENAMED}:
+            if name not in known:
                 raise UserError(f"a stored setting has the unknown field {shown(name)}")
         return cls(**values)
 
@@ -290,8 +293,8 @@ def _penalty(values: dict[str, Any]) -> Penalty | None:
     if isinstance(strength, np.generic):
         strength = values["strength"] = strength.item()
     if strength is not None and not isinstance(strength, bool) and isinstance(strength, (int, float)):
-        if not (math.isfinite(strength) and strength >= 0):
-            raise UserError(f"strength is {strength}; it must be a finite number of at least 0")
+        if not 0 <= strength < math.inf:
+            raise UserError(f"strength is {shown(strength)}; it must be a finite number of at least 0")
     elif strength is not None:
         raise UserError(f"strength is {shown(strength)}; it must be of type float | None")
     if method is None:
@@ -313,7 +316,7 @@ def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, Encode
     for name, other in ENCODERS.items():
         for field in fields(other):
             if field.name in given and field.name not in read and given[field.name] not in (None, field.default):
-                raise UserError(f"{field.name} belongs to the encoder {name!r}; {encoder!r} does not read it")
+                raise UserError(f"{field.name} belongs to the encoder {name!r}; {shown(encoder)} does not read it")
     return encoder, kind(**{name: value for name, value in _picked(values, kind).items() if name != "factory"})
 
 
@@ -344,9 +347,10 @@ def renamed_value(name: str, value: Any) -> Any:
     return new
 
 
-def _check_known(name: str, given: dict[str, Any]) -> None:
-    if name in field_names():
-        return
-    close = difflib.get_close_matches(name, field_names(), 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(field_names())}"
-    raise UserError(f"a setting has no field {name!r} (given {shown(given[name])}); {hint}")
+def _check_known(given: dict[str, Any]) -> None:
+    known = field_names()
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+            raise UserError(f"a setting has no field {name!r} (given {shown(value)}); {hint}")

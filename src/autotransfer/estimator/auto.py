@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from ..runs.choice import Choice, read_choice
 from ..runs.files import Lock
 from ..runs.options import RunOptions
 from ..runs.results import results_table, trained
-from ..runs.run import Run, check_packages, fingerprint
+from ..runs.run import Run, check_packages, fingerprint, is_run, reopen
 from ..runs.saved_model import load_model
 from ..search.procedure import conduct
 from ..training.packing import resolve_device
@@ -186,8 +187,8 @@ def _run(
 
     kept: the folder outlives fit, so the arrays are put there, and `autotransfer resume` can go on with it.
     """
-    if (folder / "ledger.sqlite").exists():
-        run = Run.open(folder, encoders)
+    if is_run(folder):
+        run = reopen(folder, encoders, warnings.warn)
         _check_same(run, recordings, options)
     else:
         if kept:

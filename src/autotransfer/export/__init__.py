@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from ..errors import UserError, check_choice
 from ..model.encoders import Encoders
-from ..runs.files import write_atomically
+from ..runs.files import refuse_links, write_atomically
 from ..runs.saved_model import SavedModel
 from ..runs.saved_model import load_model as load_folder
 from .deployed import refuse_what_graphs_cannot
@@ -102,6 +102,7 @@ def _home(run: Path, model: str) -> Path:
     """The folder of a finished run's model."""
     if not run.is_dir():
         raise UserError(f"there is no folder {run}; give the folder of a finished run")
+    refuse_links(run)
     if not (run / "ledger.sqlite").exists():
         raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
     if not (run / "choice.json").exists():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from ..errors import UserError
+from ..jobs import Record
 from ..settings import Setting
 from .ledger import FINISHED, REMEDY, Entry, Ledger
 
@@ -27,14 +29,16 @@ def check_entries(ledger: Ledger, entries: Iterable[Entry], n_subjects: int | No
 def check_populations(ledger: Ledger) -> None:
     known = ledger.statuses()
     for number, keys, prune_at in ledger.open_populations():
-        if not set(keys) <= set(known) or not (prune_at is None or 0 <= prune_at < 2**63):
+        at = prune_at is None or (isinstance(prune_at, int) and prune_at >= 0)
+        if not set(keys) <= set(known) or not at:
             raise UserError(f"population {number} of the ledger {ledger.path} has jobs that are not listed; {REMEDY}")
 
 
 def _fault(entry: Entry, n_subjects: int | None) -> str | None:
     """What is wrong with a job, in a few words."""
     subjects = (entry.validation, entry.test)
-    if not all(0 <= n < 2**63 for n in (*subjects, entry.seed, entry.starts)) or entry.status not in STATUSES:
+    numbers = all(isinstance(n, int) and 0 <= n < 2**63 for n in (*subjects, entry.seed, entry.starts))
+    if not numbers or entry.status not in STATUSES:
         return "an invalid number or status"
     if subjects[0] == subjects[1] or (n_subjects is not None and max(subjects) >= n_subjects):
         return f"the subjects {subjects[0]} and {subjects[1]}, which the recordings do not have"
@@ -42,6 +46,13 @@ def _fault(entry: Entry, n_subjects: int | None) -> str | None:
         return "a key that is not its own"
     if (entry.record is not None) != (entry.status in FINISHED):
         return "a record that does not agree with its status"
-    if entry.record is not None and entry.record.swapped is None:
+    if entry.record is not None and not _complete(entry.record):
         return "an incomplete record"
     return None
+
+
+def _complete(record: Record) -> bool:
+    """In a run somebody always validates and somebody else tests, and the two are exchanged."""
+    return record.swapped is not None and not any(
+        math.isnan(score) for own in (record, record.swapped) for score in (own.validation_score, own.test_score)
+    )

@@ -83,7 +83,7 @@ class LocalExecutor:
     def _train(self, run: Work, found: OpenPopulation, device: torch.device, bar: Progress) -> None:
         """One population, from its checkpoint if it has one."""
         path = run.folder / f"population-{found.number}.checkpoint"
-        known = {entry.key: entry for entry in run.ledger.entries()}
+        known = {entry.key: entry for entry in run.ledger.entries(records=False)}
         todo = [key for key in found.keys if known[key].status not in FINISHED]
         if todo:
             population, members = self._population(run, todo, known, path, device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import tempfile
@@ -15,7 +14,7 @@ from ..errors import UserError
 
 # What writers leave half-written when they are killed: hidden, under a name that ends in the writer's mark.
 LEFTOVER = re.compile(
-    r"\.(ledger\.(sqlite|salvaged\.sqlite)|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html"
+    r"\.(ledger(\.backup)?\.sqlite|population-\d+\.checkpoint|results\.csv|choice\.json|report\.html"
     r"|model\.(json|safetensors))\.([a-z0-9_]{8}|(\d+\.)?part)(-wal|-shm)?"
 )
 
@@ -57,9 +56,23 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def refuse_links(folder: Path) -> None:
+    """Raise where a run's folder holds a link: the folder may be a stranger's, and we would write through it."""
+    for place in _places(folder):
+        with contextlib.suppress(OSError):  # whoever writes there is told why it does not work
+            for entry in os.scandir(place):
+                if entry.is_symlink():
+                    raise UserError(f"{entry.path} is a link; a run's files lie in its own folder: copy them there")
+
+
+def _places(folder: Path) -> tuple[Path, Path, Path]:
+    """Where a run writes."""
+    return folder, folder / "model", folder / "model" / "refit"
+
+
 def sweep(folder: Path) -> None:
     """Remove what a killed process left half-written. Only for whoever holds the lock."""
-    for place in (folder, folder / "model", folder / "model" / "refit"):
+    for place in _places(folder):
         for path in place.glob(".*"):
             if LEFTOVER.fullmatch(path.name):
                 with contextlib.suppress(OSError):
@@ -101,10 +114,8 @@ class Lock:
         self.path = folder / "lock"
 
     def __enter__(self) -> Lock:
+        refuse_links(self.path.parent)
         try:
-            # Not through a link, which could lead out of the folder.
-            if not POSIX and self.path.is_symlink():
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
             raise UserError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -17,7 +19,7 @@ from ..errors import UserError
 from ..jobs import Record
 from ..settings import Setting
 from .checksums import CHECKED, checksum
-from .files import companions, writable
+from .files import companions, refuse_links, sync_folder, writable
 from .sqlite_errors import DamagedLedger, explained
 
 SCHEMA = """
@@ -73,8 +75,7 @@ class Ledger:
         self._noted = 0  # jobs handed to `add` so far
         if not create and not os.path.isfile(path):
             raise UserError(f"{path.parent} is not a run: it has no {path.name}; start one with autotransfer run")
-        if path.is_symlink():
-            raise UserError(f"{path} is a link; a run's ledger lies in the run's own folder: copy it there")
+        refuse_links(path.parent)
         if not create and path.stat().st_size == 0:  # to SQLite a good beginning
             raise DamagedLedger(path, "it is empty")
         # Reading makes an index beside the file, unless SQLite is told that nothing can change.
@@ -85,8 +86,10 @@ class Ledger:
             self.connection = sqlite3.connect(place, isolation_level=None, timeout=PATIENCE, uri=read_only)
             try:
                 self._prepare(create, read_only)
-            except BaseException:
+            except BaseException as error:
                 self.connection.close()
+                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a file of an unknown kind
+                    raise DamagedLedger(path, error) from None
                 raise
 
     def _prepare(self, create: bool, read_only: bool) -> None:
@@ -98,23 +101,43 @@ class Ledger:
             self.connection.execute("PRAGMA synchronous=FULL")
         if create:
             self.connection.executescript(SCHEMA)
-        for table in CHECKED:
-            columns = [row[1] for row in self._ask(f"PRAGMA table_info({table})")]
-            if not columns:
-                raise DamagedLedger(self.path, f"it has no table {table}")
-            if "checksum" not in columns:
+        for table, columns in CHECKED.items():
+            found = {row[1] for row in self._ask(f"PRAGMA table_info({table})")}
+            if "seal" in found:
                 raise UserError(f"{self.path} was written by an earlier version; start a new run")
+            if not {*columns, "checksum"} <= found:
+                raise DamagedLedger(self.path, f"its table {table} is not as it was written")
 
     def close(self) -> None:
         self.connection.close()
 
     def back_up(self) -> None:
-        """A copy beside the ledger, whole at every moment: what `resume` goes on from where the ledger is damaged."""
-        part = backup_of(self.path).with_name(f".{backup_of(self.path).name}.part")
-        part.unlink(missing_ok=True)
-        with explained(part), closing(sqlite3.connect(part)) as copy:
-            self.connection.backup(copy)
-        part.replace(backup_of(self.path))
+        """A copy beside the ledger: what `resume` goes on from where the ledger is damaged.
+
+        It is made under another name, so that a kill leaves the copy from the stage before. With weights and records it
+        is as large as the ledger, some 100 kB a job with EEGNet, and takes a few seconds per GB. Where the disk would
+        have less than that left free, the old copy stays; a run does not end for want of a new one.
+        """
+        target = backup_of(self.path)
+        part = target.with_name(f".{target.name}.part")
+        ((size,),) = self._ask("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+        if shutil.disk_usage(target.parent).free < 2 * size:
+            return
+        try:
+            for name in (part, *companions(part)):
+                name.unlink(missing_ok=True)
+            with explained(self.path), closing(sqlite3.connect(part, isolation_level=None)) as copy:
+                copy.execute("PRAGMA journal_mode=MEMORY")  # nobody needs half a copy
+                self.connection.backup(copy)  # reads one state of the ledger, its write-ahead log included
+                copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log of its own
+            with open(part, "rb+") as file:
+                os.fsync(file.fileno())
+            part.replace(target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            return
+        sync_folder(target.parent)
 
     def check(self) -> None:
         """Raise DamagedLedger unless every page and every row is as it was written."""
@@ -198,15 +221,11 @@ class Ledger:
                 )
                 self._noted += 1
 
-    def entries(self, stage: str | None = None) -> list[Entry]:
-        """Jobs in the order in which they were noted."""
-        where, values = ("", ()) if stage is None else (" WHERE stage = ?", (stage,))
-        rows = self._ask(
-            "SELECT key, stage, setting, validation, test, seed, status, starts, record FROM jobs"
-            + where
-            + " ORDER BY number, key",
-            values,
-        )
+    def entries(self, stage: str | None = None, *, records: bool = True) -> list[Entry]:
+        """Jobs in the order in which they were noted. records=False: without what came of them, which is long."""
+        columns = f"key, stage, setting, validation, test, seed, status, starts, {'record' if records else 'NULL'}"
+        where, values = ("", ()) if stage is None else ("WHERE stage = ?", (stage,))
+        rows = self._ask(f"SELECT {columns} FROM jobs {where} ORDER BY number, key", values)
         return [self._entry(*row) for row in rows]
 
     def _entry(
@@ -248,8 +267,9 @@ class Ledger:
             )
 
     def tensors(self, key: str) -> bytes:
+        """The weights of a finished job; nothing where it has left none."""
         ((blob,),) = self._ask("SELECT tensors FROM jobs WHERE key = ?", (key,))
-        return bytes(blob)
+        return blob if isinstance(blob, bytes) else b""
 
     # populations
 

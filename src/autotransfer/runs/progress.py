@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..training.progress import clock
 from .checks import check_entries
 from .files import in_use
-from .ledger import FINISHED, Ledger
+from .ledger import FINISHED, Entry, Ledger
 
 
 def standing(folder: Path) -> list[str]:
     """Lines that say what is done, running, waiting and failed, and how long the rest may take."""
     ledger = Ledger(folder / "ledger.sqlite", read_only=True)
     try:
-        check_entries(ledger, ledger.entries())
-        return _lines(folder, ledger)
+        entries = ledger.entries()
+        check_entries(ledger, entries)
+        return _lines(folder, ledger, entries)
     finally:
         ledger.close()
 
 
-def _lines(folder: Path, ledger: Ledger) -> list[str]:
+def _lines(folder: Path, ledger: Ledger, entries: Sequence[Entry]) -> list[str]:
     counts = ledger.counts()
     total = sum(counts.values())
     done, failed = counts.get("done", 0), counts.get("failed", 0)
@@ -39,7 +41,6 @@ def _lines(folder: Path, ledger: Ledger) -> list[str]:
         f"{done} of {total} known jobs done, {running} {'running' if working else 'begun'}, "
         f"{counts.get('waiting', 0)} waiting, {failed} failed",
     ]
-    entries = ledger.entries()
     spent = sum(entry.record.seconds for entry in entries if entry.record)
     epochs = sum(entry.record.epochs for entry in entries if entry.record)
     left = sum(entry.setting.max_epochs for entry in entries if entry.status not in FINISHED)
@@ -47,7 +48,7 @@ def _lines(folder: Path, ledger: Ledger) -> list[str]:
         lines.append(f"{clock(spent)} of training so far, about {clock(spent / epochs * left)} left for the known jobs")
     started = ledger.recall("started", str)
     if started and working:
-        lines.append(f"started {started}")
+        lines.append(_printable(f"started {started}"))
     lines += [
         _printable(f"failed: {e.setting.name}: {e.record.failure}")
         for e in entries

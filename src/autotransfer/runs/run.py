@@ -69,9 +69,11 @@ class Run:
         recordings: Recordings,
         options: RunOptions,
         encoders: Encoders | None = None,
+        storage: str | None = None,
     ) -> None:
         self.folder, self.ledger, self.recordings, self.options = folder, ledger, recordings, options
         self.encoders = encoders
+        self.storage = storage  # Optuna's, which the user has named; a folder alone makes us connect to nobody
         self.executor: Executor = LocalExecutor()
 
     @classmethod
@@ -86,7 +88,7 @@ class Run:
 
         recordings: where they are in memory already; otherwise they are loaded from `options.source`.
         """
-        if (folder / "ledger.sqlite").exists():
+        if is_run(folder):
             raise _taken(folder)
         resolve_device(options.device)
         check_packages(options)
@@ -108,14 +110,20 @@ class Run:
             ledger = begin_ledger(folder / "ledger.sqlite", facts)
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
-        return cls(folder, ledger, recordings, options, encoders)
+        return cls(folder, ledger, recordings, options, encoders, options.storage)
 
     @classmethod
-    def open(cls, folder: Path, encoders: Encoders | None = None, recordings: Recordings | None = None) -> Run:
+    def open(
+        cls,
+        folder: Path,
+        encoders: Encoders | None = None,
+        recordings: Recordings | None = None,
+        storage: str | None = None,
+    ) -> Run:
         """A run that exists, with the data it began with: those given, or loaded from where they were.
 
         encoders: the factory again where the run has an encoder of the user's own: code is never imported
-        because a folder names it.
+        because a folder names it. storage: Optuna's storage again, if a search is to go on in one outside the folder.
         """
         ledger = Ledger(folder / "ledger.sqlite")
         try:
@@ -123,7 +131,6 @@ class Run:
             if stored is None:
                 raise UserError(f"{folder} does not say what it was asked to do; remove it and run again")
             options = RunOptions.from_dict(stored)
-            check_storage(folder, options)
             check_encoder(options, encoders)
             recordings = load(options.source) if recordings is None else recordings
             if fingerprint(recordings) != ledger.recall("fingerprint", str):
@@ -133,7 +140,7 @@ class Run:
         except BaseException:
             ledger.close()
             raise
-        return cls(folder, ledger, recordings, options, encoders)
+        return cls(folder, ledger, recordings, options, encoders, storage)
 
     # jobs
 
@@ -170,17 +177,18 @@ class Run:
         prune_at: the epoch after which the worse half of a new population's censored members is given up.
         """
         self._pack_waiting(prune_at)
-        left = [entry for entry in self.ledger.entries() if entry.status not in FINISHED]
+        left = [entry for entry in self.ledger.entries(records=False) if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
         label = ", ".join(dict.fromkeys(STAGES.get(entry.stage, entry.stage) for entry in left))
         with Progress(total, len(left), shown=shown, label=label) as bar:
             self.executor.train(self, bar)
-        self.ledger.back_up()
+        if left or not backup_of(self.ledger.path).exists():
+            self.ledger.back_up()
 
     def _pack_waiting(self, prune_at: int | None) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
         placed = {key for population in self.ledger.open_populations() for key in population.keys}
-        entries = self.ledger.entries()
+        entries = self.ledger.entries(records=False)
         waiting = [entry for entry in entries if entry.status not in FINISHED and entry.key not in placed]
         if not waiting:
             return
@@ -236,14 +244,10 @@ def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
         find_factory(options.encoder, encoders)
 
 
-def check_storage(folder: Path, options: RunOptions) -> None:
-    """A stored run makes no files elsewhere: a database of Optuna's outside the folder has to be there already."""
-    storage = options.storage or ""
-    if options.search != "tpe" or not storage.startswith("sqlite"):
-        return
-    place = Path(storage.partition("///")[2].partition("?")[0])
-    if not place.is_file() and not place.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{folder} keeps its search in {storage!r}, which is not there; create {place} if it should be")
+def is_run(folder: Path) -> bool:
+    """Whether there is a ledger, or the copy of one."""
+    path = folder / "ledger.sqlite"
+    return path.exists() or backup_of(path).exists()
 
 
 def check_is_run(folder: Path) -> None:
@@ -252,34 +256,42 @@ def check_is_run(folder: Path) -> None:
         raise UserError(f"{folder} is a file; give the folder of a run")
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; start a run with: autotransfer run DATA --out {folder}")
-    path = folder / "ledger.sqlite"
-    if not path.exists() and not backup_of(path).exists():
-        raise UserError(f"{folder} is not a run: it has no {path.name}; start one with autotransfer run")
+    if not is_run(folder):
+        raise UserError(f"{folder} is not a run: it has no ledger.sqlite; start one with autotransfer run")
 
 
-def reopen(folder: Path, encoders: Encoders | None, tell: Tell) -> Run:
-    """The run in a folder, to go on with it; its lock must be held.
+def reopen(folder: Path, encoders: Encoders | None, tell: Tell, storage: str | None = None) -> Run:
+    """The run in a folder, to go on with it; its lock must be held. storage: as of `Run.open`.
 
-    A damaged ledger is put aside, and the run goes on from the copy that was made when the last stage ended.
+    A damaged ledger is put aside, and the run goes on from the copy that was made when the last stage ended: what was
+    trained since is trained again.
     """
     path = folder / "ledger.sqlite"
     if not _sound(path):
         copy = backup_of(path)
         if not _sound(copy):
-            raise UserError(f"the ledger {path} is damaged, and there is no sound copy of it; {REMEDY}")
-        number = 1
-        while (kept := path.with_name(f"ledger.damaged-{number}.sqlite")).exists() or kept.is_symlink():
-            number += 1
-        for name in companions(path):
-            name.unlink(missing_ok=True)
-        if path.exists():
-            path.replace(kept)
+            raise UserError(f"the ledger {path} is damaged or missing, and there is no sound copy of it; {REMEDY}")
+        kept = _put_aside(path)
         copy.replace(path)
         sync_folder(folder)
-        tell(
-            f"the ledger was damaged and is kept as {kept.name}; going on from the copy made when the last stage ended"
-        )
-    return Run.open(folder, encoders)
+        fate = "missing" if kept is None else f"damaged and is kept as {kept.name}"
+        tell(f"the ledger was {fate}; going on from the copy made when the last stage ended")
+        with closing(Ledger(path)) as ledger:
+            ledger.back_up()
+    return Run.open(folder, encoders, storage=storage)
+
+
+def _put_aside(path: Path) -> Path | None:
+    """A damaged ledger and its log under a name that is free; None where there is no ledger."""
+    number = 1
+    while (kept := path.with_name(f"ledger.damaged-{number}.sqlite")).exists():
+        number += 1
+    log, index = companions(path)
+    index.unlink(missing_ok=True)
+    for name, target in ((log, companions(kept)[0]), (path, kept)):  # first what must not meet another ledger
+        if name.exists():
+            name.replace(target)
+    return kept if kept.exists() else None
 
 
 def _sound(path: Path) -> bool:

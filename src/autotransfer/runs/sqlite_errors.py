@@ -17,12 +17,12 @@ CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class DamagedLedger(UserError):
-    """The ledger is not as it was written. `autotransfer resume` goes on with what can be saved of it."""
+    """The ledger is not as it was written. `autotransfer resume` goes on from the copy of it."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(
             f"the ledger {path} cannot be read ({reason}); "
-            f"go on with what can be saved of it: autotransfer resume {path.parent}"
+            f"go on from the copy that was made when the last stage ended: autotransfer resume {path.parent}"
         )
 
 
@@ -36,6 +36,8 @@ def explained(path: Path) -> Iterator[None]:
         if known is None:
             raise
         raise known from None
+    except UnicodeDecodeError:  # SQLite quotes what is damaged, and Python cannot read the message
+        raise DamagedLedger(path, "it holds text that is none") from None
 
 
 @contextmanager

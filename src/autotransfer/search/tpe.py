@@ -7,10 +7,13 @@ a population leaves the stack.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ..censoring import CENSORS, MODES
+from ..errors import UserError, shown
+from ..runs.ledger import REMEDY
 from ..runs.run import Run, Tell
 from ..settings import Setting
 
@@ -62,15 +65,26 @@ def _study(run: Run) -> optuna.Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = run.options.storage or f"sqlite:///{run.folder / 'optuna.sqlite'}"
+    if run.options.storage != run.storage:
+        raise UserError(
+            f"{run.folder} keeps its search in {_without_password(run.options.storage)}; if you trust that, give it "
+            f"again: autotransfer resume {run.folder} --storage URL"
+        )
+    storage = run.storage or f"sqlite:///{run.folder / 'optuna.sqlite'}"
     name = f"autotransfer {run.recordings.name} {(run.ledger.recall('fingerprint', str) or '')[:8]} {run.folder.name}"
     study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
     noted = run.ledger.recall("tpe_batches", list[list[Asked]]) or []
     known = {asked.trial for batch in noted for asked in batch}
+    if not known <= {trial.number for trial in study.get_trials(deepcopy=False)}:
+        raise UserError(f"{run.folder} notes trials that its search's database has not; {REMEDY}")
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         if trial.number not in known:  # asked for by a process that was killed before it could note them
             study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
+
+
+def _without_password(storage: str | None) -> str:
+    return "RUN/optuna.sqlite" if storage is None else shown(re.sub(r"://[^/]*@", "://…@", storage), 200)
 
 
 def _ask(study: optuna.Study, run: Run, number: int, size: int) -> list[Asked]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..fusing import fusing
@@ -237,8 +239,8 @@ class Trainer:
         return Outcome(
             job=job,
             best_epoch=int(shots.epoch[member, side]),
-            validation_score=_score(own),
-            test_score=_score(other),
+            validation_score=_score(own, job.fold.validation),
+            test_score=_score(other, job.fold.test),
             validation_confusion=own.long().numpy(),
             test_confusion=other.long().numpy(),
             history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
@@ -307,6 +309,6 @@ class Trainer:
         self._lay_out()
 
 
-def _score(confusion: Tensor) -> float:
-    """Balanced accuracy; NaN where nobody was measured."""
-    return float(balanced_accuracy(confusion)) if confusion.any() else math.nan
+def _score(confusion: Tensor, rows: NDArray[np.int64]) -> float:
+    """Balanced accuracy; NaN where nobody was held out, 0 where training failed before anybody was measured."""
+    return float(balanced_accuracy(confusion)) if len(rows) else math.nan

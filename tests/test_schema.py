@@ -1,0 +1,231 @@
+"""What runs store: it reads back as it was written, and whatever else a file says is refused in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import random
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotransfer as at
+from autotransfer import schema
+from autotransfer.errors import UserError
+from autotransfer.grids import GRIDS
+from autotransfer.jobs import HISTORY, Record
+from autotransfer.runs.choice import Choice, Compared, Named
+from autotransfer.runs.options import RunOptions
+from autotransfer.search.tpe import Asked
+from autotransfer.settings import field_names
+from mutations import twisted
+
+OPTIONS = RunOptions(source="here.npz", search="tpe", storage="sqlite:///x", epochs=7, lr=1e-2, patience=2, seeds=3)
+RICH = at.Setting(
+    method="mige", mode="complementary", strength=0.1, estimator="nu_method", warm_up=3, shuffle_subjects=True,
+    standardise="train", align="online", mu_law=10.0, append_scale=True, log_power=True, amplitude=0.2,
+    channel_mask=0.1, schedule="constant", checkpoint="last", max_epochs=9,
+)  # fmt: skip
+
+
+def record(*, swapped: Record | None = None, **changes: Any) -> Record:
+    usual: dict[str, Any] = {
+        "best_epoch": 2, "epochs": 3, "validation_score": 0.75, "test_score": math.nan,
+        "validation_confusion": np.array([[3, 1], [0, 4]]), "test_confusion": np.zeros((2, 2), np.int64),
+        "history": {name: [0.5, math.inf, math.nan] for name in HISTORY}, "seconds": 1.5, "population": 4,
+        "failure": "the loss became nan", "pruned": True, "swapped": swapped,
+    }  # fmt: skip
+    return Record(**usual | changes)
+
+
+def choice(**changes: Any) -> Choice:
+    plain, rich = Named("baseline", at.Setting()), Named("rich", RICH)
+    scores = {"ann": 0.5, "bo": 1.0}
+    usual: dict[str, Any] = {
+        "chosen": rich, "baseline": plain, "best_uncensored": plain, "two_se": rich, "baseline_won": False,
+        "shortlist": [plain, rich], "validation_q25": {"baseline": 0.5, "rich": -math.inf},
+        "validation_mean": {"baseline": 0.5, "rich": math.nan},
+        "test_scores": dict.fromkeys(("chosen", "baseline"), scores), "nested_test_scores": scores,
+        "nested_uncensored_test_scores": scores, "nested_two_se_test_scores": scores,
+        "nested_choices": {"ann": "rich", "bo": "baseline"}, "delivered_test_scores": {"nested": scores},
+        "transductive": False, "adaptation": "online", "nested_adaptations": {"ann": "online", "bo": "none"},
+        "lead": 2.0, "preprocessings": [Compared(plain, 0.5, 0.6, True)], "nested_full_choices": {"ann": "rich"},
+        "nested_full_test_scores": {"ann": 0.0},
+    }  # fmt: skip
+    return Choice(**usual | changes)
+
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "record": (Record, record(swapped=record(failure=None))),
+    "choice": (Choice, choice()),
+    "options": (RunOptions, OPTIONS),
+    "batches": (list[list[Asked]], [[Asked(0, RICH), Asked(1, at.Setting())], []]),
+    "setting": (at.Setting, RICH),
+    "pruned": (list[str], ["a", "b"]),
+    "versions": (dict[str, str], {"torch": "2"}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_records_read_back_as_they_were_written(name: str) -> None:
+    kind, value = KINDS[name]
+    text = schema.to_json(value)
+    again = schema.from_json(kind, text)
+    assert type(again) is type(value)
+    assert schema.to_json(again) == text
+    if name != "record":  # arrays and NaN are not equal to themselves
+        assert again == value or name == "choice"
+    else:
+        assert again.swapped is not None
+        assert again.swapped.failure is None
+        assert again.validation_confusion.dtype == np.int64
+        np.testing.assert_array_equal(again.validation_confusion, value.validation_confusion)
+
+
+def test_every_grid_reads_back_from_a_choice() -> None:
+    settings = [setting for name in GRIDS for setting in at.grid(name)] + [RICH]
+    for setting in settings:
+        named = Named("x", setting)
+        assert Named.from_dict(json.loads(json.dumps(named.to_dict()))) == named
+        assert at.Setting.from_json(setting.to_json()) == setting
+
+
+HUGE = 10**399
+ODD: tuple[Any, ...] = (
+    HUGE, -HUGE, 2**63, 2**53 + 1, -1, 0, 1, True, None, 5.0, -0.0, 1e308, 1e-320, math.nan, math.inf, -math.inf, "",
+    "none", "nan", "a\nb", "\ud800", "x" * 9000, [], {}, [[]], [None], {"a\nb": 1}, [[1, 2], [3]], [[1.5]], [[HUGE]],
+)  # fmt: skip
+BROKEN = ("", "{", "nul", "[" * 10**5, '{"swapped":' * 10**4, "[" * 500 + "]" * 500, "9" * 5000, "\x00", '"\ud800"')
+
+
+def changed(value: Any, draw: random.Random) -> Any:
+    """JSON with one value replaced, removed, renamed or added, anywhere."""
+    if isinstance(value, (dict, list)) and value and draw.random() < 0.85:
+        copy: Any = value.copy()
+        place = draw.choice(list(value)) if isinstance(value, dict) else draw.randrange(len(value))
+        kind = draw.random()
+        if kind < 0.08:
+            del copy[place]
+        elif kind < 0.16 and isinstance(copy, dict):
+            copy[draw.choice(("a\nb", "x" * 9000, "setting", "method", ""))] = draw.choice(ODD)
+        elif kind < 0.2:
+            return twisted(value, draw)
+        else:
+            copy[place] = changed(value[place], draw)
+        return copy
+    return draw.choice(ODD)
+
+
+def outcome(kind: Any, text: str) -> str:
+    """'read' or 'refused'; anything else is raised."""
+    try:
+        found = schema.from_json(kind, text)
+    except UserError as error:
+        message = str(error)
+        if message.isprintable() and 0 < len(message) < 1000:
+            return "refused"
+        raise
+    written = schema.to_json(found)
+    assert schema.to_json(schema.from_json(kind, written)) == written
+    return "read"
+
+
+@pytest.fixture
+def spelling_is_old() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+@pytest.mark.usefixtures("spelling_is_old")
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_a_file_says_is_read_or_refused_in_one_line(name: str) -> None:
+    kind, value = KINDS[name]
+    values = json.loads(schema.to_json(value))
+    draw = random.Random(name)
+    found = Counter(outcome(kind, json.dumps(changed(values, draw))) for _ in range(700))
+    assert found["refused"] > 70
+    assert {outcome(kind, text) for text in BROKEN} == {"refused"}
+    for odd in ODD:
+        outcome(kind, json.dumps(odd))
+        for field in values if isinstance(values, dict) else ():
+            outcome(kind, json.dumps(values | {field: odd}))
+
+
+@pytest.mark.parametrize("depth", [3, 50, 300, 900])
+def test_records_in_records_are_refused(depth: int) -> None:
+    values = json.loads(schema.to_json(record()))
+    assert outcome(Record, json.dumps(values | {"swapped": values})) == "read"
+    one = json.dumps({name: value for name, value in values.items() if name != "swapped"})[:-1] + ', "swapped": '
+    assert outcome(Record, one * depth + "null" + "}" * depth) == "refused"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("best_uncensored", 5.0, "best_uncensored"),
+        ("test_scores", {"chosen": {"ann": 0.5}}, "baseline"),
+        ("nested_test_scores", {}, "empty"),
+        ("validation_q25", {"a": 1.5}, "outside"),
+        ("validation_q25", {"a": HUGE}, "validation_q25.a"),
+        ("validation_q25", {"a": True}, "validation_q25.a"),
+        ("validation_q25", 0.5, "validation_q25"),
+        ("preprocessings", [{"setting": {"name": "x"}, "kept": True}], "validation_q25 is missing"),
+        ("shortlist", ["baseline"], "shortlist"),
+        ("surprise", 1, "surprise"),
+    ],
+)
+def test_a_choice_that_is_wrong_says_where(field: str, value: object, words: str) -> None:
+    values = schema.to_values(choice()) | {field: value}
+    with pytest.raises(UserError, match=words):
+        schema.from_json(Choice, json.dumps(values))
+
+
+# names
+
+METHODS = [
+    at.Setting(method=method, **options)
+    for method, options in (
+        ("adversary", {}), ("began", {}), ("mmd", {}), ("mige", {}), ("pairwise_mmd", {}),
+        ("pairwise_mmd", {"pairs": "bernoulli"}), ("pairwise_mmd", {"pairs": "clique"}),
+    )
+]  # fmt: skip
+POOL: list[Any] = [
+    True, False, 1, 2, 3, 7, 64, 0.1, 0.2, 0.3, 0.5, 1.5, 10.0, "none", "trial", "train", "online", "transductive",
+    "balanced", "shuffled", "constant", "inverse_sqrt", "best", "last", "half", "median", "perplexity", "stein", "ssge",
+    "nu_method", "all", "bernoulli", "clique", "labelled", "paper", "marginal", "conditional", "complementary",
+    "adversary", "began", "mmd", "mige", "pairwise_mmd", "my_encoder", "your_encoder",
+]  # fmt: skip
+
+
+def one_change(setting: at.Setting, field: str) -> list[at.Setting]:
+    """The setting with this field changed in every way that it can be."""
+    own = getattr(setting, field)
+    near = [own * (1 + 1e-12), own / 3] if isinstance(own, float) else []
+    found = []
+    for value in [*POOL, *near]:
+        with contextlib.suppress(UserError):
+            found.append(setting.replace(**{field: value}))
+    return [other for other in found if getattr(other, field) != own]
+
+
+def test_settings_that_differ_have_names_that_differ() -> None:
+    """Tables and choices go by name."""
+    options = RunOptions(source="x", batch_size=64, lr=0.1)
+    settings = {options.apply(setting) for name in GRIDS for setting in at.grid(name)}
+    tried = set()
+    for base in [options.apply(setting) for setting in (at.Setting(), *METHODS, RICH)]:
+        for field in field_names():
+            others = one_change(base, field)
+            settings.update([base, *others])
+            tried |= {field} if others else set()
+    assert tried == set(field_names()), "every field must have been changed"
+    names: dict[str, at.Setting] = {}
+    for setting in settings:
+        other = names.setdefault(options.name_of(setting), setting)
+        assert other == setting, f"{options.name_of(setting)!r} is {other} and {setting}"

@@ -1,0 +1,143 @@
+"""A run's folder that came from somebody else: nothing is written outside it, and nobody is connected to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing, suppress
+from pathlib import Path
+from unittest import mock
+
+import optuna
+import pandas as pd
+import pytest
+
+from autotransfer.errors import UserError
+from autotransfer.export import export_model
+from autotransfer.runs.files import Lock
+from autotransfer.runs.run import Run, reopen
+from autotransfer.search import tpe
+from autotransfer.search.procedure import conduct
+from faults import Interrupted, assert_one_line, call, few_settings, interrupted_run, make_run, quiet, tampered
+from tiny import tiny_file
+
+SHORT = {"epochs": 3, "population": 3}
+WRITTEN = [
+    "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.backup.sqlite", ".ledger.backup.sqlite.part",
+    "optuna.sqlite", "lock", "model", "model/refit", "model/model.json", "model/refit/model.safetensors", "results.csv",
+    "choice.json", "report.html", ".report.html.1.part", "population-1.checkpoint",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("strangers")
+    with few_settings():
+        interrupted_run(folder / "run", tiny_file(folder, n_subjects=3), checkpoints=2, **SHORT)
+    return folder
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_links_in_a_run_are_refused_by_all_who_write(home: Path, tmp_path: Path, name: str, dangling: bool) -> None:
+    """Whether they lead to a file or folder that is there or to where one would be made."""
+    run, elsewhere = Path(shutil.copytree(home / "run", tmp_path / "run")), tmp_path / "elsewhere"
+    path = run / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        path.replace(elsewhere)  # as it was, so that all but its place is right
+    elif Path(name).suffix:
+        elsewhere.write_text("my thesis")
+    else:
+        elsewhere.mkdir()
+        (elsewhere / ".model.json.abcd1234").write_text("not yours to sweep away")
+    if dangling:
+        elsewhere.replace(tmp_path / "gone")
+    path.symlink_to(elsewhere)
+
+    def outside() -> dict[Path, bytes | None]:
+        found = [file for file in tmp_path.rglob("*") if not file.is_relative_to(run)]
+        return {file: file.read_bytes() if file.is_file() else None for file in found}
+
+    before = outside()
+    words = ["is not a run"] if name == "ledger.sqlite" and dangling else [path.name, "is a link"]
+    with few_settings():
+        assert_one_line(call("resume", run), 2, *words)
+        assert_one_line(call("report", run), 2, *words)
+    with pytest.raises(UserError, match="is a link"), Lock(run):
+        pass
+    with pytest.raises(UserError, match="is a link"):
+        export_model(run, "safetensors")
+    assert outside() == before
+
+
+def test_a_run_is_not_begun_among_links(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "results.csv").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="is a link"):
+        make_run(tmp_path / "run", tiny_file(tmp_path))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["results.csv"]
+
+
+def test_a_link_to_the_whole_folder_is_the_users_own(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "run", tmp_path / "run")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with few_settings(), Lock(tmp_path / "link"), closing(reopen(tmp_path / "link", None, quiet).ledger):
+        pass
+
+
+# Optuna's storage
+
+
+def rewritten(run: Path, **changes: object) -> None:
+    """The stored options, changed by somebody who knows how."""
+    with tampered(run / "ledger.sqlite") as connection:
+        (text,) = connection.execute("SELECT value FROM facts WHERE name = 'options'").fetchone()
+        values = json.dumps(json.loads(text) | changes)
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'options'", (values,))
+
+
+@pytest.mark.parametrize("url", ["postgresql+psycopg://me:secret@evil.example/db", "sqlite:///{}/elsewhere.sqlite"])
+def test_a_stored_storage_is_not_used_unasked(home: Path, tmp_path: Path, url: str) -> None:
+    run = Path(shutil.copytree(home / "run", tmp_path / "run"))
+    rewritten(run, search="tpe", storage=url.format(tmp_path))
+    with few_settings(), mock.patch.object(optuna, "create_study", side_effect=AssertionError("connected")):
+        result = call("resume", run)
+        assert_one_line(result, 2, "--storage")
+        assert "secret" not in result.err
+        for other in ("sqlite:///another.sqlite", f"{url}x"):
+            assert_one_line(call("resume", run, "--storage", other), 2, "--storage")
+        opened = Run.open(run)
+        with closing(opened.ledger), pytest.raises(UserError, match="--storage"):
+            conduct(opened, quiet, shown=False)
+        with pytest.raises(AssertionError, match="connected"):
+            call("resume", run, "--storage", url.format(tmp_path))
+    assert not (tmp_path / "elsewhere.sqlite").exists()
+
+
+def test_a_search_goes_on_in_the_storage_that_is_given_again(tmp_path: Path) -> None:
+    source, url = tiny_file(tmp_path, n_subjects=3), f"sqlite:///{tmp_path / 'shared.sqlite'}"
+    options = {"search": "tpe", "trials": 3, "storage": url}
+    tables = []
+    for folder in (tmp_path / "whole", tmp_path / "again"):
+        run = make_run(folder, source, **SHORT, **options)
+        if folder.name == "again":
+            with mock.patch.object(tpe, "_train_batch", side_effect=Interrupted), suppress(Interrupted):
+                conduct(run, quiet, shown=False)
+            run.ledger.close()
+            with Lock(folder):
+                run = reopen(folder, None, quiet, url)
+        with closing(run.ledger):
+            conduct(run, quiet, shown=False)
+        tables.append(pd.read_csv(folder / "results.csv").drop(columns="seconds"))
+        assert not (folder / "optuna.sqlite").exists()
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_a_search_whose_trials_are_lost_is_told(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", tiny_file(tmp_path, n_subjects=3), **SHORT, search="tpe", trials=3)
+    with mock.patch.object(tpe, "_train_batch", side_effect=Interrupted), pytest.raises(Interrupted):
+        conduct(run, quiet, shown=False)
+    run.ledger.close()
+    (run.folder / "optuna.sqlite").unlink()
+    assert_one_line(call("resume", run.folder), 2, "trials", "start a new run")
