@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
+from ..runs.files import write_atomically
 from ..runs.options import RunOptions
 from .answer import answer
 from .comparison import contenders
@@ -37,15 +38,7 @@ HEADINGS = {  # of a section, and how the contents call it
 def write(summary: Summary, path: str | os.PathLike[str]) -> Path:
     """Put the report at `path`: readers see the old file or the new one, never half of it."""
     target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with open(part, "w", encoding="utf-8", newline="\n") as file:
-            file.write(render(summary))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    write_atomically(target, render(summary))
     return target
 
 
@@ -182,7 +175,7 @@ def _details(run: Summary) -> Html:
 
 def _told(options: RunOptions) -> dict[str, object]:
     """Options as the reader should see them: what was used, and nothing that played no role."""
-    unused = {"source"} | (set() if options.search == "tpe" else {"trials", "storage"})
+    unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
     unused |= set() if options.shuffle_subjects else {"shuffle_subjects"}
     told = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
     return {name: value for name, value in (told | {"epochs": options.max_epochs}).items() if value is not None}
