@@ -191,7 +191,7 @@ def test_users_mistakes(arguments: dict[str, object], message: str) -> None:
         ({"validation_subjects": "Bo"}, "validation_subjects is 'Bo'; give 'last', 'random' or a list"),
         ({"validation_subjects": ["Eve"]}, "names 'Eve', who is not in the data"),
         ({"validation_subjects": []}, "validation_subjects is empty"),
-        ({"validation_subjects": ["Ada", "Bo", "Cem"]}, "3 of 4 subjects are to validate; at least 2 must be left"),
+        ({"validation_subjects": ["Ada", "Bo", "Cem"]}, "3 of 4 subjects are used for validation"),
     ],
 )
 def test_parameters_are_checked_by_fit_alone(parameters: dict[str, object], message: str) -> None:

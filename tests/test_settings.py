@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 
 import autotransfer as at
@@ -92,6 +93,20 @@ def test_spellings_of_an_earlier_version_are_accepted_with_a_warning() -> None:
             with pytest.warns(FutureWarning, match=f"'{old}' is called '{new}' now"):
                 assert Setting(**{name: old}) == Setting(**{name: new})
     assert Setting.from_dict({"keep": "last"}) == Setting(checkpoint="last")
+
+
+def test_an_old_and_a_new_spelling_together_are_refused() -> None:
+    with pytest.raises(UserError, match="give checkpoint alone"):
+        Setting(keep="last", checkpoint="best")
+
+
+def test_numpy_values_switch_transforms_on_and_off() -> None:
+    assert Setting(standardise="train", append_scale=np.False_) == Setting(standardise="train")
+    on = Setting(standardise="train", append_scale=np.True_, mu_law=np.float32(2))
+    assert on == Setting(standardise="train", append_scale=True, mu_law=2.0)
+    assert Setting.from_json(on.to_json()) == on
+    with pytest.raises(UserError, match="amplitude is 0"):
+        Setting(amplitude=0)
 
 
 def test_unknown_keywords_are_refused_with_the_nearest_name() -> None:

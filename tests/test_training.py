@@ -478,3 +478,15 @@ def test_windows_of_earlier_preprocessings_are_let_go() -> None:
         assert windows_for(recordings, job, **place) is own
     kept = [key[0] for key in recordings.derived["windows"]]
     assert kept == [at.Setting(standardise=kind).preprocessing for kind in kinds[2:]]
+
+
+@pytest.mark.parametrize("standardise", ["trial", "train", "none"])
+def test_the_layout_of_an_array_does_not_matter(standardise: str) -> None:
+    """Recordings keep a float32 array as it is, whatever its strides."""
+    recordings = ragged()
+    X = np.asfortranarray(recordings.X.numpy())
+    other = at.Recordings(X, recordings.y, recordings.subject, sfreq=recordings.sfreq)
+    assert not other.X.is_contiguous()
+    job = at.Job(at.Setting(standardise=standardise, max_epochs=2, batch_size=16), make_fold(recordings, 0, 1))
+    (first,), (second,) = (at.train(rec, [job], device="cpu") for rec in (recordings, other))
+    assert first.history == second.history

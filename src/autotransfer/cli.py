@@ -54,10 +54,12 @@ def run(
     grid: Annotated[
         str, typer.Option(help="Settings: quick (13), extended (72), paper (346), uncensored (2).")
     ] = "quick",
-    search: Annotated[str, typer.Option(help="grid; halving: the worse give up early; tpe: Optuna.")] = "grid",
+    search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Storage = None,
-    epochs: Annotated[int | None, typer.Option(help="Default: 2,500 steps' worth, 10 to 500; paper: 500.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Default: about 2,500 steps, 10 to 500 epochs; paper: 500.")
+    ] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without progress.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
@@ -67,7 +69,7 @@ def run(
     align: Annotated[str | None, typer.Option(help="Euclidean: none (default), online or transductive.")] = None,
     preprocessing: Annotated[
         str,
-        typer.Option(help="Find the best preprocessing first: zero-shot (usual), online, transductive, none."),
+        typer.Option(help="Find the best preprocessing first: zero-shot (default), online, transductive, none."),
     ] = "auto",
     prepare: Annotated[str | None, typer.Option(hidden=True)] = None,
     encoder: OwnEncoder = "eegnet",
@@ -115,14 +117,16 @@ def _population(text: str) -> int | str:
 
 def _encoders(text: str) -> dict[str, Any] | None:
     """The user's own factory, which is imported only because the command line names it."""
-    if text == "eegnet":
+    from .model.encoders import ENCODERS
+
+    if text in ENCODERS:
         return None
     from importlib import import_module
     from os import getcwd
 
     module, _, name = text.partition(":")
     if not module or not name:
-        raise UserError(f"the encoder is {text!r}; give eegnet or module:function")
+        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)} or module:function")
     if getcwd() not in sys.path:
         sys.path.insert(0, getcwd())  # as python itself does for a script beside the data
     try:

@@ -62,8 +62,6 @@ def train_task(
     place = _device_of_worker(device)
     jobs = [job_of(recordings, entry) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
-    windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
-    population = Trainer(recordings, jobs, windows, DTYPE, encoders)
     pruned: set[str] = set()
 
     def give_up(population: Trainer) -> list[int]:
@@ -76,6 +74,8 @@ def train_task(
 
     finished = []
     try:
+        windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
+        population = Trainer(recordings, jobs, windows, DTYPE, encoders)
         for outcome in train_population(population, give_up=give_up):
             key = members[id(outcome.job)]
             record = outcome.record(pruned=key in pruned)
@@ -120,7 +120,7 @@ class Cluster:
         """The worst that a worker has: populations are packed before it is known who trains them."""
         kinds = self.client.run(_kind_of_device, asked)
         if not kinds:
-            raise UserError("the cluster has no workers; start some, or leave --cluster away")
+            raise UserError("the cluster has no workers; start some, or omit --cluster")
         return torch.device("cpu" if "cpu" in kinds.values() else "cuda")
 
     def train(self, run: Work, bar: Progress) -> None:

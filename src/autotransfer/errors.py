@@ -21,6 +21,17 @@ def shown(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def plain_value(value: Any) -> Any:
+    """NumPy's scalars as Python's; anything else as it is."""
+    scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if scalar else value
+
+
+def is_off(value: Any) -> bool:
+    """Whether a value leaves a transform or an augmentation out. 0 does not: it is a value, and refused as one."""
+    return value is None or value is False or (isinstance(value, str) and value == "none")
+
+
 def number(value: float) -> str:
     """Short, and different for different numbers: 0.3, 1, 1e-05."""
     short = f"{value:g}"
@@ -52,8 +63,8 @@ def check_types(record: Any, **called: str) -> None:
         names = [name.partition("[")[0] for name in str(field.type).split(" | ")]
         if not set(names) <= set(_KINDS):
             continue  # a record of its own, which has checked itself
-        if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
-            value = value.item()
+        if (plain := plain_value(value)) is not value:
+            value = plain
             object.__setattr__(record, field.name, value)
         right = any(isinstance(value, _KINDS[name]) for name in names)
         if not right or (isinstance(value, bool) and "bool" not in names):

@@ -331,7 +331,9 @@ def _renamed(given: dict[str, Any]) -> dict[str, Any]:
     """Keywords in today's spelling."""
     for old, new in RENAMED.items():
         if old in given:
-            warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=4)
+            if new in given:
+                raise UserError(f"both {old} and {new} were given; {old} is the old name of {new}: give {new} alone")
+            warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=3)
             given[new] = given.pop(old)
     for name in RENAMED_VALUES:
         if name in given:
@@ -343,7 +345,7 @@ def renamed_value(name: str, value: Any) -> Any:
     """A value in today's spelling."""
     new = RENAMED_VALUES[name].get(value, value) if isinstance(value, str) else value
     if new != value:
-        warnings.warn(f"{name}={value!r} is called {new!r} now", FutureWarning, stacklevel=5)
+        warnings.warn(f"{name}={value!r} is called {new!r} now", FutureWarning, stacklevel=4)
     return new
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from ..errors import is_off, plain_value
 from .amplitude import Amplitude
 from .augmentation import Augmentation
 from .channel_mask import ChannelMask
@@ -28,9 +29,10 @@ def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
     found = []
     for name, kind in AUGMENTATIONS.items():
         first, *others = fields(kind)
-        if values.get(name) not in (None, False, "none"):
+        value = plain_value(values.get(name))
+        if not is_off(value):
             own = {field.name: values[field.name] for field in others if field.name in values}
-            found.append(kind(**{first.name: values[name]} | own))
+            found.append(kind(**{first.name: value} | own))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from ..errors import UserError, check_choice
+from ..errors import UserError, check_choice, plain_value
 from .adversary import Adversary
 from .began import BEGAN
 from .censor import Censor, code_path
@@ -72,7 +72,7 @@ def _every_option() -> list[str]:
 
 def _one_each(name: str, value: Any, members: int | None) -> list[Any]:
     """One value per member from one value or a sequence of them."""
-    count = members or 1
+    count, value = members or 1, plain_value(value)
     if isinstance(value, (int, float)):
         return [value] * count
     if len(value) != count:

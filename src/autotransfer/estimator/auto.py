@@ -106,8 +106,8 @@ class AutoTransferClassifier(WindowClassifier):
     ) -> Self:
         """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
 
-        subjects (N,): whose trial each is. `groups` and `sample_domain` are other names for it, of which exactly one
-        may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
+        subjects (N,): the subject of each trial. `groups` and `sample_domain` are other names for it, of which exactly
+        one may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
         marks an unlabelled target: such trials are left out of training, with a warning.
         """
         name, encoders = encoder_of(self.encoder)
@@ -144,7 +144,8 @@ class AutoTransferClassifier(WindowClassifier):
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
         preprocessing = renamed(self, "prepare", "preprocessing")
-        preprocessing = "online" if preprocessing == "adaptive" else preprocessing
+        if self.prepare == "adaptive":
+            preprocessing = "online"
         options = RunOptions(
             source=DATA, grid=self.grid, search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,

@@ -1,4 +1,4 @@
-"""CensoredClassifier: one encoder whose code does not tell who it is, with scikit-learn's manners."""
+"""CensoredClassifier: one encoder whose code does not tell who it is, with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
 from ..model.any_module import Factory
+from ..model.encoders import ENCODERS
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
@@ -34,7 +35,7 @@ class CensoredClassifier(WindowClassifier):
     checkpoint="last" they choose nothing and only give `validation_score_`.
     Inside other tools the ids go to cross_val_score as params={"subjects": ids}, to GridSearchCV(...).fit as
     subjects=ids, to a pipeline's fit as STEP__subjects=ids; under scikit-learn's metadata routing they are requested
-    as `subjects` without being asked to be. MOABB's CrossSubjectEvaluation passes them by itself.
+    as `subjects` by default; no `set_fit_request` is needed. MOABB's CrossSubjectEvaluation passes them by itself.
 
     method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr: options of the methods that
@@ -137,8 +138,8 @@ class CensoredClassifier(WindowClassifier):
     ) -> Self:
         """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
 
-        subjects (N,): whose trial each is. `groups` and `sample_domain` are other names for it, of which exactly one
-        may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
+        subjects (N,): the subject of each trial. `groups` and `sample_domain` are other names for it, of which exactly
+        one may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
         marks an unlabelled target: such trials are left out of training, with a warning.
         """
         name, encoders = encoder_of(self.encoder)
@@ -170,9 +171,10 @@ class CensoredClassifier(WindowClassifier):
 
     def _setting(self, encoder: str) -> Setting:
         log_power = renamed(self, "power", "log_power")
-        # of EEGNet alone, and an encoder of the user's own has its own dropout
-        own = {"dropout": self.dropout} if encoder == "eegnet" else {}
-        own |= {"log_power": log_power} if encoder == "eegnet" or log_power else {}
+        # What an encoder does not read is left out, but for what somebody has asked for.
+        read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
+        own = {"dropout": self.dropout} if "dropout" in read else {}
+        own |= {"log_power": log_power} if "log_power" in read or log_power else {}
         return Setting(
             method=self.method, mode=self.mode, strength=self.strength, estimator=self.estimator,
             length_scale=self.length_scale, regularization=self.regularization, pairs=self.pairs,
@@ -198,7 +200,9 @@ def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:
     if not chosen:
         raise UserError("validation_subjects is empty; name at least one, or use 'last' or 'random'")
     if len(known) - len(chosen) < 2:
-        raise UserError(f"{len(chosen)} of {len(known)} subjects are to validate; at least 2 must be left to train on")
+        raise UserError(
+            f"{len(chosen)} of {len(known)} subjects are used for validation; at least 2 must be left to train on"
+        )
     validates = np.isin(recordings.subject.numpy(), sorted(chosen))
     validation, names = np.flatnonzero(validates), tuple(known[place] for place in sorted(chosen))
     return Fold(np.flatnonzero(~validates), validation, validation_subject=names)

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import nn
 
 from ..errors import UserError
-from ..model.encoders import Encoders
+from ..model.encoders import ENCODERS, Encoders
 from ..recordings import Raw, Recordings
 from ..recordings.labels import as_list, check_length
 from ..recordings.messages import show
@@ -99,11 +99,12 @@ def _agreed_rate(asked: float | None, found: Any) -> Any:
 
 def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
     """The name by which a setting knows the encoder, and the user's own factory under that name."""
-    if encoder == "eegnet":
-        return "eegnet", None
+    if isinstance(encoder, str) and encoder in ENCODERS:
+        return encoder, None
     if isinstance(encoder, nn.Module) or not callable(encoder):
         raise UserError(
-            f"encoder is {show(encoder)}; give 'eegnet', or a class or function (n_channels, n_times) -> nn.Module"
+            f"encoder is {show(encoder)}; give {', '.join(map(repr, ENCODERS))}, or a class or function "
+            "(n_channels, n_times) -> nn.Module"
         )
     # As --encoder names it on the command line, so that a run's folder tells one factory from another.
     name = f"{getattr(encoder, '__module__', '')}:{getattr(encoder, '__qualname__', type(encoder).__qualname__)}"

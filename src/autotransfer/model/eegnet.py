@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import gpu
-from ..errors import UserError, check_at_most, check_choice, check_positive
+from ..errors import UserError, check_at_most, check_positive, shown
 from ..gpu import Dropping
 from ..randomness import bits, fold_in
 from .encoder import EncoderOptions, Size
@@ -52,8 +52,9 @@ class EEGNetOptions(EncoderOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.temporal_kernel, str):
-            check_choice("temporal_kernel", self.temporal_kernel, ("half", "a number"))
+        if isinstance(self.temporal_kernel, str) and self.temporal_kernel != "half":
+            given = shown(self.temporal_kernel)
+            raise UserError(f"unknown temporal_kernel {given}; choose from 'half', a number of samples or None")
         check_positive(self, "temporal_filters", "spatial_depth", "latent_filters", "temporal_kernel")
         check_at_most(
             self, temporal_kernel=10**5, temporal_filters=10**4, spatial_depth=10**4, latent_filters=10**4

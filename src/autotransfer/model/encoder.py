@@ -55,7 +55,14 @@ class EncoderOptions:
     """Hyperparameters of one kind of encoder. A subclass adds fields with defaults, and either `module`, one network,
     or, where it can be stacked better than torch.func does it, `stack`."""
 
-    per_member: ClassVar[tuple[str, ...]] = ()  # numbers that stacked members may differ in
+    per_member: ClassVar[tuple[str, ...]] = ()  # ("dropout",) where `stack` takes a probability for each member
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if set(cls.per_member) - {"dropout"}:
+            raise TypeError(
+                f"{cls.__name__}.per_member is {cls.per_member}; stacked members may differ in dropout only"
+            )
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -13,12 +13,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError
+from ..errors import UserError, is_off, plain_value
 from .align import Align
 from .append_scale import AppendScale
 from .mu_law import MuLaw
 from .standardise import Standardise
-from .transform import OFF, Batch, Fitted, Follower, Rows, Stage, Transform
+from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
 
 __all__ = [
     "TRANSFORMS", "Batch", "Fitted", "FittedPreprocessing", "Follower", "Person", "Preprocessing", "Stage", "Transform",
@@ -50,8 +50,8 @@ class Preprocessing:
         """From the fields of a Setting: the value of each transform, and of its other fields."""
         found = []
         for name, kind in TRANSFORMS.items():
-            value = values.get(name, kind.default)
-            if not any(value is off or (isinstance(value, str) and value == off) for off in OFF):
+            value = plain_value(values.get(name, kind.default))
+            if not is_off(value):
                 others = {field.name: values[field.name] for field in fields(kind)[1:] if field.name in values}
                 found.append(kind(**{fields(kind)[0].name: value} | others))
         return cls(tuple(found))
@@ -63,7 +63,7 @@ class Preprocessing:
         for name, kind in TRANSFORMS.items():
             if kind in present:
                 found |= {name: getattr(present[kind], fields(kind)[0].name)} | present[kind].words
-            elif kind.default not in OFF:
+            elif not is_off(kind.default):
                 found[name] = "none"
         return found
 

@@ -37,6 +37,7 @@ class Align(Transform):
 
     def __post_init__(self) -> None:
         check_choice("align", self.kind, ("none", "online", "transductive"))
+        assert self.kind != "none", "left out of a Preprocessing instead"
 
     @property
     def adaptation(self) -> str:

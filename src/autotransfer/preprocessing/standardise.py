@@ -35,6 +35,7 @@ class Standardise(Transform):
 
     def __post_init__(self) -> None:
         check_choice("standardise", self.kind, (*KINDS, "none"))
+        assert self.kind != "none", "left out of a Preprocessing instead"
 
     @property
     def adaptation(self) -> str:

@@ -21,7 +21,6 @@ from ..errors import check_types
 from ..recordings.chunks import row_chunks
 
 Rows = NDArray[np.int64]
-OFF = (None, False, "none")  # values of a transform's first field that leave it out
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,8 @@ class Fitted(nn.Module):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         """Windows (G or 1, B, C, T) -> (G or 1, B, C', T').
 
-        people: (G or 1, B) whose each window is, as numbered in the recordings it was fitted on. None: all windows are
-        one new person's.
+        people: (G or 1, B), the subject of each window, as numbered in the recordings it was fitted on. None: all
+        windows are one new person's.
         """
         raise NotImplementedError
 

@@ -43,7 +43,7 @@ def _fault(entry: Entry, n_subjects: int | None) -> str | None:
     if subjects[0] == subjects[1] or (n_subjects is not None and max(subjects) >= n_subjects):
         return f"the subjects {subjects[0]} and {subjects[1]}, which the recordings do not have"
     if entry.key != entry_key(entry.setting, *subjects, entry.seed):
-        return "a key that is not its own"
+        return "a key that does not match its contents"
     if (entry.record is not None) != (entry.status in FINISHED):
         return "a record that does not agree with its status"
     if entry.record is not None and not _complete(entry.record):

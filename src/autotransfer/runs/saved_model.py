@@ -59,6 +59,7 @@ class SavedModel:
         self.card, self.setting = card, Setting.from_dict(card.setting)
         own = {k.removeprefix("preprocessing."): t for k, t in tensors.items() if k.startswith("preprocessing.")}
         self.preprocessing = self.setting.preprocessing.restore(own)
+        _check_statistics(self.preprocessing.state_dict(), card)
         channels, times = self.setting.preprocessing.shape(len(card.channels), card.n_times)
         size = Size(channels, times, len(card.classes), card.sfreq)
         self.members = Members(self.setting, size, range(card.members), encoders=encoders)
@@ -92,8 +93,8 @@ class SavedModel:
     def predict_proba(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times) -> (N, classes).
 
-        subject (N,): whose each window is, which matters to settings that adapt to people: everybody by themselves, in
-        the order of the rows. Without it all windows are one person's.
+        subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
+        themselves, in the order of the rows. Without it all windows are one person's.
         """
         return self.probabilities(self.latents(X, subject))
 
@@ -130,6 +131,14 @@ class SavedModel:
         """Somebody whose windows come one by one, or a few at a time."""
         check_online(self.setting.preprocessing)
         return NewPerson(self, self.preprocessing.follow())
+
+
+def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
+    """Every member has its own: broadcasting would hide a loss."""
+    for name, tensor in statistics.items():
+        if len(tensor) != card.members:
+            shape = tuple(tensor.shape)
+            raise ValueError(f"the tensor preprocessing.{name} has the shape {shape} for {card.members} members")
 
 
 class NewPerson:

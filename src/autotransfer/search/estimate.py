@@ -73,18 +73,20 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
     jobs = [Job(setting, fold) for setting in settings]
     seconds = 0.0
     largest = 0
-    for positions in pack(recordings, jobs, options.population, device=device, dtype=DTYPE, encoders=encoders):
-        members = [jobs[position] for position in positions]
-        windows = windows_for(recordings, members[0], device=device, dtype=DTYPE)
-        stack = Trainer(recordings, members, windows, DTYPE, encoders)
-        for _ in range(2):  # the first epoch of a process also pays for all that is done once
-            start = time.perf_counter()
-            stack.train_epoch()
-            stack.evaluate()
-            spent = time.perf_counter() - start
-        seconds += spent
-        largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in members))
-    release(recordings)
+    try:
+        for positions in pack(recordings, jobs, options.population, device=device, dtype=DTYPE, encoders=encoders):
+            members = [jobs[position] for position in positions]
+            windows = windows_for(recordings, members[0], device=device, dtype=DTYPE)
+            stack = Trainer(recordings, members, windows, DTYPE, encoders)
+            for _ in range(2):  # the first epoch of a process also pays for all that is done once
+                start = time.perf_counter()
+                stack.train_epoch()
+                stack.evaluate()
+                spent = time.perf_counter() - start
+            seconds += spent
+            largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in members))
+    finally:
+        release(recordings)
     ways = ways_to_try(options.preprocessing, settings[0]) if options.preprocessing is not None else []
     others = [Job(setting, fold) for setting in ways]
     largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in others), 0)

@@ -22,8 +22,8 @@ def build_models(run: Run, setting: Setting, choice: Choice, tell: Tell) -> None
     if not own:
         name = run.options.name_of(setting)
         raise UserError(
-            f"every training of {name!r} failed, the best there is; autotransfer status {run.folder} says why. "
-            "Start a new run with a smaller --lr"
+            f"every training of {name!r} failed, although validation ranked it first; autotransfer status {run.folder} "
+            "shows why. Start a new run with a smaller --lr"
         )
     states, folds = [], []
     for entry in own:

@@ -50,23 +50,25 @@ def encode_states(
     encoders: Encoders | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The same from stored states."""
-    place = torch.device(device)
-    first = jobs[0].setting
-    windows = windows_for(recordings, jobs[0], device=place, dtype=dtype)
-    members = Members(
-        first, size_of(recordings, first), range(len(jobs)), encoders=encoders, device=place, dtype=dtype
-    )  # fmt: skip
-    members.load(states)
-    members.train(False)
-    training = [job.fold.train for job in jobs]
-    prepared = windows.for_groups(training, [_unseen(recordings, train, rows) for train in training])
-    codes, logits = [], []
-    for start in range(0, len(rows), CHUNK):
-        chunk = torch.as_tensor(rows[start : start + CHUNK], device=place)
-        z = members.net(prepared.mixed(chunk.expand(len(jobs), -1)))
-        codes.append(z)
-        logits.append(members.classifier(z))
-    release(recordings)
+    try:
+        place = torch.device(device)
+        first = jobs[0].setting
+        windows = windows_for(recordings, jobs[0], device=place, dtype=dtype)
+        members = Members(
+            first, size_of(recordings, first), range(len(jobs)), encoders=encoders, device=place, dtype=dtype
+        )  # fmt: skip
+        members.load(states)
+        members.train(False)
+        training = [job.fold.train for job in jobs]
+        prepared = windows.for_groups(training, [_unseen(recordings, train, rows) for train in training])
+        codes, logits = [], []
+        for start in range(0, len(rows), CHUNK):
+            chunk = torch.as_tensor(rows[start : start + CHUNK], device=place)
+            z = members.net(prepared.mixed(chunk.expand(len(jobs), -1)))
+            codes.append(z)
+            logits.append(members.classifier(z))
+    finally:
+        release(recordings)
     return torch.cat(codes, 1), torch.cat(logits, 1)
 
 

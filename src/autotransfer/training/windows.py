@@ -7,9 +7,13 @@ trains. How a window is prepared is known to `preprocessing` alone.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +53,8 @@ class Windows:
         if not in_memory:
             self.X = recordings.X
             return
-        self.X = recordings.X.to(device=device, dtype=dtype)
+        # Recordings keep an array as it was given; rows of channels are gathered from contiguous memory.
+        self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
         if preprocessing.by_fold:
             everybody = self._fit([np.arange(recordings.n_trials)])
             self.done = preprocessing.by_fold
@@ -224,32 +229,39 @@ class Newcomers:
 
 
 class _Parts:
-    """Prepared windows as they come: in memory, or, where the data stay in a file, in a temporary one."""
+    """Prepared windows as they come: in memory, or, where the data stay in a file, in a temporary one (TMPDIR)."""
 
     def __init__(self, *, in_memory: bool) -> None:
         self.count = 0
         self.parts: list[Tensor] = []
-        self.file = None
+        self.path: Path | None = None
         if not in_memory:
-            self.file = tempfile.NamedTemporaryFile(prefix="autotransfer-")  # noqa: SIM115  # the tensor closes it
+            handle, name = tempfile.mkstemp(prefix="autotransfer-")
+            os.close(handle)
+            self.path = Path(name)
 
     def add(self, x: Tensor) -> None:
         """x: (n, channels, times)."""
         self.count += len(x)
-        if self.file is None:
+        if self.path is None:
             self.parts.append(x)
-        else:
-            self.shape, self.dtype = x.shape[1:], x.dtype
-            self.file.write(x.cpu().contiguous().numpy().tobytes())
+            return
+        own = x.cpu().contiguous().numpy()
+        self.shape, self.dtype = own.shape[1:], own.dtype
+        with self.path.open("ab") as file:
+            file.write(own.tobytes())
 
     def joined(self) -> Tensor:
-        if self.file is None:
+        if self.path is None:
             return torch.cat(self.parts)
-        self.file.flush()
-        size = (self.count, *self.shape)
-        found = torch.from_file(self.file.name, shared=False, size=int(np.prod(size)), dtype=self.dtype).view(size)
-        found._file = self.file  # type: ignore[attr-defined]  # deleted with the tensor, not before
-        return found
+        mapped = np.memmap(self.path, mode="c", dtype=self.dtype, shape=(self.count, *self.shape))
+        weakref.finalize(mapped, _remove, self.path)  # the file goes with the last tensor that reads it
+        return torch.from_numpy(mapped)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # Windows keeps a file that is still mapped
+        path.unlink()
 
 
 @fused
