@@ -121,6 +121,7 @@ def test_parts_can_be_read_and_replaced_as_a_whole() -> None:
     assert setting.penalty.options.length_scale == setting.length_scale == "median"
     assert setting.training.lr == setting.lr == 0.01
     assert setting.estimator is None, "a field that plays no role"
+    assert (Setting().shuffle_subjects, Setting().warm_up) == (False, 0)
     assert setting.replace(preprocessing=Setting().preprocessing) == setting.replace(mu_law=None)
     assert replace(setting, strength=3) == Setting(method="mmd", mode="conditional", strength=3.0, lr=0.01, mu_law=5.0)
     assert replace(setting, method="adversary").penalty.options == Setting(method="adversary").penalty.options

@@ -25,6 +25,8 @@ BATCHES = ("auto", "balanced", "shuffled")
 SCHEDULES = ("inverse_sqrt", "constant")
 CHECKPOINTS = ("best", "last")
 
+WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # what the baseline says of these
+
 # Spellings of an earlier version, accepted with a warning.
 RENAMED = {"compress": "mu_law", "levels": "append_scale", "power": "log_power", "keep": "checkpoint"}
 RENAMED_VALUES = {
@@ -151,7 +153,7 @@ class Setting:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or "training" not in self.__dict__ or name not in field_names():
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            off = TRANSFORMS[name].default if name in TRANSFORMS else None
+            off = TRANSFORMS[name].default if name in TRANSFORMS else WITHOUT_PENALTY.get(name)
             return self.to_dict().get(name, off)
 
     def __repr__(self) -> str:
