@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -134,3 +136,18 @@ def test_a_fused_step_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
         losses.append(stack.snapshots.history[:, 0].numpy())
         assert bool(compiled) == fused
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_population_goes_with_its_last_reference() -> None:
+    """Without waiting for the collector: on a GPU it holds memory and captured graphs."""
+    gc.collect()
+    gc.disable()
+    try:
+        stack = population([at.Setting(method="mmd", max_epochs=1, batch_size=8)])
+        stack.train_epoch()
+        stack.evaluate()
+        gone = weakref.ref(stack)
+        del stack
+        assert gone() is None
+    finally:
+        gc.enable()
