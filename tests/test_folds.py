@@ -7,7 +7,7 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.folds import describe, make_fold, subject_pairs
+from autotransfer.folds import describe, make_fold
 
 
 def recordings(n_subjects: int = 5) -> at.Recordings:
@@ -57,12 +57,6 @@ def test_a_fold_and_its_twin_share_the_trajectory_but_not_the_key() -> None:
     assert twin.swapped().key == fold.key
     assert (twin.test == fold.validation).all()
     assert twin.test_subject == fold.validation_subject
-
-
-def test_every_pair_once() -> None:
-    pairs = subject_pairs(recordings(5))
-    assert len({frozenset((f.validation_subject, f.test_subject)) for f in pairs}) == len(pairs) == 10
-    assert len({f.trajectory for f in pairs}) == 10
 
 
 def test_mistakes() -> None:

@@ -82,7 +82,7 @@ def some_rows(of: list[np.ndarray], n: int = 9) -> Tensor:
 def test_there_is_something_to_test() -> None:
     assert {type(transform) for way in WAYS.values() for transform in way.transforms} == set(TRANSFORMS.values())
     assert {way.adaptation for way in WAYS.values()} == {"none", "online", "transductive"}
-    assert {way.linear for way in WAYS.values()} == {True, False}
+    assert {way.tabulated for way in WAYS.values()} == {True, False}
 
 
 @EVERY
@@ -277,7 +277,7 @@ def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing) -
     prepared, rows = prepare(way), some_rows(TRAINING)
     x = prepared.gather(rows)
     found = prepared.moments(x, rows)
-    assert (found is not None) == way.linear
+    assert (found is not None) == way.tabulated
     if found is not None:
         expected = window_moments(x.transpose(1, 2).flatten(1, 2), KERNEL)
         torch.testing.assert_close(found.mean, expected.mean, rtol=1e-7, atol=1e-9)
@@ -301,13 +301,13 @@ def test_nobody_need_be_held_out(way: Preprocessing, in_memory: bool) -> None:
 @EVERY
 def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
     """To the last bit where moments are tabulated; else sums of a stack are taken in another order."""
-    rec, dtype = people(), torch.float32 if way.linear else torch.float64
+    rec, dtype = people(), torch.float32 if way.tabulated else torch.float64
     jobs = stacked_jobs(rec, preprocessing=way)
     together = at.train(rec, jobs, "cpu", dtype=dtype)
     assert {outcome.population for outcome in together} == {len(jobs)}
     for place in (3, 7):
         (alone,) = at.train(rec, [jobs[place]], "cpu", dtype=dtype)
-        assert_same_outcome(alone, together[place], 0.0 if way.linear else 1e-9)
+        assert_same_outcome(alone, together[place], 0.0 if way.tabulated else 1e-9)
 
 
 @EVERY

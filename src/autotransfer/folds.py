@@ -100,12 +100,6 @@ def leave_one_subject_out(recordings: Recordings, *, validation: str = "previous
     return [make_fold(recordings, int(before[test]), test) for test in range(n)]
 
 
-def subject_pairs(recordings: Recordings) -> list[Fold]:
-    """Every unordered pair of subjects left out: M(M-1)/2 folds, each of which serves both orders."""
-    n = recordings.n_subjects
-    return [make_fold(recordings, first, second) for first in range(n) for second in range(first + 1, n)]
-
-
 def describe(folds: list[Fold]) -> str:
     """The split as text, a line per fold."""
     return "\n".join(f"fold {index}: {fold}" for index, fold in enumerate(folds))

@@ -80,8 +80,8 @@ class Preprocessing:
         return any(transform.adaptation == "online" for transform in self.transforms)
 
     @property
-    def linear(self) -> bool:
-        return all(transform.linear for transform in self.transforms)
+    def tabulated(self) -> bool:
+        return all(transform.tabulated for transform in self.transforms)
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         for transform in self.transforms:

@@ -33,7 +33,7 @@ class Align(Transform):
     kind: str = "online"
 
     default: ClassVar[object] = "none"
-    linear: ClassVar[bool] = True
+    tabulated: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choice("align", self.kind, ("none", "online", "transductive"))

@@ -31,7 +31,7 @@ class Standardise(Transform):
     kind: str = "trial"
 
     default: ClassVar[object] = "trial"
-    linear: ClassVar[bool] = True
+    tabulated: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choice("standardise", self.kind, (*KINDS, "none"))

@@ -29,7 +29,7 @@ class Transform(ABC):
     own name in the registry, and every other field under its own."""
 
     default: ClassVar[object] = None  # of the first field in a Setting that does not mention it
-    linear: ClassVar[bool] = False  # in the window: moments of its output can be tabulated
+    tabulated: ClassVar[bool] = False  # whether moments of its output are worked out once, not in every step
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -66,19 +66,19 @@ class Transform(ABC):
         return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
 
 
-class Fitted(nn.Module):
+class Fitted(nn.Module, ABC):
     """A transform with its statistics: buffers with a leading group axis, of length 1 where groups do not differ.
 
     A model stores the persistent buffers. Per-person tables of the recordings are not persistent: they serve training.
     """
 
+    @abstractmethod
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         """Windows (G or 1, B, C, T) -> (G or 1, B, C', T').
 
         people: (G or 1, B), the subject of each window, as numbered in the recordings it was fitted on. None: all
         windows are one new person's.
         """
-        raise NotImplementedError
 
     def affine(self) -> tuple[Tensor, Tensor] | None:
         """Shift and factor (G, C) where that is all it does to a window, so that gathering can do it in passing."""

@@ -22,7 +22,7 @@ from ..settings import Setting
 from .stages import Score, mean_score, two_se_rule, without_subject
 from .validation import entries_of, validation_scores
 
-STEADY = {"schedule": "constant", "checkpoint": "last"}
+CONSTANT_LAST = {"schedule": "constant", "checkpoint": "last"}
 # The plain way first. Beside it those that were the best on some recordings, by validation.
 PREPROCESSINGS: dict[str, tuple[dict[str, Any], ...]] = {
     # nothing is asked of a new person
@@ -90,7 +90,7 @@ def ways_to_try(name: str, plain: Setting) -> list[Setting]:
     options = {name for kind in ENCODERS.values() for name in kind.__dataclass_fields__}
     read = set(ENCODERS[plain.encoder].__dataclass_fields__) if plain.encoder in ENCODERS else set()
     ways = [{n: v for n, v in way.items() if n not in options - read} for way in PREPROCESSINGS[name]]
-    return list(dict.fromkeys(plain.replace(**way, **more) for more in ({}, STEADY) for way in ways))
+    return list(dict.fromkeys(plain.replace(**way, **more) for more in ({}, CONSTANT_LAST) for way in ways))
 
 
 def preprocessing_stage(run: Run, tell: Tell, *, shown: bool | None) -> Compared | None:

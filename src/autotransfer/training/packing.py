@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -14,6 +13,7 @@ from ..jobs import Job
 from ..model.encoders import Encoders, encoder_options
 from ..preprocessing import Preprocessing
 from ..recordings import Recordings
+from ..recordings.npy import available_memory
 from .members import size_of
 
 CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
@@ -38,17 +38,7 @@ def free_memory(device: torch.device) -> int:
     """Bytes that can still be taken on the device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass  # not Linux: the installed memory has to do
-    try:
-        return int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError, AttributeError):
-        return 2**32
+    return available_memory() or 2**32
 
 
 def fits(
@@ -67,7 +57,7 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
     # Copies of the windows for a while, as measured, where nothing about them is tabulated.
-    prepared = 0 if setting.preprocessing.linear else 5 * batch * size.channels * size.times
+    prepared = 0 if setting.preprocessing.tabulated else 5 * batch * size.channels * size.times
     censor = 0 if setting.penalty is None else 16 * batch * batch
     return signals + dtype.itemsize * (prepared + censor) + 8 * 6 * setting.max_epochs
 

@@ -60,7 +60,7 @@ class Windows:
             self.done = preprocessing.by_fold
             parts = [everybody(self.X[r][None], self.subject[r][None], stop=self.done)[0] for r in self._chunks()]
             self.X = torch.cat(parts)
-        if self.kernel and preprocessing.linear and self.done == len(preprocessing.transforms):
+        if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
             self.lags = self._lag_table(lambda rows: self.X[rows])
 
     def _chunks(self) -> list[slice]:
@@ -92,7 +92,7 @@ class Prepared:
         self.windows = windows
         self.fitted = windows._fit(training)
         self.lags: Lags | None = None  # (G, N, ...) where windows depend on the fold
-        if windows.kernel and windows.preprocessing.linear and windows.in_memory and windows.lags is None:
+        if windows.kernel and windows.preprocessing.tabulated and windows.in_memory and windows.lags is None:
             self.lags = self._lags_by_group(len(training))
         self.newcomers: Newcomers | None = None  # None: held-out windows are prepared as training windows are
         if windows.preprocessing.follows and any(len(rows) for rows in held_out):
