@@ -55,7 +55,8 @@ class Job:
 class Record:
     """What a training gave, seen from one of its two held-out subjects. Stored as JSON, checked when read.
 
-    The snapshot is the epoch of lowest validation loss, or with checkpoint="last" the last one. `history` holds one
+    The snapshot is the epoch of lowest validation loss, with checkpoint="last" the last one, and with "averaged" the
+    mean of the weights over the last half of all steps. `history` holds one
     entry per epoch of "train_loss", "penalty", "validation_loss" and "validation_score"; nothing measured on the test
     subject is in it. `swapped` is the same trajectory with the two held-out subjects exchanged: with checkpoint="best"
     another snapshot, chosen by the other subject. Scores are balanced accuracies, NaN where nobody was held out.
@@ -95,6 +96,8 @@ class Outcome(Record):
     """A finished training with its job and its weights."""
 
     job: Job
+    # (validation rows + test rows, C) log-probabilities, each row by the snapshot that the other subject chose
+    said: Tensor = field(repr=False)
     state: dict[str, Tensor]  # encoder and classifier of the snapshot, without a member axis
     final_state: dict[str, Tensor]  # the same at the last epoch, critics included
     swapped: Outcome | None = field(default=None, repr=False)

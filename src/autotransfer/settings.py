@@ -23,7 +23,7 @@ from .preprocessing import TRANSFORMS, Preprocessing
 
 BATCHES = ("auto", "balanced", "shuffled")
 SCHEDULES = ("inverse_sqrt", "constant")
-CHECKPOINTS = ("best", "last")
+CHECKPOINTS = ("best", "last", "averaged")
 
 WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # what the baseline says of these
 
@@ -64,7 +64,8 @@ class Training:
     schedule: str = "inverse_sqrt"  # of the learning rates: lr/√epoch, as published, or constant
     weight_decay: float = 0.01
     max_epochs: int = 500
-    checkpoint: str = "best"  # which weights are kept: of the lowest validation loss, as published, or the last
+    # which weights are kept: of the lowest validation loss, as published; the last; their mean over the last half
+    checkpoint: str = "best"
     patience: int | None = None  # epochs without a better validation loss before a member leaves
 
     def __post_init__(self) -> None:
@@ -78,7 +79,7 @@ class Training:
             raise UserError(f"batch_size is {self.batch_size}; batch normalisation needs at least 2 rows")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise UserError(f"weight_decay is {self.weight_decay}; it must be a finite number of at least 0")
-        if self.checkpoint == "last":  # nobody waits for a better epoch
+        if self.checkpoint != "best":  # nobody waits for a better epoch
             object.__setattr__(self, "patience", None)
 
 

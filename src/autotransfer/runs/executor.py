@@ -24,6 +24,7 @@ from .options import RunOptions
 from .pruning import Pruning
 
 DTYPE = torch.float32
+SAID = "said"  # the name of log-probabilities among the tensors of a job
 CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
 
 
@@ -157,8 +158,9 @@ def split(run: Work, found: OpenPopulation, reason: str) -> None:
 
 
 def tensors_of(outcome: Outcome) -> bytes:
-    """Weights of both snapshots and of the last epoch, as safetensors."""
+    """Weights of both snapshots and of the last epoch, and what was said of the held-out rows, as safetensors."""
     states = {"best": outcome.state, "final": outcome.final_state}
     if outcome.swapped is not None:
         states["swapped"] = outcome.swapped.state
-    return save({f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()})
+    tensors = {f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()}
+    return save(tensors | {SAID: outcome.said.contiguous()})

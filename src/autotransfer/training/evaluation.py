@@ -31,38 +31,46 @@ class HeldOut:
         self.rows = torch.from_numpy(rows).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
         self.side = torch.from_numpy(side).view(len(folds), chunks, CHUNK).transpose(0, 1).contiguous().to(device)
 
-    def select(self, stay: Tensor) -> None:
+    def select(self, stay: Tensor) -> Tensor:
+        """Keep these groups. Returns which chunks stay, (chunks,) bool: not those that only the departed needed."""
         self.rows, self.side = self.rows[:, stay], self.side[:, stay]
-        filled = (self.side >= 0).any(-1).any(-1)  # chunks that only the departed needed
+        filled = (self.side >= 0).any(-1).any(-1)
         self.rows, self.side = self.rows[filled], self.side[filled]
+        return filled
 
     def measure(
         self, logits_of: Callable[[Tensor], Tensor], y: Tensor, group: Tensor, weight: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Loss (P, 2) and confusion counts (P, 2, C, C) by side.
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss (P, 2) and confusion counts (P, 2, C, C) by side, and log-probabilities (P, chunks, CHUNK, C).
 
         logits_of: rows (G, B) -> (P, B, C); y: (N,); group: (P,); weight: (P, C)
         """
         members, classes = weight.shape
         sums = weight.new_zeros(2, members, 2)  # Σ w·nll and Σ w
         confusion = torch.zeros(members, 2, classes, classes, dtype=torch.float64, device=weight.device)
+        said = []
         for rows, side in zip(self.rows, self.side, strict=True):
             logits = logits_of(rows)
             own, side = y[rows][group], side[group]
             for total, part in zip(sums, weighted_nll(logits, own, weight), strict=True):
                 total += torch.stack([torch.where(side == i, part, 0.0).sum(-1) for i in (0, 1)], -1)
+            said.append(logits.log_softmax(-1))
             predicted = logits.argmax(-1)
             confusion += torch.stack([confusion_counts(predicted, own, side == i, classes) for i in (0, 1)], 1)
         loss = sums[0] / sums[1].clamp(min=torch.finfo(weight.dtype).tiny)
         loss = torch.where(confusion.sum((-2, -1)) > 0, loss, torch.inf)  # nobody held out: nothing to be better than
-        return loss, confusion
+        return loss, confusion, torch.stack(said, 1) if said else weight.new_empty(members, 0, CHUNK, classes)
 
 
 class Snapshots:
-    """For each side of every member the epoch of its lowest loss, or the last one, and the whole history."""
+    """For each side of every member the epoch of its lowest loss, or the last one, and the whole history.
 
-    def __init__(self, flat: Flat, n_classes: int, max_epochs: int, latest: Tensor) -> None:
-        """latest: (P,) members that keep the last epoch."""
+    `said` holds log-probabilities of the held-out rows, each by the snapshot that the *other* side chose: nobody has
+    picked what they are predicted with.
+    """
+
+    def __init__(self, flat: Flat, n_classes: int, max_epochs: int, latest: Tensor, chunks: int) -> None:
+        """latest: (P,) members that keep the last epoch; chunks: of held-out rows."""
         self.flat, self.latest = flat, latest
         members, device, dtype = flat.values.shape[0], flat.values.device, flat.values.dtype
         self.loss = torch.full((members, 2), torch.inf, dtype=dtype, device=device)
@@ -71,10 +79,21 @@ class Snapshots:
         self.stats = flat.stats[:, None].repeat(1, 2, 1)
         # [member, snapshot chosen by side i, measured on side j, true class, predicted class]
         self.confusion = torch.zeros(members, 2, 2, n_classes, n_classes, dtype=torch.float64, device=device)
+        self.said = torch.zeros(members, chunks, CHUNK, n_classes, dtype=dtype, device=device)
         self.history = torch.full((members, max_epochs, len(MEASURED)), torch.nan, dtype=dtype, device=device)
 
-    def update(self, epoch: Tensor, train_loss: Tensor, penalty: Tensor, loss: Tensor, confusion: Tensor) -> None:
-        """epoch: () counted from 1; loss: (P, 2); confusion: (P, 2, C, C); the others (P,). All in place."""
+    def update(
+        self,
+        epoch: Tensor,
+        train_loss: Tensor,
+        penalty: Tensor,
+        loss: Tensor,
+        confusion: Tensor,
+        said: Tensor,
+        side: Tensor,
+    ) -> None:
+        """epoch: () counted from 1; loss: (P, 2); confusion: (P, 2, C, C); said: (P, chunks, CHUNK, C) and whose rows
+        these are, side: (P, chunks, CHUNK); the others (P,). All in place."""
         measured = confusion.sum((-2, -1)) > 0
         sound = loss.isfinite() | ~measured
         keep = torch.where(measured, sound, sound.all(1, keepdim=True))  # where nobody is held out, as the other side
@@ -84,17 +103,21 @@ class Snapshots:
         self.values.copy_(torch.where(better[..., None], self.flat.values[:, None], self.values))
         self.stats.copy_(torch.where(better[..., None], self.flat.stats[:, None], self.stats))
         self.confusion.copy_(torch.where(better[..., None, None, None], confusion[:, None], self.confusion))
+        chosen = torch.where(side == 0, better[:, 1, None, None], better[:, 0, None, None])
+        self.said.copy_(torch.where(chosen[..., None], said, self.said))
         scores = balanced_accuracy(confusion).to(loss.dtype)
         row = torch.cat([train_loss[:, None], penalty[:, None], loss, scores], 1)
         self.history.index_copy_(1, epoch.view(1) - 1, row[:, None])
 
-    def select(self, keep: Tensor) -> None:
+    def select(self, keep: Tensor, filled: Tensor) -> None:
+        """Keep these members and chunks."""
         self.latest = self.latest[keep]
         for name, tensor in self.state().items():
             setattr(self, name, tensor[keep])
+        self.said = self.said[:, filled]
 
     def state(self) -> dict[str, Tensor]:
-        names = ("loss", "epoch", "values", "stats", "confusion", "history")
+        names = ("loss", "epoch", "values", "stats", "confusion", "said", "history")
         return {name: getattr(self, name) for name in names}
 
     def load(self, state: dict[str, Tensor]) -> None:

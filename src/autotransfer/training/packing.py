@@ -14,6 +14,7 @@ from ..model.encoders import Encoders, encoder_options
 from ..preprocessing import Preprocessing
 from ..recordings import Recordings
 from ..recordings.npy import available_memory
+from .evaluation import CHUNK
 from .members import size_of
 
 CPU_LIMIT = 64  # more members bring nothing on a CPU: the batched products are long enough
@@ -59,7 +60,8 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     # Copies of the windows for a while, as measured, where nothing about them is tabulated.
     prepared = 0 if setting.preprocessing.tabulated else 5 * batch * size.channels * size.times
     censor = 0 if setting.penalty is None else 16 * batch * batch
-    return signals + dtype.itemsize * (prepared + censor) + 8 * 6 * setting.max_epochs
+    said = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes
+    return signals + dtype.itemsize * (prepared + censor + said) + 8 * 6 * setting.max_epochs
 
 
 def program_of(recordings: Recordings, job: Job) -> tuple[object, ...]:

@@ -16,6 +16,7 @@ from ..model.eegnet import EEGNet
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
+from .averaging import Average, cumulative
 from .censored import Censors, critic_seed
 from .evaluation import MEASURED, HeldOut, Snapshots
 from .groups import Groups
@@ -91,9 +92,10 @@ class Trainer:
         self.decay = torch.ones(members, dtype=dtype, device=device)  # of the learning rates
         self.over: set[int] = set()  # members that are over and still in the stack
         self._plan: tuple[int, Tensor] | None = None
-        latest = torch.tensor([setting.training.checkpoint == "last" for setting in settings], device=device)
+        latest = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
-        self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest)
+        self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest, len(self.held_out.rows))
+        self.average = Average.of(settings, self.groups, self.flat)
         captured = device.type == "cuda" and windows.in_memory and isinstance(self.net, EEGNet)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
         self._lay_out()
@@ -122,6 +124,7 @@ class Trainer:
             self.plan.copy_(plan, non_blocking=True)
             for _ in range(len(plan)):
                 self.step()
+        self._finish_averages(plan)
         if self.step.captured:  # the device is busy: use the time
             self._plan_of(self.epoch + 1)
 
@@ -161,10 +164,30 @@ class Trainer:
             encoder = torch.autograd.grad(codes, list(self.net.parameters()), grad, materialize_grads=True)
         gradient = torch.cat([one.flatten(1) for one in (*encoder, *classifier)], 1)
         self.optimiser.step(gradient, self.lr * self.decay, active)
+        if self.average is not None:
+            self.average.follow(self.flat.values, self.optimiser.steps, active)
         self.censors.after_step(active)
         self.members.constrain_()
         self.losses += torch.where(active, torch.stack([task, penalty]).detach(), 0.0)
         self.tick += 1
+
+    @torch.no_grad()
+    def _finish_averages(self, plan: Tensor) -> None:
+        """Members whose training ends with this epoch and who keep averaged weights get these now, and the batch
+        statistics that belong to them: over the rows of the epoch, without dropout or augmentation."""
+        ending = [job.setting.training.checkpoint == "averaged" and job.setting.max_epochs == self.epoch
+                  for job in self.jobs]  # fmt: skip
+        if self.average is None or not any(ending):
+            return
+        own, group = torch.tensor(ending, device=self.lr.device), self.groups.of_member
+        self.flat.values.copy_(torch.where(own[:, None], self.average.values, self.flat.values))
+        for step, rows in enumerate(plan.to(self.lr.device)):
+            x = self.prepared.gather(rows)
+            with cumulative(self.net, step):
+                self.net(
+                    x, group=self.groups.shared, moments=self.prepared.moments(x, rows), noise=self.groups.keys,
+                    drop=torch.zeros_like(self.drop), active=own & (step < self.groups.steps)[group],
+                )  # fmt: skip
 
     def evaluate(self) -> None:
         """Loss and confusion on both held-out subjects of every member, and what follows for its snapshots."""
@@ -173,9 +196,11 @@ class Trainer:
 
     @torch.no_grad()
     def _measure(self) -> None:
-        loss, confusion = self.held_out.measure(self._logits, self.y, self.groups.of_member, self.weights)
-        train_loss, penalty = self.losses / self.groups.steps[self.groups.of_member]
-        self.snapshots.update(self.clock, train_loss, penalty, loss, confusion)
+        group = self.groups.of_member
+        loss, confusion, said = self.held_out.measure(self._logits, self.y, group, self.weights)
+        train_loss, penalty = self.losses / self.groups.steps[group]
+        side = self.held_out.side.transpose(0, 1)[group]
+        self.snapshots.update(self.clock, train_loss, penalty, loss, confusion, said, side)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> (P, B, C)."""
@@ -233,6 +258,10 @@ class Trainer:
         shots = self.snapshots
         confusion = shots.confusion[member, side].cpu()  # (2, C, C): measured on either side
         own, other = confusion[side], confusion[1 - side]
+        said = shots.said[member].flatten(0, 1)[: len(job.fold.validation) + len(job.fold.test)].cpu()
+        first = job.fold.held_out[0]
+        if first is not job.fold.validation:
+            said = said.roll(-len(first), 0)
         history = shots.history[member, : self.epoch].cpu().double()
         columns = ("train_loss", "penalty", f"loss_{side}", f"score_{side}")
         names = ("train_loss", "penalty", "validation_loss", "validation_score")
@@ -244,6 +273,7 @@ class Trainer:
             validation_confusion=own.long().numpy(),
             test_confusion=other.long().numpy(),
             history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
+            said=said.clone(),
             state=self.flat.unflatten(shots.values[member, side].cpu(), shots.stats[member, side].cpu()),
             final_state=final,
             population=self.size,
@@ -274,13 +304,15 @@ class Trainer:
         self.weights, self.losses = self.weights[keep], self.losses[:, keep]
         self.falls, self.decay = self.falls[keep], self.decay[keep]
         stay = self.groups.select(keep)
-        self.held_out.select(stay)
+        filled = self.held_out.select(stay)
         self.prepared.select(stay)
         self.flat.select(keep)
         self.net.members = len(members)  # type: ignore[assignment]  # a Stack
         self.optimiser.select(keep)
         self.censors.select(keep)
-        self.snapshots.select(keep)
+        self.snapshots.select(keep, filled)
+        if self.average is not None:
+            self.average.select(keep)
         self._lay_out()
 
     def state(self) -> dict[str, Tensor]:
@@ -291,6 +323,8 @@ class Trainer:
             "snapshots": self.snapshots.state(),
             "censors": self.censors.state(),
         }
+        if self.average is not None:
+            parts["average"] = {"values": self.average.values}
         return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def load(self, tensors: dict[str, Tensor], epoch: int, seconds: Sequence[float]) -> None:
@@ -305,6 +339,8 @@ class Trainer:
         self.optimiser.load(part("optimiser"))
         self.snapshots.load(part("snapshots"))
         self.censors.load(part("censors"))
+        if self.average is not None:
+            self.average.values.copy_(part("average")["values"])
         self.epoch, self.seconds = epoch, list(seconds)
         self._lay_out()
 

@@ -1,0 +1,61 @@
+"""Weights averaged over the last half of all steps: a third way beside the best and the last epoch.
+
+At a constant rate single steps jump about a good place; their mean is nearer to it, and needs nobody to choose it.
+Batch normalisation does not follow: the running statistics belong to the last weights. They are worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from ..model.layers import BatchNorm
+from ..settings import Setting
+from .flat import Flat
+from .groups import Groups
+
+
+class Average:
+    """Running means of rows of weights."""
+
+    def __init__(self, values: Tensor, start: Tensor) -> None:
+        self.values = values  # (P, n)
+        self.start = start  # (P,) steps after which a member is averaged; inf for those that are not
+
+    @classmethod
+    def of(cls, settings: Sequence[Setting], groups: Groups, flat: Flat) -> Self | None:
+        """None where nobody is to be averaged."""
+        if not any(setting.training.checkpoint == "averaged" for setting in settings):
+            return None
+        steps = groups.steps[groups.of_member].double()
+        share = [s.max_epochs / 2 if s.training.checkpoint == "averaged" else torch.inf for s in settings]
+        start = (steps * steps.new_tensor(share)).floor()
+        return cls(flat.values.detach().clone(), start)
+
+    @torch.no_grad()
+    def follow(self, values: Tensor, steps: Tensor, active: Tensor) -> None:
+        """After a step: values (P, n) and how many steps have been taken, steps (P,). In place."""
+        count = (steps - self.start).clamp(min=1)  # how many weights the mean is of
+        share = torch.where(active & (steps > self.start), 1 / count, 0.0).to(values.dtype)
+        self.values.lerp_(values, share[:, None])
+
+    def select(self, keep: Tensor) -> None:
+        self.values, self.start = self.values[keep], self.start[keep]
+
+
+@contextmanager
+def cumulative(net: nn.Module, seen: int) -> Iterator[None]:
+    """Inside it, a batch moves running statistics to the mean over it and the `seen` batches before it."""
+    norms = [layer for layer in net.modules() if isinstance(layer, (BatchNorm, nn.modules.batchnorm._BatchNorm))]
+    before = [layer.momentum for layer in norms]
+    for layer in norms:
+        layer.momentum = 1 / (seen + 1)
+    try:
+        yield
+    finally:
+        for layer, momentum in zip(norms, before, strict=True):
+            layer.momentum = momentum
