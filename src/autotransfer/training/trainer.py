@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..fusing import fusing
 from ..jobs import Job, Outcome
-from ..model.eegnet import EEGNet
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
@@ -94,7 +93,7 @@ class Trainer:
         latest = torch.tensor([setting.training.checkpoint == "last" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
         self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest)
-        captured = device.type == "cuda" and windows.in_memory and isinstance(self.net, EEGNet)
+        captured = device.type == "cuda" and windows.in_memory and bool(self.net.capturable)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
         self._lay_out()
 
