@@ -213,18 +213,17 @@ class ShallowGraph(nn.Module):
     def __init__(self, net: Shallow) -> None:
         super().__init__()
         self.members, self.length, self.padding = net.members, net.length, padding(net.kernel)
-        with torch.no_grad():
-            scale, shift = net.norm.folded()
-            power_scale, power_shift = net.power_norm.folded()
-            tensors = {
-                "spatial": net.spatial.flatten(0, 1)[..., None],
-                "temporal": (net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None],
-                "bias": shift.flatten(),
-                "power_scale": power_scale.view(-1, 1),
-                "power_shift": power_shift.view(-1, 1),
-            }
+        scale, shift = net.norm.folded()
+        power_scale, power_shift = net.power_norm.folded()
+        tensors = {
+            "spatial": net.spatial.flatten(0, 1)[..., None],
+            "temporal": (net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None],
+            "bias": shift.flatten(),
+            "power_scale": power_scale.view(-1, 1),
+            "power_shift": power_shift.view(-1, 1),
+        }
         for name, tensor in tensors.items():
-            self.register_buffer(name, tensor.to(torch.float32, copy=True).contiguous())
+            self.register_buffer(name, tensor.detach().to(torch.float32, copy=True).contiguous())
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.conv1d(x.transpose(0, 1).flatten(1, 2), self.spatial, groups=x.shape[0])
