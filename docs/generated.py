@@ -105,7 +105,8 @@ MEANING = {
     "temporal_filters": "F1 of EEGNet",
     "spatial_depth": "spatial filters for each temporal one",
     "latent_filters": "F2 of EEGNet: channels of the latent code",
-    "temporal_kernel": "samples of a temporal filter; none: half a second, within 3 and 64; `half`: half of that",
+    "temporal_kernel": "samples of a temporal filter; none: half a second for `eegnet`, a fifth for `shallow`, within "
+    "3 and 64; `half`: half of that",
     "log_power": "append the log power of every spatial filter's signal to the code",
     "dropout": "probability that a unit is dropped",
     "max_norm": "limit the norm of the spatial filters to 1, as in EEGNet's published code",

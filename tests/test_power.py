@@ -14,7 +14,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
-from autotransfer.model import eegnet
+from autotransfer.model import norm_pool
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.power import FLOOR, log_power, square_pool
 from autotransfer.randomness import fold_in
@@ -118,7 +118,7 @@ def test_every_layer_drops_by_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) 
         layers.append(layer)
         return fold_in(key, layer)
 
-    monkeypatch.setattr(eegnet, "fold_in", told)
+    monkeypatch.setattr(norm_pool, "fold_in", told)
     net = EEGNet(3, 64, 2, temporal_kernel=9, log_power=True, dropout=0.5, seeds=range(2))
     z = net(torch.randn(2, 40, 3, 64), noise=torch.tensor([1, 2], dtype=torch.int32))
     assert len(layers) == len(set(layers)) == 3

@@ -35,7 +35,10 @@ Source = Annotated[
 ]
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 OwnEncoder = Annotated[
-    str, typer.Option("--encoder", help="eegnet, or module:function, a factory (n_channels, n_times) -> nn.Module.")
+    str,
+    typer.Option(
+        "--encoder", help="eegnet, shallow, or module:function, a factory (n_channels, n_times) -> nn.Module."
+    ),
 ]
 OnCluster = Annotated[
     str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")

@@ -45,8 +45,8 @@ class AutoTransferClassifier(WindowClassifier):
     final: "ensemble" predicts with the models of all folds of the chosen setting, "refit" with one on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
         finished job again; a run on other data or with other options is refused. None: a temporary folder
-    encoder: "eegnet", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z
-    sfreq: sampling rate in Hz; gives EEGNet's temporal kernel its length, half a second. Epochs bring their own
+    encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z
+    sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     verbose: say what is done and show progress

@@ -44,9 +44,9 @@ class CensoredClassifier(WindowClassifier):
     standardise, align, mu_law, append_scale, log_power: how a person's windows are preprocessed and encoded, as in
         `Setting`. With "online" the model adapts to a new person from their own unlabelled windows so far, with
         "transductive" from all of them at once
-    encoder: "eegnet", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z; `dropout`
-        is EEGNet's and means nothing to it
-    sfreq: sampling rate in Hz; gives EEGNet's temporal kernel its length, half a second. Epochs bring their own
+    encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes
+        z, to which `dropout` means nothing
+    sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
     validation_subjects: "last" of the subjects in sorted order; "random": one drawn with random_state; or a list of
         subjects, all of whom must be in the data
     random_state: seed of everything random

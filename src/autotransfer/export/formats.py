@@ -23,8 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import UserError
-from ..model.eegnet import EEGNet
-from ..model.encoders import Encoders
+from ..model.encoders import ENCODERS, Encoders
 from ..runs.run import versions
 from ..runs.saved_model import ModelCard, SavedModel
 from .deployed import deployed
@@ -65,8 +64,9 @@ def exported_program(saved: SavedModel) -> torch.export.ExportedProgram:
 
 
 def _attempt(saved: SavedModel, export: Callable[[], Any]) -> Any:
-    """A user's own module may do anything, and an exporter refuse it in many ways; EEGNet is ours to get right."""
-    if isinstance(saved.net, EEGNet):
+    """A user's own module may do anything, and an exporter refuse it in many ways; what is registered
+    is ours to get right."""
+    if saved.setting.encoder in ENCODERS:
         return export()
     try:
         return export()

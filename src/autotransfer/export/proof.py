@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..model.eegnet import EEGNet
 from ..runs.saved_model import SavedModel
 from .formats import Predict
 
@@ -43,18 +42,9 @@ def sample_windows(saved: SavedModel, n: int, generator: torch.Generator) -> Ten
         shift, inv_std = (table.mean(0) for table in affine)
         x = x * torch.where(inv_std > 0, 1 / inv_std, 0.0)[:, None] + shift[:, None]
     elif not steps:
-        x = x * _scale(saved)
+        x = x * saved.net.input_scale()  # type: ignore[operator]  # a Stack
     flat = torch.rand(*size[:2], 1, generator=generator) < 0.02
     return torch.where(flat, x[..., :1], x)
-
-
-def _scale(saved: SavedModel) -> Tensor:
-    """Of raw recordings: that of white noise which would leave the variances stored by EEGNet's first normalisation;
-    of a user's own encoder nothing is known."""
-    net = saved.net
-    if not isinstance(net, EEGNet):
-        return torch.ones(())
-    return (net.norm1.running_var.mean() / net.temporal.detach().square().sum(-1).mean()).sqrt()
 
 
 def largest_difference(saved: SavedModel, predict: Predict) -> float:

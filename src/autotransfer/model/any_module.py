@@ -59,6 +59,8 @@ class AnyModule(nn.Module):
     members run one by one, as does whatever torch.func cannot batch.
     """
 
+    capturable = False  # a user's module may do what no graph can hold
+
     def __init__(
         self,
         make: Callable[[], nn.Module],
@@ -161,6 +163,10 @@ class AnyModule(nn.Module):
 
     def constrain_(self) -> None:
         """Norms are the module's own affair."""
+
+    def input_scale(self) -> Tensor:
+        """Nothing is known of it."""
+        return torch.ones(())
 
     def graph(self) -> nn.Module:
         return InTurn(self.module, self.members)

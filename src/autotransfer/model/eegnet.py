@@ -16,14 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from .. import gpu
-from ..errors import UserError, check_at_most, check_positive, shown
+from ..errors import UserError, check_at_most, check_positive
 from ..gpu import Dropping
-from ..randomness import bits, fold_in
-from .encoder import EncoderOptions, Size
+from .encoder import EncoderOptions, Size, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_signals
 from .moments import Moments, window_moments
-from .norm_pool import kept, norm_pool
+from .norm_pool import drawn, kept, norm_pool
 from .power import log_power, square_pool
 
 MIN_TIMES = 8
@@ -52,22 +51,13 @@ class EEGNetOptions(EncoderOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.temporal_kernel, str) and self.temporal_kernel != "half":
-            given = shown(self.temporal_kernel)
-            raise UserError(f"unknown temporal_kernel {given}; choose from 'half', a number of samples or None")
-        check_positive(self, "temporal_filters", "spatial_depth", "latent_filters", "temporal_kernel")
-        check_at_most(
-            self, temporal_kernel=10**5, temporal_filters=10**4, spatial_depth=10**4, latent_filters=10**4
-        )  # fmt: skip
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout is {self.dropout}; it must lie in [0, 1)")
+        check_common(self)
+        check_positive(self, "temporal_filters", "spatial_depth", "latent_filters")
+        check_at_most(self, temporal_filters=10**4, spatial_depth=10**4, latent_filters=10**4)
 
     def kernel(self, sfreq: float | None) -> int:
         """Length of the temporal filters in samples."""
-        usual = temporal_kernel_for(sfreq)
-        if isinstance(self.temporal_kernel, str):  # "half"
-            return max(3, usual // 2)
-        return self.temporal_kernel or usual
+        return kernel_length(self.temporal_kernel, temporal_kernel_for(sfreq))
 
     def moments_kernel(self, sfreq: float | None) -> int:
         return self.kernel(sfreq)
@@ -101,6 +91,8 @@ class EEGNet(nn.Module):
 
     log_power: the code also has the log power of every spatial filter's signal (power.py).
     """
+
+    capturable = True
 
     def __init__(
         self,
@@ -243,11 +235,9 @@ class EEGNet(nn.Module):
     def _dropping(
         self, v: Tensor, units: int, layer: int, group: Tensor | None, noise: Tensor, drop: Tensor | None
     ) -> Dropping:
-        # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
-        halves = bits(fold_in(noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
         if drop is None:
             drop = torch.full((len(v),), self.dropout, dtype=v.dtype, device=v.device)
-        return Dropping(halves, group, drop)
+        return drawn(noise, layer, units, group, drop)
 
     def _first_norm(
         self, w: Tensor, signal: Tensor, group: Tensor | None, moments: Moments | None, active: Tensor | None
@@ -270,6 +260,10 @@ class EEGNet(nn.Module):
         """The max-norm of the published code: every spatial filter has norm at most 1."""
         with torch.no_grad():
             limit_norm_(self.spatial, 1.0)
+
+    def input_scale(self) -> Tensor:
+        """Of white noise that would leave the variances stored by the first normalisation."""
+        return (self.norm1.running_var.mean() / self.temporal.detach().square().sum(-1).mean()).sqrt()
 
     def graph(self) -> nn.Module:
         """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode."""

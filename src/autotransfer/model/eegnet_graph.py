@@ -93,6 +93,5 @@ def folded(net: EEGNet) -> dict[str, Tensor]:
 
 def _affine(norm: BatchNorm, members: int) -> tuple[Tensor, Tensor]:
     """The stored normalisation as scale and shift (P, F), float64."""
-    scale = norm.weight.double() * (norm.running_var.double() + norm.eps).rsqrt()
-    shift = norm.bias.double() - norm.running_mean.double() * scale
+    scale, shift = norm.folded()
     return scale.reshape(members, -1), shift.reshape(members, -1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import check_types
+from ..errors import UserError, check_at_most, check_positive, check_types, shown
 
 if TYPE_CHECKING:
     from .moments import Moments
@@ -30,6 +30,7 @@ class Stack(Protocol):
 
     members: int | None
     latent_dim: int
+    capturable: bool  # whether a step can be a CUDA graph: no waiting for the device, no shapes that depend on values
 
     def __call__(
         self,
@@ -45,6 +46,9 @@ class Stack(Protocol):
 
     def constrain_(self) -> None:
         """What is enforced on the parameters after every step."""
+
+    def input_scale(self) -> Tensor:
+        """Standard deviation of raw windows that the members know, as far as their statistics tell; else 1."""
 
     def graph(self) -> nn.Module:
         """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode, for export."""
@@ -90,6 +94,24 @@ class EncoderOptions:
         from .any_module import saved_bytes
 
         return 2 * batch * saved_bytes(lambda: self.module(size), size) * itemsize // 4
+
+
+def check_common(options: Any) -> None:
+    """Raise unless the temporal_kernel and dropout of an encoder that has them can be."""
+    kernel: object = options.temporal_kernel
+    if isinstance(kernel, str) and kernel != "half":
+        raise UserError(f"unknown temporal_kernel {shown(kernel)}; choose from 'half', a number of samples or None")
+    check_positive(options, "temporal_kernel")
+    check_at_most(options, temporal_kernel=10**5)
+    if not 0 <= options.dropout < 1:
+        raise UserError(f"dropout is {options.dropout}; it must lie in [0, 1)")
+
+
+def kernel_length(given: int | str | None, usual: int) -> int:
+    """Samples of a temporal filter: as given, as usual, or with "half" half of that."""
+    if isinstance(given, str):  # "half"
+        return max(3, usual // 2)
+    return given or usual
 
 
 def member_of(stack: nn.Module, member: int) -> nn.Module:

@@ -11,10 +11,11 @@ from ..errors import UserError, shown
 from .any_module import Factory, build
 from .eegnet import EEGNetOptions
 from .encoder import EncoderOptions, Size
+from .shallow import ShallowOptions
 
 Encoders = Mapping[str, Factory]  # users' factories by the name that Setting.encoder gives
 
-ENCODERS: dict[str, type[EncoderOptions]] = {"eegnet": EEGNetOptions}
+ENCODERS: dict[str, type[EncoderOptions]] = {"eegnet": EEGNetOptions, "shallow": ShallowOptions}
 
 
 @dataclass(frozen=True, kw_only=True)

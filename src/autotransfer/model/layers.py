@@ -177,6 +177,11 @@ class BatchNorm(nn.Module):
         scale = self.weight.reshape(mean.shape) * (var + self.eps).rsqrt()
         return scale, self.bias.reshape(mean.shape) - mean * scale
 
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """The normalisation by stored statistics as scale and shift, float64, for export."""
+        scale = self.weight.double() * (self.running_var.double() + self.eps).rsqrt()
+        return scale, self.bias.double() - self.running_mean.double() * scale
+
     def forward(self, v: Tensor, offset: Tensor | None = None, active: Tensor | None = None) -> Tensor:
         """v: (P, F, n). `offset` (P, F) is a constant that belongs to v but was never added to it."""
         size = v.shape[:2]

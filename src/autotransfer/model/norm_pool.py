@@ -16,7 +16,15 @@ from torch.autograd.function import once_differentiable
 from .. import gpu
 from ..gpu import Dropping
 from ..gpu.autograd import apply
+from ..randomness import bits, fold_in
 from .layers import BatchNorm
+
+
+def drawn(noise: Tensor, layer: int, units: int, group: Tensor | None, drop: Tensor) -> Dropping:
+    """Which units of a layer are dropped, a function of keys (G,); `layer` tells its draws from those of others."""
+    # Two units share a word of 32 bits, so probabilities are resolved to 1/65536.
+    halves = bits(fold_in(noise, layer), (units + 1) // 2).view(torch.int16)[:, :units]
+    return Dropping(halves, group, drop)
 
 
 def kept(dropping: Dropping, h: Tensor) -> Tensor:

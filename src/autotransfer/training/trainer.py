@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..fusing import fusing
 from ..jobs import Job, Outcome
-from ..model.eegnet import EEGNet
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
@@ -96,7 +95,7 @@ class Trainer:
         longest = max(setting.max_epochs for setting in settings)
         self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest, len(self.held_out.rows))
         self.average = Average.of(settings, self.groups, self.flat)
-        captured = device.type == "cuda" and windows.in_memory and isinstance(self.net, EEGNet)
+        captured = device.type == "cuda" and windows.in_memory and bool(self.net.capturable)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
         self._lay_out()
 

@@ -1,0 +1,233 @@
+"""Shallow: log power of filtered signals and nothing else, after ShallowConvNet (Schirrmeister et al. 2017).
+
+Every filter is one mixture of channels and one temporal kernel of its own. Its signal is normalised, squared, averaged
+over about eight stretches of the window and given as a logarithm, once more normalised. No ELU, no second convolution:
+the code says how strong each signal is and when, and nothing of how it moves.
+
+Both filters are linear, so the mixture goes first and everything works on (P, filters, B, times). The normalised signal
+is never built in training: its mean square over a stretch follows from the mean and the mean square before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from ..errors import UserError, check_at_most, check_positive
+from ..gpu.autograd import apply
+from .encoder import EncoderOptions, Size, check_common, kernel_length
+from .filtering import filter_times
+from .layers import BatchNorm, fill_uniform, mix_signals
+from .moments import Moments, padding
+from .norm_pool import drawn, kept
+from .power import FLOOR
+
+MIN_TIMES = 8
+STRETCHES = 8  # at least; windows of fewer than 16 samples have one for each sample
+PUBLISHED_KERNEL = 25
+
+
+def shallow_kernel_for(sfreq: float | None) -> int:
+    """A fifth of a second of samples, within [3, 64]; the published 25 when the rate is unknown."""
+    return PUBLISHED_KERNEL if sfreq is None else int(min(max(round(sfreq / 5), 3), 64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShallowOptions(EncoderOptions):
+    """Of an encoder of log power."""
+
+    power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
+    temporal_kernel: int | str | None = None  # samples; None: a fifth of a second, within [3, 64]; "half": half of that
+    dropout: float = 0.25
+
+    per_member: ClassVar[tuple[str, ...]] = ("dropout",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_common(self)
+        check_positive(self, "power_filters")
+        check_at_most(self, power_filters=10**4)
+
+    def kernel(self, sfreq: float | None) -> int:
+        """Length of the temporal filters in samples."""
+        return kernel_length(self.temporal_kernel, shallow_kernel_for(sfreq))
+
+    def program(self, sfreq: float | None) -> tuple[object, ...]:
+        return (*super().program(None), self.kernel(sfreq))
+
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Shallow:
+        return Shallow(
+            size.channels, size.times, members, temporal_kernel=self.kernel(size.sfreq), filters=self.power_filters,
+            dropout=self.dropout, seeds=seeds,
+        )  # fmt: skip
+
+    def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
+        kernel = self.kernel(size.sfreq)
+        signals = batch * size.times * (size.channels + 7 * self.power_filters)
+        toeplitz = 4 * self.power_filters * min(size.times, 2 * max(32, kernel)) ** 2
+        weights = 12 * self.power_filters * (size.channels + kernel + size.times)
+        return itemsize * (signals + toeplitz + weights)
+
+
+class _Stretches(Function):
+    """Signals (N, B, S, L), L samples in each of S stretches, less the mean of all that is theirs: mean and mean square
+    of every stretch (N, B, S), and what was subtracted (N,)."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        level = v.mean(-1)
+        mean = level.mean((1, 2))
+        centred = v - mean[:, None, None, None]
+        level -= mean[:, None, None]
+        ctx.save_for_backward(centred, level)
+        ctx.mark_non_differentiable(mean)
+        return level.clone(), (centred * centred).mean(-1), mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_level: Tensor, grad_square: Tensor, _: Tensor) -> Tensor:
+        centred, level = ctx.saved_tensors
+        length = centred.shape[-1]
+        slope = grad_square * (2.0 / length)
+        constant = grad_level / length
+        # Centring takes the mean of the gradient away; inside a stretch that of `centred` is known.
+        constant -= torch.addcmul(constant, slope, level).mean((1, 2), keepdim=True)
+        return torch.addcmul(constant[..., None], centred, slope[..., None])
+
+
+class Shallow(nn.Module):
+    """Encoder z = net(x) of P members. x: (B, channels, times) or (P, B, channels, times); z: (P, B, D).
+
+    Windows of any length from 8 samples work: a stretch has times // 8 samples, and what does not fill one is left out.
+    D is the number of filters times that of stretches, 8 to 15.
+    """
+
+    capturable = True
+
+    def __init__(
+        self,
+        n_channels: int,
+        n_times: int,
+        members: int,
+        *,
+        temporal_kernel: int = PUBLISHED_KERNEL,
+        filters: int = 32,
+        dropout: float = 0.25,
+        seeds: Sequence[int],
+    ) -> None:
+        super().__init__()
+        if n_times < MIN_TIMES:
+            raise UserError(f"windows of {n_times} samples are too short; the encoder needs at least {MIN_TIMES}")
+        self.n_channels, self.members, self.filters, self.kernel = n_channels, members, filters, temporal_kernel
+        self.length = n_times // STRETCHES
+        self.stretches = n_times // self.length
+        self.latent_dim = filters * self.stretches
+        self.dropout = dropout
+        self.spatial = nn.Parameter(torch.empty(members, filters, n_channels))
+        self.temporal = nn.Parameter(torch.empty(members, filters, temporal_kernel))
+        self.norm = BatchNorm(members, filters)
+        self.power_norm = BatchNorm(members, filters)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        fill_uniform(self.spatial, n_channels, generators)
+        fill_uniform(self.temporal, temporal_kernel, generators)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        group: Tensor | None = None,
+        moments: Moments | None = None,
+        noise: Tensor | None = None,
+        drop: Tensor | None = None,
+        active: Tensor | None = None,
+    ) -> Tensor:
+        """Latent codes (P, B, D); the keywords as in EEGNet, of which `moments` means nothing here."""
+        members = self.spatial.shape[0]
+        if x.dim() == 3:
+            x, group = x[None], torch.zeros(members, dtype=torch.long, device=x.device)
+        batch, times = x.shape[1], x.shape[3]
+        signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
+        data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
+        u = mix_signals(self.spatial, data, group).view(members * self.filters, batch, times)
+        v = filter_times(u, self.temporal.reshape(members * self.filters, self.kernel))
+        v = v[..., : self.stretches * self.length].reshape(len(v), batch, self.stretches, self.length)
+        power = (self._power(v, active) + FLOOR).log()  # (P, F, B, S)
+        power = self.power_norm(power.flatten(2), None, active).view(power.shape)
+        return self._dropped(power, group, noise, drop).transpose(1, 2).flatten(2)
+
+    def _power(self, v: Tensor, active: Tensor | None) -> Tensor:
+        """Signals (P·F, B, S, L) -> mean squares (P, F, B, S) of the normalised signals."""
+        norm, shape = self.norm, (-1, self.filters, *v.shape[1:3])
+        if not self.training:
+            scale, shift = norm.affine(norm.running_mean, norm.running_var)
+            normalised = torch.addcmul(shift.view(-1, 1, 1, 1), v, scale.view(-1, 1, 1, 1))
+            return normalised.square().mean(-1).view(shape)
+        level, square, mean = apply(_Stretches, v)
+        level, square = level.view(shape), square.view(shape)
+        var = square.mean((2, 3))
+        norm.track(mean.view(var.shape), var, v[0].numel(), active)
+        scale, shift = norm.affine(torch.zeros_like(var), var)
+        # Spread inside the stretch and square of its mean: neither is the small difference of large numbers.
+        spread = torch.addcmul(square, level, level, value=-1.0)
+        level = torch.addcmul(shift[..., None, None], level, scale[..., None, None])
+        return torch.addcmul(level.square(), spread, scale.square()[..., None, None])
+
+    def _dropped(self, h: Tensor, group: Tensor | None, noise: Tensor | None, drop: Tensor | None) -> Tensor:
+        if not self.training or noise is None:
+            return F.dropout(h, self.dropout, training=self.training)
+        if drop is None:
+            drop = torch.full((len(h),), self.dropout, dtype=h.dtype, device=h.device)
+        return kept(drawn(noise, 1, h[0].numel(), group, drop), h)
+
+    def constrain_(self) -> None:
+        """Nothing: the normalisation undoes any scale of the filters."""
+
+    def input_scale(self) -> Tensor:
+        """Of white noise that would leave the stored variances behind the filters."""
+        gain = self.spatial.detach().square().sum(-1) * self.temporal.detach().square().sum(-1)
+        return (self.norm.running_var.mean() / gain.mean()).sqrt()
+
+    def graph(self) -> nn.Module:
+        return ShallowGraph(self)
+
+
+class ShallowGraph(nn.Module):
+    """For deployment, in ordinary operations: windows (P or 1, N, C, T) -> codes (P, N, D).
+
+    The first normalisation is folded into the temporal filters, in float64; axis 1 of every signal is member × filter.
+    """
+
+    spatial: Tensor
+    temporal: Tensor
+    bias: Tensor
+    power_scale: Tensor
+    power_shift: Tensor
+
+    def __init__(self, net: Shallow) -> None:
+        super().__init__()
+        self.members, self.length, self.padding = net.members, net.length, padding(net.kernel)
+        scale, shift = net.norm.folded()
+        power_scale, power_shift = net.power_norm.folded()
+        tensors = {
+            "spatial": net.spatial.flatten(0, 1)[..., None],
+            "temporal": (net.temporal.double() * scale[..., None]).flatten(0, 1)[:, None],
+            "bias": shift.flatten(),
+            "power_scale": power_scale.view(-1, 1),
+            "power_shift": power_shift.view(-1, 1),
+        }
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor.detach().to(torch.float32, copy=True).contiguous())
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.conv1d(x.transpose(0, 1).flatten(1, 2), self.spatial, groups=x.shape[0])
+        h = F.conv1d(F.pad(h, self.padding), self.temporal, self.bias, groups=self.temporal.shape[0])
+        h = (F.avg_pool1d(h.square(), self.length) + FLOOR).log()
+        h = h * self.power_scale + self.power_shift
+        return h.reshape(h.shape[0], self.members, -1).transpose(0, 1)
