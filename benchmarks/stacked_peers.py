@@ -31,12 +31,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import autotransfer as at
-from autotransfer.model.eegnet import EEGNet, temporal_kernel_for
+from autotransfer.model.eegnet import EEGNet, EEGNetOptions, temporal_kernel_for
+from autotransfer.model.encoder import Size
 from autotransfer.model.layers import BatchNorm, Linear
 from autotransfer.randomness import as_keys, fold_in, key_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.training.metrics import balanced_accuracy, confusion_counts
-from autotransfer.training.packing import resolve_device
+from autotransfer.training.packing import SHARE, free_memory, resolve_device
 
 from .peer_rows import COLUMNS, append, begin, known_rows
 from .shallow import Array, Task, task_of
@@ -279,6 +280,15 @@ def usual_epochs(recordings: at.Recordings) -> int:
     return RunOptions(source=recordings.name).for_data(recordings).max_epochs
 
 
+def room(recordings: at.Recordings, device: torch.device) -> int:
+    """How many trainings fit into the free memory, at least 1."""
+    size = Size(recordings.n_channels, recordings.n_times, recordings.n_classes, recordings.sfreq)
+    batch = 2 * BATCH
+    gathered = 4 * 5 * batch * size.channels * size.times  # windows and copies of them, for a while
+    each = EEGNetOptions().member_bytes(size, batch, 4) + gathered
+    return max(1, int(SHARE * free_memory(device)) // each)
+
+
 def evaluate(
     recordings: at.Recordings,
     method: str,
@@ -301,6 +311,7 @@ def evaluate(
     tasks.sort(key=lambda task: Batches(task).steps)  # so that the members of a population end at about the same time
     windows = Windows(recordings.X.numpy(), recordings.subject.numpy(), device)
     truth = recordings.y.numpy()
+    population = min(population, room(recordings, device))
     for first in range(0, len(tasks), population):
         own = tasks[first : first + population]
         start = time.perf_counter()
@@ -339,7 +350,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, help="default: as many as a run of the library would have")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--population", type=int, default=128, help="trainings at once; fewer need less memory")
+    parser.add_argument("--population", type=int, default=128, help="trainings at once; fewer where memory is short")
     options = parser.parse_args()
     run(options.files, options)
 

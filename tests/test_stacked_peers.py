@@ -141,7 +141,7 @@ def test_labels_of_the_test_subject_do_not_matter() -> None:
     y[fold.test] = np.random.default_rng(0).permutation(1 - y[fold.test])
     changed = at.Recordings(recordings.X, y, recordings.subject, sfreq=16)
     for method in stacked.METHODS:
-        first, other = Trainer(windows, [task_of(recordings, fold, 0)], method), None
+        first = Trainer(windows, [task_of(recordings, fold, 0)], method)
         other = Trainer(windows_of(changed), [task_of(changed, fold, 0)], method)
         for trainer in (first, other):
             trainer.train(2)
