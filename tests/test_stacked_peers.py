@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import sklearn
 import torch
+from benchmarks import deep
 from benchmarks import stacked_peers as stacked
 from benchmarks.peer_rows import known_rows
 from benchmarks.shallow import Task, task_of
@@ -19,6 +20,7 @@ from benchmarks.stacked_peers import Batches, Trainer, Windows
 from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
+from plain_eegnet import copy_member, our_name
 from tiny import tiny, tiny_file
 
 CPU = torch.device("cpu")
@@ -113,10 +115,8 @@ def test_dann_is_skadas_but_for_its_softmax() -> None:
 
     ours, theirs = stacked.Dann(1, 5, seeds=[0]), DomainClassifier(5)
     first, norm, _, last, _ = theirs.classifier
-    with torch.no_grad():
-        for layer, own in ((first, ours.hidden), (norm, ours.norm), (last, ours.out)):
-            layer.weight.copy_(own.weight[0])
-            layer.bias.copy_(own.bias[0])
+    for layer, own in ((first, ours.hidden), (norm, ours.norm), (last, ours.out)):
+        copy_layer(layer, own)
     z = torch.randn(16, 5, requires_grad=True)
 
     domains = theirs(z)
@@ -132,6 +132,56 @@ def test_dann_is_skadas_but_for_its_softmax() -> None:
     term = ours(z[None])
     torch.testing.assert_close(term[0], loss)
     torch.testing.assert_close(torch.autograd.grad(term.sum(), z)[0], z.grad)
+
+
+@pytest.mark.usefixtures("configuration")
+@pytest.mark.parametrize("method", ["dann", "coral"])
+def test_a_step_has_skadas_loss_and_gradients(method: str) -> None:
+    pytest.importorskip("skada", reason="pip install 'autotransfer[bench]'")
+    from skada.deep._adversarial import DANNLoss
+    from skada.deep._divergence import DeepCoralLoss
+    from skada.deep.base import DomainAwareCriterion, DomainAwareModule
+    from skada.deep.modules import DomainClassifier
+
+    recordings = uneven()
+    task = tasks_of(recordings)[1]
+    trainer = Trainer(windows_of(recordings), [task], method)
+    ours = trainer.population.train()
+    ours.encoder.dropout = 0.0
+    rows = torch.from_numpy(trainer.batches[0].take(1))
+    x, y = trainer.gathered(rows), torch.from_numpy(task.y)[rows[0]]
+    losses = ours.losses(x, y[None, :128], trainer.noise)
+    losses.sum().backward()
+
+    network = deep.network_of(task).double()
+    network.encoder.drop.p = 0.0
+    copy_member(network.encoder, trainer.population.encoder, 0)
+    domains = None
+    if method == "dann":
+        domains = DomainClassifier(network.width).double()
+        domains.classifier[-1] = torch.nn.Identity()
+        for layer, own in zip((0, 1, 3), (ours.term.hidden, ours.term.norm, ours.term.out), strict=True):
+            copy_layer(domains.classifier[layer], own)
+    copy_layer(network.classifier, ours.classifier)
+    theirs = DomainAwareModule(network, "encoder", domains).train()
+    # With logits: the plain loss refuses float64 beside SKADA's float32 labels.
+    adapt = DeepCoralLoss() if domains is None else DANNLoss(torch.nn.BCEWithLogitsLoss())
+    criterion = DomainAwareCriterion(torch.nn.CrossEntropyLoss(), adapt, reg=1.0)
+    loss = criterion(theirs(x[0], sample_domain=torch.where(y < 0, -2, 1)), y)
+    loss.backward()
+    torch.testing.assert_close(losses[0], loss)
+    torch.testing.assert_close(ours.classifier.weight.grad[0], network.classifier.weight.grad)
+    gradients = dict(ours.encoder.named_parameters())
+    for name, value in network.encoder.named_parameters():
+        own = gradients[our_name(name)].grad.reshape(value.shape)
+        torch.testing.assert_close(own, value.grad, rtol=1e-6, atol=1e-9, msg=name)
+
+
+def copy_layer(theirs: torch.nn.Module, ours: torch.nn.Module) -> None:
+    """The weights of the first member of ours."""
+    with torch.no_grad():
+        theirs.weight.copy_(ours.weight[0])
+        theirs.bias.copy_(ours.bias[0])
 
 
 def test_labels_of_the_test_subject_do_not_matter() -> None:
@@ -214,6 +264,6 @@ def test_epochs_of_a_run() -> None:
 
 
 def test_needs_no_other_library() -> None:
-    absent = ["skada", "skorch", "pyriemann", "rich", "sklearn", "pandas"]
+    absent = ["skada", "skorch", "pyriemann", "rich", "sklearn", "pandas", "optuna", "typer", "plotly", "safetensors"]
     code = f"import sys\nsys.modules |= dict.fromkeys({absent})\nimport benchmarks.stacked_peers"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
