@@ -8,7 +8,6 @@ CSV already has are not computed again, so an interrupted command is simply repe
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,8 +21,7 @@ from sklearn.metrics import balanced_accuracy_score
 import autotransfer as at
 
 from . import deep, shallow
-
-COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
+from .peer_rows import COLUMNS, append, begin, known_rows
 
 
 class Peer(NamedTuple):
@@ -72,18 +70,9 @@ def evaluate(
             start = time.perf_counter()
 
 
-def known_rows(out: Path) -> list[dict[str, str]]:
-    if not out.exists():
-        return []
-    with out.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def run(files: list[str], options: argparse.Namespace) -> None:
     """Append every fold's rows the moment they are there."""
-    if not options.out.exists():
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(",".join(COLUMNS) + "\n")
+    begin(options.out)
     for source in files:
         recordings = at.load(source)
         for peer in options.peers:
@@ -99,8 +88,7 @@ def _run_one(recordings: at.Recordings, peer: str, seed: int, options: argparse.
     waiting: list[dict[str, Any]] = []
 
     def flush() -> None:
-        with options.out.open("a", newline="") as file:
-            csv.DictWriter(file, COLUMNS, lineterminator="\n").writerows(waiting)
+        append(options.out, waiting)
         waiting.clear()
 
     how = {"epochs": options.epochs, "folds": options.folds, "device": options.device}

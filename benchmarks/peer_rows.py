@@ -1,0 +1,29 @@
+"""The CSV of peers' scores: what has been computed is not computed again."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
+
+
+def known_rows(out: Path) -> list[dict[str, str]]:
+    if not out.exists():
+        return []
+    with out.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def begin(out: Path) -> None:
+    """The header, where there is no file yet."""
+    if not out.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(",".join(COLUMNS) + "\n")
+
+
+def append(out: Path, rows: Iterable[dict[str, Any]]) -> None:
+    with out.open("a", newline="") as file:
+        csv.DictWriter(file, COLUMNS, lineterminator="\n").writerows(rows)
