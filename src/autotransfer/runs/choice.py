@@ -35,45 +35,86 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """How the plain network did on validation subjects with one preprocessing and way of training."""
+class Weighted:
+    """A candidate's part in the delivered average."""
 
-    setting: Named
-    validation_q25: float
-    validation_mean: float
-    kept: bool  # censors were tried on it, for everybody or for somebody
+    name: str
+    kind: str  # eegnet, shallow, features, tangent, templates, or the name of a user's encoder
+    share: float  # of the weights; all shares sum to 1
+    members: int  # how many trained models of it are delivered
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How often predictions of some confidence are right, over all test subjects, each predicted with weights and a
+    temperature that were found without them. A bin without windows is left out."""
+
+    confidence: list[float]  # of each bin, the mean probability of the predicted class
+    accuracy: list[float]
+    share: list[float]  # of all windows
+    error: float  # expected calibration error
+    error_before: float  # the same without the temperature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average:
+    """The delivered model: log-probabilities of candidates, weighted. Scores are nested: for each subject everything
+    was decided again without the trainings that held them out."""
+
+    weights: list[Weighted]  # the heaviest first
+    temperature: float  # by which the weighted log-probabilities are divided
+    nested_weights: dict[str, Scores]  # subject -> name -> share
+    choosing_test_scores: Scores  # the best single candidate instead
+    equal_test_scores: Scores  # every candidate with the same weight
+    without_kind: dict[str, Scores]  # kind -> the others with their weights
+    calibration: Calibration
+
+    def __post_init__(self) -> None:
+        tables = [self.choosing_test_scores, self.equal_test_scores, *self.without_kind.values()]
+        shares = [one.share for one in self.weights] + [s for own in self.nested_weights.values() for s in own.values()]
+        if not all(math.isnan(value) or 0 <= value <= 1 for own in tables for value in own.values()):
+            raise UserError("a score lies outside [0, 1]")
+        if not all(0 <= share <= 1.000001 for share in shares):
+            raise UserError("a share of the weights lies outside [0, 1]")
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise UserError(f"invalid value for temperature: {self.temperature}")
+
+    @property
+    def kinds(self) -> dict[str, float]:
+        """Share of each kind, the heaviest first."""
+        found: dict[str, float] = {}
+        for one in self.weights:
+            found[one.kind] = found.get(one.kind, 0.0) + one.share
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Roles: `chosen` for everybody; `baseline`, the plain network; `best_uncensored`; `two_se`, the best of the plain
-    network and of what is clearly ahead of it. Scores are balanced accuracies on test subjects."""
+    """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered is
+    the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
 
     chosen: Named
     baseline: Named
     best_uncensored: Named
-    two_se: Named
     baseline_won: bool
     shortlist: list[Named]  # the settings that were trained on every fold
     validation_q25: Scores  # by name of a candidate: lower quartile over validation subjects
     validation_mean: Scores
     test_scores: dict[str, Scores]  # by role: single networks, as published
-    nested_test_scores: Scores  # chosen again for each subject without their validation scores
-    nested_uncensored_test_scores: Scores  # the same among uncensored settings alone
-    nested_two_se_test_scores: Scores
+    nested_test_scores: Scores  # what is delivered, decided again for each subject without them
+    nested_uncensored_test_scores: Scores  # the same among uncensored candidates alone
     nested_choices: dict[str, str]  # subject -> name
     delivered_test_scores: dict[str, Scores]  # by role, and "nested", …: ensembles of what never saw the subject
     transductive: bool
-    adaptation: str  # of the chosen setting
+    adaptation: str  # of what is delivered
     nested_adaptations: dict[str, str]
-    lead: float | None = None  # standard errors by which a setting must be ahead of the plain network
-    preprocessings: list[Compared] = field(default_factory=list)
+    average: Average | None = None  # None: the chosen setting is delivered alone
     nested_full_choices: dict[str, str] = field(default_factory=dict)
     nested_full_test_scores: Scores = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, self.nested_full_test_scores]
-        tables += [self.nested_uncensored_test_scores, self.nested_two_se_test_scores]
+        tables += [self.nested_uncensored_test_scores]
         tables += [*self.test_scores.values(), *self.delivered_test_scores.values()]
         values = [value for table in tables for value in table.values()]
         if not all(math.isnan(value) or value == -math.inf or 0 <= value <= 1 for value in values):
@@ -90,9 +131,8 @@ class Choice:
 
     @property
     def settings(self) -> dict[str, Setting]:
-        """By name: everything that was a candidate, or compared before."""
-        named = [*self.shortlist, *(one.setting for one in self.preprocessings)]
-        return {one.name: one.setting for one in named}
+        """By name: everything that was a candidate."""
+        return {one.name: one.setting for one in self.shortlist}
 
 
 def read_choice(folder: Path) -> Choice:
