@@ -72,13 +72,19 @@ def run(
     align: Annotated[str | None, typer.Option(help="Euclidean: none (default), online or transductive.")] = None,
     preprocessing: Annotated[
         str,
-        typer.Option(help="Find the best preprocessing first: zero-shot (default), online, transductive, none."),
+        typer.Option(
+            help="What candidates may use of a new person: zero-shot (default), online, transductive. "
+            "none: the grid as it is."
+        ),
     ] = "auto",
     prepare: Annotated[str | None, typer.Option(hidden=True)] = None,
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    seeds: Annotated[int, typer.Option(help="How many seeds everything is trained with.")] = 1,
+    seeds: Annotated[int, typer.Option(help="How many seeds everything is trained with.")] = 3,
+    rule: Annotated[
+        str, typer.Option(help="What is delivered: average, over candidates; published, one setting, as in the paper.")
+    ] = "average",
     nested: Annotated[str, typer.Option(help="fast, or full: every pair of subjects left out.")] = "fast",
     final: Annotated[str, typer.Option(help="ensemble of the folds; refit: also one on everybody.")] = "ensemble",
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
@@ -94,7 +100,7 @@ def run(
     options = RunOptions(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
-        encoder=encoder, device=device, seed=seed, seeds=seeds, nested=nested, final=final,
+        encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population),
     )  # fmt: skip
     encoders = _encoders(encoder)
@@ -310,8 +316,8 @@ def demo(
 
             _say_answer(read_choice(out))
         return
-    # Few epochs, so a high rate; accelerations keep the direction of gravity only if standardised per channel.
-    run(data="watch", out=out, epochs=epochs, lr=1e-2, standardise="train")
+    # Few epochs, so a high rate.
+    run(data="watch", out=out, epochs=epochs, lr=1e-2, seeds=1)
 
 
 def main() -> None:

@@ -40,8 +40,8 @@ class AutoTransferClassifier(WindowClassifier):
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested: as of
-        `autotransfer run`
+    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, preprocessing, seeds, rule,
+        nested: as of `autotransfer run`
     final: "ensemble" predicts with the models of all folds of the chosen setting, "refit" with one on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
         finished job again; a run on other data or with other options is refused. None: a temporary folder
@@ -63,7 +63,8 @@ class AutoTransferClassifier(WindowClassifier):
         epochs: int | None = None,
         search: str = "grid",
         trials: int = 40,
-        seeds: int = 1,
+        seeds: int = 3,
+        rule: str = "average",
         nested: str = "fast",
         final: str = "ensemble",
         patience: int | None = None,
@@ -85,6 +86,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.search = search
         self.trials = trials
         self.seeds = seeds
+        self.rule = rule
         self.nested = nested
         self.final = final
         self.patience = patience
@@ -150,7 +152,7 @@ class AutoTransferClassifier(WindowClassifier):
             source=DATA, grid=self.grid, search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
             align=self.align, preprocessing=preprocessing, encoder=encoder, seed=seed_of(self.random_state),
-            seeds=self.seeds, nested=self.nested, final=self.final, device=self.device,
+            seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
         )  # fmt: skip
         check_packages(options)
         return options

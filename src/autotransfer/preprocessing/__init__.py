@@ -5,7 +5,7 @@ To add a transform, write one file with a subclass of `Transform` and one of `Fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, Self
@@ -33,6 +33,12 @@ TRANSFORMS: dict[str, type[Transform]] = {
 }
 
 STEP = 64  # windows of a new person worked on at once
+
+
+def strongest(adaptations: Iterable[str]) -> str:
+    """What several together use of a new person's unlabelled windows."""
+    found = set(adaptations)
+    return "transductive" if "transductive" in found else "online" if "online" in found else "none"
 
 
 @dataclass(frozen=True)
@@ -71,8 +77,7 @@ class Preprocessing:
     def adaptation(self) -> str:
         """What a new person's own unlabelled windows are used for: none (zero-shot), online (each window is prepared
         with those before it) or transductive (with all of them, later ones too)."""
-        kinds = {transform.adaptation for transform in self.transforms}
-        return "transductive" if "transductive" in kinds else "online" if "online" in kinds else "none"
+        return strongest(transform.adaptation for transform in self.transforms)
 
     @property
     def follows(self) -> bool:

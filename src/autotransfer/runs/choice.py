@@ -90,8 +90,8 @@ class Average:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered is
-    the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
+    """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered
+    is the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
 
     chosen: Named
     baseline: Named

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 MOST = {"trials": 10**6, "seeds": 10**4}  # larger values are probably typos
 # A network needs steps, not epochs: an epoch of 600 windows is four of them, one of 16,000 more than a hundred.
+SEEDS = 3  # one seed errs by as much as candidates differ
 STEPS = 2500  # of the optimiser, where the number of epochs is not given
 EPOCHS = (10, 500)  # the fewest and the most that these make
+RULES = ("average", "published")
 PREPROCESSING = ("zero-shot", "online", "transductive")
 
 
@@ -38,11 +40,13 @@ class RunOptions:
     lr: float | None = None
     standardise: str | None = None
     align: str | None = None
-    # one of PREPROCESSING: find the best preprocessing first; auto: zero-shot where nothing else fixes it
+    # one of PREPROCESSING: what candidates of all kinds may use of a new person; auto: zero-shot where nothing else
+    # fixes it; none: the settings of the grid as they are, and nothing beside them
     preprocessing: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
-    seeds: int = 1  # how many seeds preprocessings and candidates are trained with
+    seeds: int = 1  # how many seeds candidates are trained with; SEEDS where nobody says otherwise
+    rule: str = "average"  # of candidates, weighted; published: one setting, by the lower quartile of validation scores
     nested: str = "fast"  # full: every pair of subjects left out
     final: str = "ensemble"  # refit: also one model trained on everybody
     device: str = "auto"
@@ -55,6 +59,7 @@ class RunOptions:
             object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
         check_choice("grid", self.grid, GRIDS)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
+        check_choice("rule", self.rule, RULES)
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         self._settle_preprocessing()
@@ -69,6 +74,8 @@ class RunOptions:
         self.apply(Setting())  # complains about any number that no setting may have
         if self.grid == "uncensored" and self.search == "tpe":
             raise UserError("a tpe search samples censors, and the uncensored grid has none; use search grid")
+        if self.nested == "full" and self.rule == "average":
+            raise UserError("nested full repeats the published choice for every subject; use it with rule published")
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
 
@@ -78,7 +85,7 @@ class RunOptions:
         check_choice("preprocessing", self.preprocessing, ("auto", "none", *PREPROCESSING))
         if self.preprocessing == "auto":
             open_to_it = self.standardise is None and self.align is None and self.search != "tpe"
-            usual = self.grid in ("quick", "uncensored") and self.nested == "fast" and open_to_it
+            usual = self.grid in ("quick", "uncensored") and self.rule == "average" and open_to_it
             object.__setattr__(self, "preprocessing", "zero-shot" if usual else None)
             return
         if self.preprocessing == "none":
@@ -87,9 +94,9 @@ class RunOptions:
         if self.grid == "extended":
             raise UserError("the extended grid varies standardise and align itself; choose another grid")
         if self.standardise is not None or self.align is not None:
-            raise UserError("preprocessing finds standardise and align; give either preprocessing or those")
-        if self.search == "tpe" or self.nested == "full":
-            raise UserError("preprocessing goes with search grid or halving and nested fast")
+            raise UserError("preprocessing varies standardise and align; give either preprocessing or those")
+        if self.search == "tpe" or self.rule == "published":
+            raise UserError("preprocessing goes with search grid or halving and rule average")
 
     def for_data(self, recordings: Recordings) -> RunOptions:
         """With as many epochs as these recordings need, where neither the user nor the paper says how many."""

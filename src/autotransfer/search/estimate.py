@@ -16,47 +16,45 @@ from ..settings import Setting
 from ..training.packing import member_bytes, pack, resolve_device
 from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
-from .preprocessing import ways_to_try
+from .kinds import closed_forms, networks, way_of
 from .stages import SHORTLIST_PER_METHOD
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """At most: patience and pruning make a run shorter, and so do preprocessings that nobody needs."""
+    """At most: patience and pruning make a run shorter."""
 
-    preprocessings: int  # 0 where none is looked for
-    settings: int
-    candidates: int
+    settings: int  # of stage one; as many as candidates where all of them go on
+    candidates: int  # networks
+    closed_forms: int
     folds: int
-    trainings: int
+    trainings: int  # of networks
     seconds: float
     bytes: int
 
     def work(self, options: RunOptions) -> str:
         """What will be trained, in words."""
-        first = f"{self.preprocessings} preprocessings on every fold, " if self.preprocessings else ""
         cut = f"{self.settings} settings on one split, then " if self.settings > self.candidates else ""
-        most = "at most " if first or cut else ""
+        more = f", and {self.closed_forms} models in closed form" if self.closed_forms else ""
+        seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
         return (
-            f"{self.trainings} trainings of up to {options.max_epochs} epochs: {first}{cut}{most}{self.candidates} "
-            f"candidates on {self.folds} folds with {options.seeds} seed{'s' * (options.seeds > 1)}"
+            f"{self.trainings} trainings of up to {options.max_epochs} epochs: {cut}{'at most ' if cut else ''}"
+            f"{self.candidates} candidates on {self.folds} folds with {seeds}{more}"
         )
 
 
 def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, int, int]:
-    """(settings of stage one, candidates of stage two, all trainings)."""
-    settings = options.settings()
-    n = recordings.n_subjects
+    """(settings of stage one, candidates of stage two, all trainings), of networks."""
+    settings, n = options.settings(), recordings.n_subjects
     if options.search == "tpe":
         tried, candidates = options.trials + 1, 1 + 5 * SHORTLIST_PER_METHOD
     else:
-        tried = len(settings)
-        per_method = Counter(setting.method for setting in settings)
-        candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for method, k in per_method.items())
+        every = networks(options, settings)
+        apart = options.rule == "average"
+        counts = Counter((way_of(setting) if apart else None, setting.method) for setting in every)
+        tried = len(every)
+        candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
     candidates = min(candidates, tried)
-    if options.preprocessing is not None:  # somebody may need every one
-        ways = len(ways_to_try(options.preprocessing, settings[0]))
-        tried, candidates = ways * tried, ways * candidates
     trainings = tried + candidates * (n * options.seeds - 1)
     if options.nested == "full":
         trainings += len(settings) * n * (n - 1) // 2
@@ -64,11 +62,13 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
 
 
 def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | None = None) -> Estimate:
-    """Times an epoch of a few settings on this machine, with windows as the plain network has them, and multiplies."""
+    """Times an epoch of every network with each penalty on this machine, and multiplies. What is solved in closed form
+    takes seconds."""
     tried, candidates, trainings = count_trainings(recordings, options)
     device = resolve_device(options.device)
     fold = make_fold(recordings, recordings.n_subjects - 1, 0)
-    sample = {setting.method: setting for setting in options.settings()}
+    every = networks(options, options.settings())
+    sample = {(way_of(setting), setting.method): setting for setting in every}
     settings: list[Setting] = [setting.replace(max_epochs=2) for setting in sample.values()]
     jobs = [Job(setting, fold) for setting in settings]
     seconds = 0.0
@@ -87,17 +87,14 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
             largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in members))
     finally:
         release(recordings)
-    ways = ways_to_try(options.preprocessing, settings[0]) if options.preprocessing is not None else []
-    others = [Job(setting, fold) for setting in ways]
-    largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in others), 0)
-    many = [Job(setting, fold) for setting in options.settings()] * (1 if trainings < 1000 else 3)
+    many = [Job(setting, fold) for setting in every] * (1 if trainings < 1000 else 3)
     packs = pack(recordings, many, options.population, device=device, dtype=DTYPE, encoders=encoders)
     stacked = max(map(len, packs))
     data = 2 * recordings.X.numel() * DTYPE.itemsize
     return Estimate(
-        preprocessings=len(ways),
         settings=tried,
         candidates=candidates,
+        closed_forms=len(closed_forms(options, recordings)),
         folds=recordings.n_subjects,
         trainings=trainings,
         seconds=seconds / len(jobs) * trainings * options.max_epochs,

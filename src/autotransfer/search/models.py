@@ -1,45 +1,106 @@
-"""The chosen setting as a model that can be used: the fold members as an ensemble, and a refit on everybody."""
+"""What a run delivers, as a model that can be used: the average over candidates, or the chosen setting alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from torch import Tensor
 
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..runs.assembly import assemble
+from ..runs.assembly import Part, assemble, assemble_mixture
 from ..runs.choice import Choice
+from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..runs.saved_model import save_model
 from ..settings import Setting
 from ..training.train import train
+from .average import Weights
+
+MOST_NETWORKS = 96  # trained networks that an average holds: a prediction waits for all of them
+State = dict[str, Tensor]
 
 
-def build_models(run: Run, setting: Setting, choice: Choice, tell: Tell) -> None:
-    """Writes RUN/model and, with --final refit, RUN/model/refit."""
-    entries = [e for e in run.ledger.entries() if e.setting == setting and e.status == "done"]
-    own = [e for e in entries if e.stage != "nested"]
+def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell) -> None:
+    """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
+    alone is delivered."""
+    scores = {"nested_test_mean": float(np.mean(list(choice.nested_test_scores.values())))}
+    chosen = choice.chosen.setting
+    exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
+    networks = sum(not setting.network.closed_form for setting in exponents)
+    most = None if weights is None else most_of_each(networks)
+    parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
+    _save(run, "model", parts, "ensemble", scores, mixed=weights is not None)
+    if run.options.final == "refit":
+        tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
+        again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
+        _save(run, "model/refit", again, "refit", scores, mixed=weights is not None)
+
+
+def _save(run: Run, place: str, parts: Sequence[Part], kind: str, scores: dict[str, float], *, mixed: bool) -> None:
+    rec, folder = run.recordings, run.folder / place
+    if mixed:
+        save_model(folder, assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders))
+    else:
+        (part,) = parts
+        save_model(folder, *assemble(rec, part.setting, part.states, part.folds, kind=kind, scores=scores))
+
+
+def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:
+    pairs = zip(candidates, weights.exponents.tolist(), strict=True)
+    return {setting: exponent for setting, exponent in pairs if exponent > 0}
+
+
+def most_of_each(networks: int) -> int:
+    """Trained networks of one candidate that are delivered, where there are so many candidates."""
+    return max(2, MOST_NETWORKS // max(networks, 1))
+
+
+def members_of(run: Run, setting: Setting, weights: Weights, candidates: Sequence[Setting]) -> int:
+    """How many trained models of a candidate will be delivered."""
+    if setting.network.closed_form:
+        return 1
+    networks = sum(not one.network.closed_form for one in _exponents(candidates, weights))
+    return min(most_of_each(networks), len(_done(run, setting)))
+
+
+def _done(run: Run, setting: Setting) -> list[Entry]:
+    entries = run.ledger.entries(records=False)
+    return [e for e in entries if e.setting == setting and e.status == "done" and e.stage != "nested"]
+
+
+def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:
+    """Trainings of a candidate, at most so many, spread over folds and seeds. What is solved in closed form is solved
+    once more, on everybody."""
+    if setting.network.closed_form:
+        return _refit(run, setting)
+    own = _done(run, setting)
     if not own:
         name = run.options.name_of(setting)
         raise UserError(
             f"every training of {name!r} failed, although validation ranked it first; autotransfer status {run.folder} "
             "shows why. Start a new run with a smaller --lr"
         )
+    if most is not None and len(own) > most:
+        own = [own[place] for place in np.linspace(0, len(own) - 1, most).round().astype(int).tolist()]
     states, folds = [], []
     for entry in own:
         tensors = run.weights(entry.key)
         states.append({k.removeprefix("best."): t for k, t in tensors.items() if k.startswith("best.")})
         folds.append(run.job(entry).fold)
-    scores = {"nested_test_mean": float(np.mean(list(choice.nested_test_scores.values())))}
-    ensemble = assemble(run.recordings, setting, states, folds, kind="ensemble", scores=scores)
-    save_model(run.folder / "model", *ensemble)
-    if run.options.final == "refit":
-        best = [entry.record.best_epoch for entry in own if entry.record is not None]
-        epochs = max(1, round(float(np.median(best))))
-        tell(f"refit: one model on all {run.recordings.n_subjects} subjects for {epochs} epochs")
-        fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
-        job = Job(setting.replace(max_epochs=epochs, checkpoint="last"), fold, run.options.seed)
-        (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
-        state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
-        refit = assemble(run.recordings, setting, [state], [fold], kind="refit", scores=scores)
-        save_model(run.folder / "model" / "refit", *refit)
+    return states, folds
+
+
+def _refit(run: Run, setting: Setting) -> tuple[list[State], list[Fold]]:
+    """One model on everybody, trained for as many epochs as its trainings needed."""
+    fold = Fold(np.arange(run.recordings.n_trials, dtype=np.int64))
+    if setting.training.checkpoint == "best":
+        entries = [e for e in run.ledger.entries() if e.setting == setting and e.record is not None]
+        best = [e.record.best_epoch for e in entries if e.record is not None]
+        setting = setting.replace(max_epochs=max(1, round(float(np.median(best)))), checkpoint="last")
+    job = Job(setting, fold, run.options.seed)
+    (outcome,) = train(run.recordings, [job], run.options.device, progress=False, encoders=run.encoders)
+    state = {k: t for k, t in outcome.final_state.items() if not k.startswith("censor.")}
+    return [state], [fold]

@@ -1,162 +1,225 @@
-"""AutoTransfer from the first job to the choice: preprocessing, stage one, shortlist, every fold, nested estimates."""
+"""AutoTransfer from the first job to the choice: candidates, every fold, weights, nested estimates."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .. import schema
-from ..runs.choice import Choice, Named
-from ..runs.choice import Compared as ComparedRecord
+from ..preprocessing import strongest
+from ..runs.choice import Average, Choice, Named, Weighted
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
-from .delivered import delivered_scores
-from .models import build_models
-from .preprocessing import Compared, preprocessing_stage, way_of
+from .average import Weights, calibration, find_nested, find_weights, without_kind
+from .kinds import closed_forms, networks, way_of
+from .models import build_models, members_of
+from .said import Said
 from .stages import (
-    LEAD,
     SHORTLIST_PER_METHOD,
+    Score,
+    best_mean,
     by_subject,
     choose,
     lower_quartile,
     shortlist,
-    two_se_rule,
     without_subject,
 )
-from .validation import entries_of, validation_scores
+from .validation import entries_of, honest_scores, seeds_of, validation_scores
 
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
 
-def search_stage(run: Run, compared: Compared | None, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """Stage one: every setting on one fixed split. Returns the shortlist, the baseline first."""
+@dataclass(frozen=True)
+class Rule:
+    """How candidates are ranked: which scores, and what of them decides."""
+
+    scores: Callable[[Sequence[Entry]], list[Score]]
+    choose: Callable[[Sequence[Score], Sequence[str]], str]
+
+
+RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation_scores, choose)}
+
+
+def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
+    """Stage one: every setting on one fixed split, where there are more than go on. Returns the networks that do, the
+    baseline first."""
     options, folds = run.options, run.folds()
+    average = options.rule == "average"
     if options.search == "tpe":
         from .tpe import tpe_search
 
         with explained_below(run.folder / "optuna.sqlite"):
             settings = tpe_search(run, tell, shown=shown)
     else:
-        settings = options.settings() if compared is None else compared.candidates(options.settings())
+        settings = networks(options, options.settings())
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
         halving = options.search == "halving"
-        if not halving and all_go_on(settings, apart=compared is not None):
-            tell(f"stage one: {len(settings)} settings, few enough for all to go on")
+        if not halving and all_go_on(settings, apart=average):
             return settings
         tell(f"stage one: {len(settings)} settings on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
         if halving:  # who gave up is no candidate
-            entries = entries_of(run, settings, [folds[0]], [options.seed])  # the plain network's was made before
+            entries = entries_of(run, settings, [folds[0]])
             left = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
             settings = [setting for setting in settings if setting in left]
-    first = entries_of(run, settings, [folds[0]], [options.seed])
-    scores = validation_scores(first, twins=False)
+    first = [entry for entry in entries_of(run, settings, [folds[0]]) if entry.seed == options.seed]
+    scores = honest_scores(first, both=False) if average else validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}
-    # A list for every way: one that is kept for some subjects must not crowd out the other's settings.
-    ways = dict.fromkeys(way_of(setting) for setting in settings) if compared else [None]
+    # A list for every network: one that is best for some people must not crowd out another's settings.
+    ways = dict.fromkeys(way_of(setting) for setting in settings) if average else [None]
     kept = []
-    for own in ways:
-        methods = {k: s.method for k, s in by_key.items() if own is None or way_of(s) == own}
-        kept += shortlist(scores, methods)
+    for way in ways:
+        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if way is None or way_of(s) == way})
     return [by_key[key] for key in kept]
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
-    """Are shortlists long enough for every setting, whatever stage one would find? apart: one for each way."""
+    """Are shortlists long enough for every setting, whatever stage one would find? apart: one for each network."""
     counts = Counter((way_of(setting) if apart else None, setting.method) for setting in settings)
     return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 
 def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bool | None) -> None:
-    """Stage two: the shortlist on every fold, with every seed."""
+    """Stage two: every candidate on every fold, with every seed."""
     options, folds = run.options, run.folds()
-    run.add(run.entry("folds", s, *fold, seed) for seed in options.every_seed for s in candidates for fold in folds)
-    seeds = f"{options.seeds} seed{'s' * (options.seeds > 1)}"
+    jobs = [(s, fold, seed) for s in candidates for seed in seeds_of(run, s) for fold in folds]
+    jobs.sort(key=lambda job: job[2])  # a seed after the other: what is stopped early has whole seeds
+    run.add(run.entry("folds", setting, *fold, seed) for setting, fold, seed in jobs)
+    seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
     tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {seeds}")
     run.work(shown=shown)
 
 
-def decide(run: Run, candidates: Sequence[Setting], compared: Compared | None = None) -> Choice:
-    """The published choice and, beside it, the choice remade for each subject without their scores."""
+def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | None]:
+    """The choice for everybody and, beside it, what would have been decided for each subject without them. With rule
+    average, the weights of what is delivered as well."""
     options, folds, subjects = run.options, run.folds(), run.recordings.subjects
-    entries = entries_of(run, candidates, folds, options.every_seed)
-    scores = validation_scores(entries)
-    keys = [setting.key for setting in candidates]
+    rule, entries = RULES[options.rule], entries_of(run, candidates, folds)
+    scores, keys = rule.scores(entries), [setting.key for setting in candidates]
     others = {test: without_subject(scores, test) for _, test in folds}
-    allowed = dict.fromkeys(others, keys)
-    if compared is not None:
-        keys = compared.allowed(candidates)
-        allowed = {test: compared.allowed(candidates, test) for test in others}
-    ahead, ahead_of = two_se_rule(scores, keys), {t: two_se_rule(others[t], own) for t, own in allowed.items()}
-    # a run that may change the network itself leaves the plain one only for what is clearly better
-    among, among_of = (keys, allowed) if compared is None else (ahead, ahead_of)
-    plain = {setting.key for setting in candidates if setting.penalty is None}
+    plain = [setting.key for setting in candidates if setting.penalty is None]
     picks = {
-        "chosen": dict.fromkeys(others, choose(scores, among)),
+        "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
         "baseline": dict.fromkeys(others, candidates[0].key),
-        "best_uncensored": dict.fromkeys(others, choose(scores, [key for key in keys if key in plain])),
-        "two_se": dict.fromkeys(others, choose(scores, ahead)),
-        "nested": {t: choose(others[t], own) for t, own in among_of.items()},
-        # need not be clearly ahead: what a preprocessing gives must not pass for the penalty's
-        "nested_uncensored": {t: choose(others[t], [k for k in own if k in plain]) for t, own in allowed.items()},
-        "nested_two_se": {t: choose(others[t], own) for t, own in ahead_of.items()},
+        "best_uncensored": dict.fromkeys(others, rule.choose(scores, plain)),
+        "nested": {test: rule.choose(own, keys) for test, own in others.items()},
+        "nested_uncensored": {test: rule.choose(own, plain) for test, own in others.items()},
     }
+    said = Said.of(run, candidates, entries)
+    found = None if options.rule == "published" else _averaged(run, candidates, said)
 
     # Only now are test scores looked at, and nothing below this line chooses.
     by_key = {setting.key: setting for setting in candidates}
+    place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
     single = scores_on_test(entries)
-    pairs = [(by_key[key], test) for own in picks.values() for test, key in own.items()]
-    together = single | delivered_scores(run, entries, pairs)
 
-    def of(role: str, known: dict[tuple[str, int], float]) -> dict[str, float]:
-        return {str(subjects[test]): known[key, test] for test, key in picks[role].items()}
+    def told(values: Mapping[int, float]) -> dict[str, float]:
+        return {str(subjects[test]): value for test, value in values.items()}
 
-    chosen = by_key[overall["chosen"]]
-    return Choice(
+    def alone(role: str) -> dict[str, float]:
+        return told({test: single[key, test] for test, key in picks[role].items()})
+
+    def together(role: str) -> dict[str, float]:
+        return told({t: said.score(t, said.of_person(t)[place[key]]) for t, key in picks[role].items()})
+
+    delivered = {role: together(role) for role in picks}
+    nested, uncensored = alone("nested"), alone("nested_uncensored")
+    adaptations = {t: by_key[key].adaptation for t, key in picks["nested"].items()}
+    adaptation = by_key[overall["chosen"]].adaptation
+    average = weights = None
+    if found is not None:
+        weights, average = found.weights, found.told(told, choosing=delivered["nested"])
+        nested, uncensored = told(found.scores), told(found.uncensored)
+        delivered |= {"nested_choice": delivered["nested"], "nested": nested, "nested_uncensored": uncensored}
+        adaptations = {test: _adaptation(candidates, own) for test, own in found.nested.items()}
+        adaptation = _adaptation(candidates, weights)
+    choice = Choice(
         chosen=named[overall["chosen"]],
         baseline=named[overall["baseline"]],
         best_uncensored=named[overall["best_uncensored"]],
-        two_se=named[overall["two_se"]],
         baseline_won=overall["chosen"] == overall["baseline"],
         shortlist=list(named.values()),
         validation_q25={named[key].name: lower_quartile(scores, key) for key in keys},
         validation_mean={named[key].name: float(by_subject(scores, key).mean()) for key in keys},
-        test_scores={role: of(role, single) for role in overall},
-        nested_test_scores=of("nested", single),
-        nested_uncensored_test_scores=of("nested_uncensored", single),
-        nested_two_se_test_scores=of("nested_two_se", single),
+        test_scores={role: alone(role) for role in overall},
+        nested_test_scores=nested,
+        nested_uncensored_test_scores=uncensored,
         nested_choices={str(subjects[t]): named[key].name for t, key in picks["nested"].items()},
-        delivered_test_scores={role: of(role, together) for role in picks},
-        transductive=chosen.adaptation == "transductive",
-        adaptation=chosen.adaptation,
-        nested_adaptations={str(subjects[t]): by_key[key].adaptation for t, key in picks["nested"].items()},
-        lead=None if compared is None else LEAD,
-        preprocessings=[] if compared is None else _told(run, compared),
+        delivered_test_scores=delivered,
+        transductive=adaptation == "transductive",
+        adaptation=adaptation,
+        nested_adaptations={str(subjects[t]): kind for t, kind in adaptations.items()},
+        average=average,
     )
+    return choice, weights
 
 
-def _told(run: Run, compared: Compared) -> list[ComparedRecord]:
-    """How the plain network did in every way, by validation."""
-    return [
-        ComparedRecord(
-            Named(run.options.name_of(setting), setting),
-            validation_q25=lower_quartile(compared.scores, setting.key),
-            validation_mean=float(by_subject(compared.scores, setting.key).mean()),
-            kept=setting in compared.needed,
-        )
-        for setting in compared.tried
-    ]
+def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
+    """What the weighted candidates use of a new person."""
+    used = [s.adaptation for s, beta in zip(candidates, weights.exponents, strict=True) if beta > 0]
+    return strongest(used)
+
+
+@dataclass(frozen=True)
+class _Averaged:
+    """What averaging gives: weights for everybody, and by subject what was found without them."""
+
+    weights: Weights
+    nested: dict[int, Weights]
+    scores: dict[int, float]
+    uncensored: dict[int, float]
+    without: dict[str, dict[int, float]]
+    average: Average  # all but the scores by subject
+
+    def told(self, told: Callable[[Mapping[int, float]], dict[str, float]], choosing: dict[str, float]) -> Average:
+        without = {kind: told(own) for kind, own in self.without.items()}
+        return replace(self.average, without_kind=without, choosing_test_scores=choosing)
+
+
+def _averaged(run: Run, candidates: Sequence[Setting], said: Said) -> _Averaged:
+    names = [run.options.name_of(setting) for setting in candidates]
+    kinds = [setting.kind for setting in candidates]
+    weights, nested = find_weights(said), find_nested(said)
+    plain = [k for k, setting in enumerate(candidates) if setting.penalty is None]
+    free = nested if len(plain) == len(candidates) else find_nested(said, plain)
+    subjects = run.recordings.subjects
+    order = np.argsort(-weights.exponents, kind="stable")
+    equal = {p: said.score(p, said.of_person(p).mean(0)) for p in said.people}
+    average = Average(
+        weights=[
+            Weighted(names[k], kinds[k], float(weights.shares[k]), members_of(run, candidates[k], weights, candidates))
+            for k in order
+            if weights.exponents[k] > 0
+        ],
+        temperature=weights.temperature,
+        nested_weights={
+            str(subjects[p]): {names[k]: float(own.shares[k]) for k in np.flatnonzero(own.exponents).tolist()}
+            for p, own in nested.weights.items()
+        },
+        choosing_test_scores={},
+        equal_test_scores={str(subjects[p]): value for p, value in equal.items()},
+        without_kind={},
+        calibration=calibration(said, nested),
+    )
+    return _Averaged(
+        weights=weights,
+        nested=nested.weights,
+        scores={p: said.score(p, own) for p, own in nested.said.items()},
+        uncensored={p: said.score(p, own) for p, own in free.said.items()},
+        without={kind: without_kind(said, nested, kinds, kind) for kind in dict.fromkeys(kinds)},
+        average=average,
+    )
 
 
 def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
@@ -177,17 +240,16 @@ def _mean(scores: Sequence[float]) -> float:
 def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> Choice:
     """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder."""
     check_packages(run.options)
-    compared = preprocessing_stage(run, tell, shown=shown)
-    candidates = search_stage(run, compared, tell, shown=shown)
+    candidates = search_stage(run, tell, shown=shown) + closed_forms(run.options, run.recordings)
     fold_stage(run, candidates, tell, shown=shown)
-    choice = decide(run, candidates, compared)
+    choice, weights = decide(run, candidates)
     if run.options.nested == "full":
         from .nested import full_nesting
 
         full = full_nesting(run, tell, shown=shown)
         choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
     write_results(run)
-    build_models(run, choice.chosen.setting, choice, tell)
+    build_models(run, candidates, weights, choice, tell)
     write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
     run.ledger.remember(complete=True)
     return choice

@@ -6,7 +6,6 @@ can reach a decision, because none is ever passed in.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHORTLIST_PER_METHOD = 3
-LEAD = 2.0  # standard errors
+NEAR = 0.005  # of balanced accuracy: less than this tells nobody apart
 
 
 class Score(NamedTuple):
@@ -23,6 +22,7 @@ class Score(NamedTuple):
     setting: str  # Setting.key
     subject: int  # whose trials it was measured on
     value: float
+    other: int = -1  # the other held-out subject, where they chose the snapshot
 
 
 def by_subject(scores: Iterable[Score], setting: str) -> NDArray[np.float64]:
@@ -69,19 +69,14 @@ def choose(scores: Sequence[Score], candidates: Sequence[str]) -> str:
     )
 
 
-def two_se_rule(scores: Sequence[Score], candidates: Sequence[str]) -> list[str]:
-    """The first candidate, the simplest, and those whose mean over subjects is above its own by more than `LEAD`
-    standard errors of that difference, subjects being paired.
-
-    Where nothing helps, the best of many is luck, and it is another one as soon as a subject is left out.
-    """
-    first = by_subject(scores, candidates[0])
-    gains = [by_subject(scores, setting) - first for setting in candidates]  # of each, (subjects,)
-    errors = [gain.std(ddof=1) / math.sqrt(len(gain)) if len(gain) > 1 else 0.0 for gain in gains]
-    lead = [gain.mean() > LEAD * error for gain, error in zip(gains, errors, strict=True)]
-    return [setting for place, setting in enumerate(candidates) if place == 0 or lead[place]]
+def best_mean(scores: Sequence[Score], candidates: Sequence[str]) -> str:
+    """The highest mean of validation scores over people. Of those that come within `NEAR` of it, the one with the
+    highest lower quartile; then by the mean, then by the order of candidates."""
+    most = max(mean_score(scores, setting) for setting in candidates)
+    near = [setting for setting in candidates if mean_score(scores, setting) >= most - NEAR]
+    return choose(scores, near)
 
 
 def without_subject(scores: Iterable[Score], subject: int) -> list[Score]:
-    """What may be used to choose for a subject: nothing that was measured on them."""
-    return [score for score in scores if score.subject != subject]
+    """What may be used to decide for a subject: nothing that was measured on them, or on what they chose."""
+    return [score for score in scores if subject not in (score.subject, score.other)]

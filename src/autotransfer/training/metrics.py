@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -35,6 +37,12 @@ def confusion_counts(predicted: Tensor, y: Tensor, counted: Tensor, n_classes: i
     counts = torch.zeros(*y.shape[:-1], n_classes * n_classes, dtype=torch.float64, device=y.device)
     counts.scatter_add_(-1, cell, counted.to(counts.dtype))
     return counts.view(*y.shape[:-1], n_classes, n_classes)
+
+
+def balanced_accuracy_of(predicted: NDArray[np.int64], y: NDArray[np.int64], n_classes: int) -> float:
+    """Of predicted and true classes (N,)."""
+    cells = torch.from_numpy(np.bincount(y * n_classes + predicted, minlength=n_classes**2)).double()
+    return float(balanced_accuracy(cells.view(n_classes, n_classes)))
 
 
 def balanced_accuracy(confusion: Tensor) -> Tensor:

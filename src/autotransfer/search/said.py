@@ -1,0 +1,75 @@
+"""What candidates said of held-out people: log-probabilities, from snapshots that these people did not pick.
+
+Every training holds out two people. What it said of each comes from the snapshot that the other one chose, so best
+epochs, last epochs and averaged weights compare alike. For a person's own estimate every training that held them out,
+in whichever role, is left aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..runs.executor import SAID
+from ..runs.ledger import Entry
+from ..runs.run import Run
+from ..settings import Setting
+from ..training.metrics import balanced_accuracy_of
+
+Fold = tuple[int, int]  # (validation, test)
+Array = NDArray[np.float32]
+
+
+class Said:
+    """For K candidates, of every fold and each of its two held-out people: log-probabilities (K, n, C), the mean
+    probability over the seeds. A candidate whose trainings all failed says that every class is as likely."""
+
+    def __init__(
+        self, candidates: Sequence[Setting], said: dict[tuple[Fold, int], Array], y: dict[int, NDArray[np.int64]]
+    ):
+        self.candidates, self.said, self.y = list(candidates), said, y
+
+    @classmethod
+    def of(cls, run: Run, candidates: Sequence[Setting], entries: Sequence[Entry]) -> Said:
+        rec = run.recordings
+        who = rec.subject.numpy()
+        y = {person: rec.y.numpy()[who == person] for person in range(rec.n_subjects)}
+        place = {setting: k for k, setting in enumerate(candidates)}
+        total: dict[tuple[Fold, int], Array] = {}
+        seeds: dict[tuple[int, Fold], int] = {}
+        for entry in entries:
+            if entry.status != "done" or entry.setting not in place:
+                continue
+            k, fold = place[entry.setting], (entry.validation, entry.test)
+            found = np.exp(run.weights(entry.key)[SAID].numpy())
+            cut = len(y[entry.validation])
+            for person, own in ((entry.validation, found[:cut]), (entry.test, found[cut:])):
+                shape = (len(candidates), *own.shape)
+                total.setdefault((fold, person), np.zeros(shape, dtype=np.float32))[k] += own
+            seeds[k, fold] = seeds.get((k, fold), 0) + 1
+        for (fold, _), own in total.items():
+            for k in range(len(candidates)):
+                own[k] = own[k] / seeds[k, fold] if (k, fold) in seeds else 1 / rec.n_classes
+            own[:] = _logarithm(own)
+        return cls(candidates, total, y)
+
+    @property
+    def people(self) -> list[int]:
+        return sorted({person for _, person in self.said})
+
+    def of_person(self, person: int, without: frozenset[int] = frozenset()) -> Array:
+        """(K, n, C): the mean probability over the trainings that held the person out and none of `without`."""
+        own = [found for (fold, who), found in self.said.items() if who == person and not without & set(fold)]
+        mean: Array = np.mean([np.exp(one) for one in own], 0)
+        return _logarithm(mean)
+
+    def score(self, person: int, log_p: NDArray[np.floating]) -> float:
+        """Balanced accuracy of log-probabilities (n, C)."""
+        return balanced_accuracy_of(log_p.argmax(1), self.y[person], log_p.shape[1])
+
+
+def _logarithm(p: Array) -> Array:
+    """Finite, whatever a network is sure of."""
+    return np.log(np.maximum(p, np.finfo(np.float32).tiny))

@@ -1,0 +1,86 @@
+"""Weights of candidates: against direct formulas, and drawn towards equal ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import approx_fprime
+
+from autotransfer.search.weights import _log_loss, combined, equal_classes, fit, sharpness
+
+
+def drawn(quality: list[float], n: int = 400, classes: int = 3, seed: int = 0) -> tuple[NDArray, NDArray]:
+    """Log-probabilities (K, n, C) of candidates that know the class as well as `quality` says, and the classes."""
+    generator = np.random.default_rng(seed)
+    y = generator.integers(0, classes, n)
+    logits = generator.normal(size=(len(quality), n, classes))
+    logits[:, np.arange(n), y] += np.array(quality)[:, None]
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True)), y
+
+
+def even(n: int) -> NDArray:
+    return np.full(n, 1 / n)
+
+
+def test_the_combination_is_a_weighted_mean_of_logarithms() -> None:
+    log_p, _ = drawn([1.0, 2.0])
+    beta = np.array([0.3, 0.9])
+    direct = np.exp(log_p[0]) ** 0.3 * np.exp(log_p[1]) ** 0.9
+    np.testing.assert_allclose(np.exp(combined(beta, log_p)), direct / direct.sum(1, keepdims=True), rtol=1e-10)
+
+
+def test_the_slope_is_the_slope() -> None:
+    log_p, y = drawn([1.0, 0.5, 2.0])
+    weight = equal_classes(y)
+    beta = np.array([0.2, 0.7, 0.4])
+    _, slope = _log_loss(beta, log_p, y, weight)
+    found = approx_fprime(beta, lambda b: _log_loss(b, log_p, y, weight)[0], 1e-7)
+    np.testing.assert_allclose(slope, found, atol=1e-5)
+
+
+def test_the_log_loss_is_the_mean_over_classes() -> None:
+    log_p, y = drawn([1.5])
+    y[:300] = 0  # many of one class
+    loss, _ = _log_loss(np.ones(1), log_p, y, equal_classes(y))
+    direct = np.mean([-log_p[0][y == k, k].mean() for k in np.unique(y)])
+    assert loss == pytest.approx(direct)
+
+
+def test_the_better_candidate_weighs_more_and_noise_little() -> None:
+    log_p, y = drawn([2.0, 0.7, 0.0])
+    beta = fit(log_p, y, even(len(y)))
+    assert beta[0] > beta[1] > beta[2] >= 0
+    assert beta[2] < 0.3 * beta[0]
+
+
+def test_without_shrinkage_the_loss_is_lowest_and_with_much_of_it_weights_are_equal() -> None:
+    log_p, y = drawn([2.0, 1.0, 0.5], n=60)
+    weight = even(len(y))
+    free, usual, equal = (fit(log_p, y, weight, much) for much in (0.0, 0.01, 1e4))
+    losses = [_log_loss(beta, log_p, y, weight)[0] for beta in (free, usual, equal)]
+    assert losses[0] <= losses[1] <= losses[2]
+    assert np.ptp(equal) < 1e-3 * equal.mean()
+    assert equal.sum() == pytest.approx(sharpness(log_p.mean(0), y, weight), rel=1e-3), "calibrated all the same"
+    assert np.ptp(usual) < np.ptp(free)
+
+
+def test_the_order_of_candidates_does_not_matter() -> None:
+    log_p, y = drawn([2.0, 1.0, 0.5])
+    order = [2, 0, 1]
+    np.testing.assert_allclose(fit(log_p[order], y, even(len(y))), fit(log_p, y, even(len(y)))[order], atol=1e-3)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 4.0])
+def test_the_temperature_is_found(factor: float) -> None:
+    """Classes drawn from the probabilities themselves are calibrated: whoever sharpens them is undone."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(20_000, 4)) * 1.5
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    y = (p.cumsum(1) > generator.random((len(p), 1))).argmax(1)
+    assert sharpness(np.log(p) * factor, y, even(len(y))) == pytest.approx(1 / factor, rel=0.05)
+
+
+def test_classes_count_the_same() -> None:
+    weight = equal_classes(np.array([0, 0, 0, 2]))
+    np.testing.assert_allclose(weight, [1 / 6, 1 / 6, 1 / 6, 1 / 2])
