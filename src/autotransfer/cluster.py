@@ -23,6 +23,7 @@ from .runs.executor import DTYPE, Work, split, tensors_of
 from .runs.ledger import FINISHED, Entry, OpenPopulation
 from .runs.pruning import Pruning
 from .runs.run import job_of, versions
+from .training.closed_form import population_of
 from .training.memory import first_line, out_of_memory
 from .training.packing import resolve_device
 from .training.progress import Progress
@@ -75,7 +76,7 @@ def train_task(
     finished = []
     try:
         windows = windows_for(recordings, jobs[0], device=place, dtype=DTYPE)
-        population = Trainer(recordings, jobs, windows, DTYPE, encoders)
+        population = population_of(recordings, jobs, windows, DTYPE, encoders)
         for outcome in train_population(population, give_up=give_up):
             key = members[id(outcome.job)]
             record = outcome.record(pruned=key in pruned)

@@ -20,6 +20,7 @@ from .errors import UserError, check_at_most, check_choice, check_positive, chec
 from .model.encoder import EncoderOptions
 from .model.encoders import ENCODERS, OwnEncoder
 from .preprocessing import TRANSFORMS, Preprocessing
+from .preprocessing.represent import Represent
 
 BATCHES = ("auto", "balanced", "shuffled")
 SCHEDULES = ("inverse_sqrt", "constant")
@@ -83,6 +84,9 @@ class Training:
             object.__setattr__(self, "patience", None)
 
 
+SOLVED = Training(batches="shuffled", max_epochs=1, checkpoint="last")  # of every encoder in closed form: none matters
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Setting:
     """Hyperparameters of one training. `Setting()` is the uncensored baseline.
@@ -115,12 +119,16 @@ class Setting:
             batches = "shuffled" if penalty is None else "balanced"
             training = Training(**asdict(training) | {"batches": batches})
         encoder, network = _network(values, given)
+        augmentation = augmentation_of(values)
+        if network.closed_form:
+            _check_solved(encoder, penalty, augmentation)
+            training = SOLVED
         found = {
             "penalty": penalty,
             "encoder": encoder,
             "network": network,
             "preprocessing": Preprocessing.of(values),
-            "augmentation": augmentation_of(values),
+            "augmentation": augmentation,
             "training": training,
         }
         for name, part in found.items():
@@ -148,6 +156,15 @@ class Setting:
     def adaptation(self) -> str:
         """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
         return self.preprocessing.adaptation
+
+    @property
+    def kind(self) -> str:
+        """What sort of model it is: 'features' or 'tangent' for a linear one of that representation, else the encoder's
+        name."""
+        for transform in self.preprocessing.transforms:
+            if isinstance(transform, Represent) and self.encoder == "linear":
+                return transform.kind
+        return self.encoder
 
     if not TYPE_CHECKING:
 
@@ -182,12 +199,18 @@ class Setting:
         """Fields outside the penalty in which the setting differs from a plain one. Batches are told only where they
         are not what the penalty, or its absence, asks for."""
         own, usual = (
-            _values_of(**_parts(setting) | {"penalty": None}) | {"encoder": setting.encoder}
-            for setting in (self, plain)
+            _values_of(**_parts(setting) | {"penalty": None, "network": network}) | {"encoder": setting.encoder}
+            for setting, network in ((self, self.network), (plain, self._usual_network(plain)))
         )
         usual["batches"] = "shuffled" if self.penalty is None else "balanced"
-        names = dict.fromkeys([*own, *usual])
+        solved = [field.name for field in fields(Training)] if self.network.closed_form else []
+        names = dict.fromkeys(name for name in [*own, *usual] if name not in solved)
         return {name: own.get(name, "none") for name in names if own.get(name) != usual.get(name)}
+
+    def _usual_network(self, plain: Setting) -> EncoderOptions:
+        """What the options of this setting's encoder are told beside: the plain one's, or those of an untouched one of
+        its own kind."""
+        return plain.network if type(plain.network) is type(self.network) else type(self.network)()
 
     def replace(self, **changes: Any) -> Setting:
         """The setting with some keywords, or whole parts, changed."""
@@ -321,6 +344,19 @@ def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, Encode
             if field.name in given and field.name not in read and given[field.name] not in (None, field.default):
                 raise UserError(f"{field.name} belongs to the encoder {name!r}; {shown(encoder)} does not read it")
     return encoder, kind(**{name: value for name, value in _picked(values, kind).items() if name != "factory"})
+
+
+def _check_solved(encoder: str, penalty: Penalty | None, augmentation: tuple[Augmentation, ...]) -> None:
+    if penalty is not None:
+        raise UserError(
+            f"the encoder {encoder!r} is solved in closed form and has no weights for a penalty to act on; leave the "
+            "method out, or choose another encoder"
+        )
+    if augmentation:
+        raise UserError(
+            f"the encoder {encoder!r} is solved in closed form from all windows at once, and augmentation changes them "
+            "from step to step; leave it out, or choose another encoder"
+        )
 
 
 def _picked(values: dict[str, Any], kind: type) -> dict[str, Any]:

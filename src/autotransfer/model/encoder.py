@@ -59,6 +59,7 @@ class EncoderOptions:
     """Hyperparameters of one kind of encoder. A subclass adds fields with defaults, and either `module`, one network,
     or, where it can be stacked better than torch.func does it, `stack`."""
 
+    closed_form: ClassVar[bool] = False  # whether it is solved and not trained; `stack` then gives a `Solved`
     per_member: ClassVar[tuple[str, ...]] = ()  # ("dropout",) where `stack` takes a probability for each member
 
     def __init_subclass__(cls) -> None:

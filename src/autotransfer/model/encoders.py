@@ -11,11 +11,18 @@ from ..errors import UserError, shown
 from .any_module import Factory, build
 from .eegnet import EEGNetOptions
 from .encoder import EncoderOptions, Size
+from .linear import LinearOptions
 from .shallow import ShallowOptions
+from .templates import TemplatesOptions
 
 Encoders = Mapping[str, Factory]  # users' factories by the name that Setting.encoder gives
 
-ENCODERS: dict[str, type[EncoderOptions]] = {"eegnet": EEGNetOptions, "shallow": ShallowOptions}
+ENCODERS: dict[str, type[EncoderOptions]] = {
+    "eegnet": EEGNetOptions,
+    "shallow": ShallowOptions,
+    "linear": LinearOptions,
+    "templates": TemplatesOptions,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

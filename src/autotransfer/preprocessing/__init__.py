@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from ..errors import UserError, is_off, plain_value
 from .align import Align
 from .append_scale import AppendScale
+from .centre import Centre
+from .delays import Delays
 from .mu_law import MuLaw
+from .represent import Represent
 from .standardise import Standardise
 from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
 
@@ -27,9 +30,12 @@ __all__ = [
 # By the name that a Setting has for them, in the order in which they are applied.
 TRANSFORMS: dict[str, type[Transform]] = {
     "standardise": Standardise,
+    "delays": Delays,
     "align": Align,
     "mu_law": MuLaw,
     "append_scale": AppendScale,
+    "represent": Represent,
+    "centre": Centre,
 }
 
 STEP = 64  # windows of a new person worked on at once
@@ -57,7 +63,7 @@ class Preprocessing:
         found = []
         for name, kind in TRANSFORMS.items():
             value = plain_value(values.get(name, kind.default))
-            if not is_off(value):
+            if not is_off(value) and (isinstance(value, bool) or value not in kind.idle):
                 others = {field.name: values[field.name] for field in fields(kind)[1:] if field.name in values}
                 found.append(kind(**{fields(kind)[0].name: value} | others))
         return cls(tuple(found))
@@ -196,6 +202,6 @@ def check_online(spec: Preprocessing) -> None:
     """Raise where windows cannot come one by one."""
     if spec.adaptation == "transductive":
         raise UserError(
-            "the model takes all of a person's windows at once (standardise or align 'transductive'); give them to "
+            "the model takes all of a person's windows at once (standardise, align or centre 'transductive'); give them to "
             "predict_proba together, or train with 'online'"
         )

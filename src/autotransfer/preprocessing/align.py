@@ -59,7 +59,7 @@ class Align(Transform):
 
 def person_covariances(stage: Stage) -> Tensor:
     """The mean covariance of each person's windows: (S, C, C) float64."""
-    subject, (_, channels, times) = stage.subject, stage.X.shape
+    subject, (channels, times) = stage.subject, stage.shape
     total = torch.zeros(stage.n_subjects, channels, channels, dtype=torch.float64, device=subject.device)
     for rows, x in stage.chunks(channels * max(channels, times)):
         total.index_add_(0, subject[rows], covariance(x))

@@ -29,6 +29,7 @@ class Transform(ABC):
     own name in the registry, and every other field under its own."""
 
     default: ClassVar[object] = None  # of the first field in a Setting that does not mention it
+    idle: ClassVar[tuple[object, ...]] = ()  # values of the first field by which it would do nothing: it is left out
     tabulated: ClassVar[bool] = False  # whether moments of its output are worked out once, not in every step
 
     def __post_init__(self) -> None:
@@ -162,6 +163,14 @@ class Stage:
     @property
     def n_subjects(self) -> int:
         return int(self.subject.max()) + 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Channels and times of a window."""
+        channels, times = self.X.shape[1:]
+        for transform, _ in self.steps:
+            channels, times = transform.shape(channels, times)
+        return channels, times
 
     def people(self, rows: Rows) -> Tensor:
         """Whose these rows are, each once."""

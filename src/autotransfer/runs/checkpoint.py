@@ -15,6 +15,7 @@ from safetensors.torch import load, save
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..training.closed_form import population_of
 from ..training.trainer import Trainer
 from ..training.windows import Windows
 from .files import write_atomically
@@ -68,7 +69,7 @@ def restore(
     times = all(isinstance(one, float) and 0 <= one < math.inf for one in seconds)
     if len(seconds) != len(keys) or not times or size < len(keys):
         return None
-    population = Trainer(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
+    population = population_of(recordings, [jobs[key] for key in keys], windows, dtype, encoders)
     if not _fits(population, tensors, epoch):
         return None
     population.load(tensors, epoch, seconds)

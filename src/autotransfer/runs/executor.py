@@ -12,6 +12,7 @@ from safetensors.torch import save
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..training.closed_form import population_of
 from ..training.memory import first_line, no_room, out_of_memory
 from ..training.packing import resolve_device
 from ..training.progress import Progress
@@ -138,7 +139,7 @@ class LocalExecutor:
             keys = [keys[place] for place in alive]
         else:
             run.ledger.begin(todo)
-            population = Trainer(run.recordings, [jobs[key] for key in todo], windows, DTYPE, run.encoders)
+            population = population_of(run.recordings, [jobs[key] for key in todo], windows, DTYPE, run.encoders)
             keys = todo
         return population, {id(job): key for job, key in zip(population.jobs, keys, strict=True)}
 

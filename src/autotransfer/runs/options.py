@@ -133,6 +133,8 @@ class RunOptions:
         settings = grid(self.grid)
         if self.encoder not in ENCODERS:  # what belongs to one of ours is not varied for a user's own
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
+        elif ENCODERS[self.encoder].closed_form:  # there is nothing to censor, and nothing to train otherwise
+            settings = settings[:1]
         return list(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:

@@ -13,8 +13,8 @@ from ..recordings import Recordings
 from ..runs.executor import DTYPE
 from ..runs.options import RunOptions
 from ..settings import Setting
+from ..training.closed_form import population_of
 from ..training.packing import member_bytes, pack, resolve_device
-from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
 from .kinds import closed_forms, networks, way_of
 from .stages import SHORTLIST_PER_METHOD
@@ -77,13 +77,13 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
         for positions in pack(recordings, jobs, options.population, device=device, dtype=DTYPE, encoders=encoders):
             members = [jobs[position] for position in positions]
             windows = windows_for(recordings, members[0], device=device, dtype=DTYPE)
-            stack = Trainer(recordings, members, windows, DTYPE, encoders)
-            for _ in range(2):  # the first epoch of a process also pays for all that is done once
+            stack = population_of(recordings, members, windows, DTYPE, encoders)
+            for _ in range(members[0].setting.max_epochs):  # the first epoch of a process also pays for all that is done once
                 start = time.perf_counter()
                 stack.train_epoch()
                 stack.evaluate()
                 spent = time.perf_counter() - start
-            seconds += spent
+            seconds += spent * options.apply(members[0].setting).max_epochs
             largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in members))
     finally:
         release(recordings)
@@ -97,6 +97,6 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
         closed_forms=len(closed_forms(options, recordings)),
         folds=recordings.n_subjects,
         trainings=trainings,
-        seconds=seconds / len(jobs) * trainings * options.max_epochs,
+        seconds=seconds / len(jobs) * trainings,
         bytes=data + stacked * largest,
     )

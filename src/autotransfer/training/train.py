@@ -12,6 +12,7 @@ from ..errors import UserError
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from .closed_form import population_of
 from .memory import first_line, no_room, out_of_memory
 from .packing import pack, resolve_device
 from .progress import Progress
@@ -79,7 +80,7 @@ def train(
 
         def train_stack(members: list[Job]) -> None:
             windows = windows_for(recordings, members[0], device=place, dtype=dtype)
-            stack = Trainer(recordings, members, windows, dtype, encoders)
+            stack = population_of(recordings, members, windows, dtype, encoders)
             for outcome in run(stack, after_epoch=bar.epoch):
                 done[outcome.job.trajectory] = outcome
                 bar.finished(outcome)

@@ -8,6 +8,7 @@ trains. How a window is prepared is known to `preprocessing` alone.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import tempfile
 import weakref
@@ -137,6 +138,12 @@ class Prepared:
                     raw = rec.X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
                     parts.add(follower.feed(raw)[0])
         return Newcomers(parts.joined(), torch.from_numpy(places).to(windows.device))
+
+    def of_group(self, group: int) -> Prepared:
+        """What one group alone trains on, to `gather` from; statistics are views."""
+        alone = copy.copy(self)
+        alone.fitted, alone.lags, alone.newcomers = self.fitted.of_group(group), None, None
+        return alone
 
     def gather(self, rows: Tensor) -> Tensor:
         """rows: (G, B) -> windows (G, B, channels, times), channel-major in memory."""
@@ -318,6 +325,6 @@ def check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if split.any():
             name = recordings.subjects[int(split.argmax())]
             raise UserError(
-                f"a fold trains on some of subject {name!r}'s windows only; standardise or align 'online' needs folds "
-                "that leave out whole subjects"
+                f"a fold trains on some of subject {name!r}'s windows only; standardise, align or centre 'online' needs "
+                "folds that leave out whole subjects"
             )

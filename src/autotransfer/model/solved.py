@@ -1,0 +1,98 @@
+"""Encoders that no optimiser touches: what they know is worked out from the training windows in closed form.
+
+A code is a fixed function of the window, every number of it standardised with mean and deviation of the training rows.
+A classifier on such codes has a solution: see training/closed_form.py.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError, shown
+from .encoder import EncoderOptions, Size
+
+Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # all training windows (B, C, T) and classes (B,), in pieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolvedOptions(EncoderOptions):
+    shrinkage: float | str = "auto"  # of the classes' common covariance; auto: by Ledoit and Wolf
+
+    closed_form: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share = self.shrinkage
+        if share != "auto" and (isinstance(share, str) or not 0 <= share <= 1):
+            raise UserError(f"shrinkage is {shown(share)}; it must be 'auto' or lie in [0, 1]")
+
+    def program(self, sfreq: float | None) -> tuple[object, ...]:
+        """Shrinkage is a number per member: it changes no shape, and no code."""
+        return tuple(pair for pair in super().program(sfreq) if pair[0] != "shrinkage")  # type: ignore[index]  # pairs
+
+    def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
+        """Codes of a batch, and the classifier with its snapshots."""
+        return itemsize * self.latent_dim(size) * (2 * batch + 8 * size.classes + 8)
+
+    @abstractmethod
+    def latent_dim(self, size: Size) -> int: ...
+
+
+class Solved(nn.Module):
+    """P members; x: (B, C, T), (P or 1, B, C, T), or (G, B, C, T) with group (P,) -> codes (P, B, D)."""
+
+    shift: Tensor  # (P, D) of the training rows
+    inv_std: Tensor
+
+    capturable = True
+
+    def __init__(self, members: int, latent_dim: int) -> None:
+        super().__init__()
+        self.members, self.latent_dim = members, latent_dim
+        self.register_buffer("shift", torch.zeros(members, latent_dim))
+        self.register_buffer("inv_std", torch.ones(members, latent_dim))
+
+    @abstractmethod
+    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+        """Windows (M or 1, B, C, T) of M members -> codes before they are standardised (M or 1, B, D)."""
+
+    def fit_(self, members: Sequence[int], batches: Batches) -> None:
+        """What `raw` needs to know, from the training windows of these members."""
+
+    def standardise_(self, members: Sequence[int], rows: Tensor) -> Tensor:
+        """By the raw codes (n, D) of the training rows of these members; gives these rows standardised, float64. A
+        number that is the same in all of them becomes 0."""
+        exact = rows.double()
+        shift = exact.mean(0)
+        spread = (exact - shift).square().mean(0).sqrt()
+        varies = (exact.amin(0) < exact.amax(0)) & (spread > 0)
+        inv_std = torch.where(varies, 1 / spread, 0.0).clamp(max=torch.finfo(self.inv_std.dtype).max)
+        for member in members:
+            self.shift[member], self.inv_std[member] = shift.to(self.shift), inv_std.to(self.inv_std)
+        # With the numbers as they are stored, so that training sees the codes that a prediction will.
+        own = members[0]
+        return (exact - self.shift[own].double()) * self.inv_std[own].double()
+
+    def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
+        """The other keywords of a Stack belong to training, and mean nothing here."""
+        if x.dim() == 3:
+            x = x[None]
+        elif group is not None:
+            x = x[group]
+        return (self.raw(x) - self.shift[:, None]) * self.inv_std[:, None]
+
+    def constrain_(self) -> None:
+        """Nothing: there are no parameters."""
+
+    def input_scale(self) -> Tensor:
+        """Nothing is known of it."""
+        return torch.ones(())
+
+    def graph(self) -> nn.Module:
+        return self

@@ -1,0 +1,120 @@
+"""Templates: how a window, seen through spatial filters, resembles each class's mean response.
+
+For signals that are locked to an event. The filters of a class are those of xDAWN (Rivet et al. 2009): mixtures of
+channels in which the class's mean response is large beside everything that the windows hold. The code has the course of
+every filtered signal, as means of 16 stretches, and its product with the filtered mean response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import check_at_most, check_positive
+from ..preprocessing.represent import POINTS, stretches
+from .encoder import Size
+from .solved import Batches, Solved, SolvedOptions
+
+MOST_FILTERS = 32  # of all classes together, unless there are more classes than that
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplatesOptions(SolvedOptions):
+    """Of event-locked responses."""
+
+    template_filters: int = 4  # spatial filters for each class, as many as channels and 32 in all allow
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "template_filters")
+        check_at_most(self, template_filters=10**4)
+
+    def filters(self, size: Size) -> int:
+        """For each class."""
+        return min(self.template_filters, size.channels, max(1, MOST_FILTERS // size.classes))
+
+    def latent_dim(self, size: Size) -> int:
+        return self.filters(size) * size.classes * (min(POINTS, size.times) + 1)
+
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Templates:
+        return Templates(size, members, self.filters(size), self.latent_dim(size))
+
+
+class Templates(Solved):
+    filters: Tensor  # (P, F, C), those of the first class first
+    templates: Tensor  # (P, F, T): each class's mean response through its filters
+
+    def __init__(self, size: Size, members: int, per_class: int, latent_dim: int) -> None:
+        super().__init__(members, latent_dim)
+        self.classes, self.per_class = size.classes, per_class
+        total = per_class * size.classes
+        self.register_buffer("filters", torch.zeros(members, total, size.channels))
+        self.register_buffer("templates", torch.zeros(members, total, size.times))
+
+    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+        signals = self.filters[members, None] @ x  # (M, B, F, T)
+        likeness = (signals * self.templates[members, None]).mean(-1)
+        return torch.cat([stretches(signals).flatten(2), likeness], -1)
+
+    def fit_(self, members: Sequence[int], batches: Batches) -> None:
+        response, covariance, samples = statistics(batches, self.classes)
+        found = xdawn(response, covariance, samples, self.per_class)  # (K, f, C)
+        templates = (found @ response).flatten(0, 1)
+        for member in members:
+            self.filters[member] = found.flatten(0, 1).to(self.filters)
+            self.templates[member] = templates.to(self.templates)
+
+
+def statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
+    """Mean response of every class (K, C, T), 0 for one without windows; covariance of all samples (C, C), and how many
+    these are. float64."""
+    response: Tensor | None = None
+    for x, y in batches():
+        exact = x.double()
+        if response is None:
+            device, (channels, times) = x.device, x.shape[1:]
+            response = torch.zeros(classes, channels, times, dtype=torch.float64, device=device)
+            count = torch.zeros(classes, dtype=torch.float64, device=device)
+            second = torch.zeros(channels, channels, dtype=torch.float64, device=device)
+        response.index_add_(0, y, exact)
+        count += torch.bincount(y, minlength=classes)
+        rows = exact.transpose(0, 1).flatten(1)  # (C, B·T)
+        second += rows @ rows.T
+    assert response is not None, "there are training windows"
+    samples = int(count.sum()) * response.shape[-1]
+    mean = response.sum((0, 2)) / samples
+    covariance = second / samples - mean[:, None] * mean
+    return response / count.clamp(min=1)[:, None, None], covariance, samples
+
+
+def xdawn(response: Tensor, covariance: Tensor, samples: int, filters: int) -> Tensor:
+    """Spatial filters (K, f, C) of unit length for mean responses (K, C, T): eigenvectors w of the largest λ in
+    S w = λ Σ w, S the covariance of the response, Σ that of everything."""
+    centred = response - response.mean(-1, keepdim=True)
+    signal = shrunk(centred @ centred.mT / response.shape[-1], response.shape[-1])
+    # In the coordinates in which Σ is the identity the problem is an ordinary one. Σ of silence has no scale of its own.
+    everything = shrunk(covariance, samples)
+    scale = everything.diagonal().mean()
+    identity = torch.eye(len(everything), dtype=everything.dtype, device=everything.device)
+    everything = torch.where(scale > 0, everything + 1e-12 * scale * identity, identity)
+    white = torch.linalg.inv(torch.linalg.cholesky(everything))
+    vectors = torch.linalg.eigh(white @ signal @ white.T)[1].flip(-1)[..., :filters]
+    found = (white.T @ vectors).mT
+    found = found / found.norm(dim=-1, keepdim=True)
+    # An eigenvector's sign is arbitrary; one rule for all makes results comparable.
+    largest = found.gather(-1, found.abs().argmax(-1, keepdim=True))
+    return found * largest.sign()
+
+
+def shrunk(covariance: Tensor, samples: int) -> Tensor:
+    """(..., C, C) drawn towards a multiple of the identity by the oracle approximating share (Chen et al. 2010)."""
+    channels = covariance.shape[-1]
+    square = covariance.square().mean((-2, -1))
+    average = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
+    below = (samples + 1) * (square - average**2 / channels)
+    share = torch.where(below > 0, ((square + average**2) / below).clamp(max=1.0), 1.0)[..., None, None]
+    identity = torch.eye(channels, dtype=covariance.dtype, device=covariance.device)
+    return (1 - share) * covariance + share * average[..., None, None] * identity

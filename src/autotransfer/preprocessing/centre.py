@@ -1,0 +1,138 @@
+"""Every number of a representation less its mean over the person's windows: where people sit is forgotten, how they
+move stays.
+
+    transductive   the mean of all of a person's windows
+    online         the same for training people; for a new person of their windows so far and a prior
+
+No label is ever read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError, check_choice
+from .align import PRIOR_WINDOWS
+from .represent import Represent
+from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
+
+
+@dataclass(frozen=True)
+class Centre(Transform):
+    kind: str = "online"
+
+    default: ClassVar[object] = "none"
+
+    def __post_init__(self) -> None:
+        check_choice("centre", self.kind, ("none", "online", "transductive"))
+        assert self.kind != "none", "left out of a Preprocessing instead"
+
+    def check(self, before: Sequence[Transform]) -> None:
+        if not any(isinstance(transform, Represent) for transform in before):
+            raise UserError(
+                "centre takes a person's mean from representations, not from signals; choose represent='features' or "
+                "'tangent' with it"
+            )
+
+    @property
+    def adaptation(self) -> str:
+        return self.kind
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        groups = [stage.of_group(g) for g in range(len(training))] if stage.by_fold else [stage]
+        means = [group.known("person means", partial(person_means, group)) for group in groups]
+        table = torch.stack([own.to(stage.like.dtype) for own in means])
+        if self.kind == "transductive":
+            return PersonCentre(table)
+        of_group = means if stage.by_fold else means * len(training)
+        priors = [own[stage.people(rows)].mean(0) for own, rows in zip(of_group, training, strict=True)]
+        return OnlineCentre(torch.stack(priors), table)
+
+    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+        return PersonCentre() if self.kind == "transductive" else OnlineCentre(tensors["prior"])
+
+
+def person_means(stage: Stage) -> Tensor:
+    """Of each person's windows: (S, C, T) float64."""
+    channels, times = stage.shape
+    total = torch.zeros(stage.n_subjects, channels, times, dtype=torch.float64, device=stage.subject.device)
+    for rows, x in stage.chunks(max(channels * times, stage.X[0].numel())):
+        total.index_add_(0, stage.subject[rows], x.double())
+    count = torch.bincount(stage.subject, minlength=stage.n_subjects).clamp(min=1)
+    return total / count[:, None, None]
+
+
+class PersonCentre(Fitted):
+    """Means of the people of the recordings, (G or 1, S, C, T); a new person by the windows of one call."""
+
+    mean: Tensor
+
+    def __init__(self, mean: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean, persistent=False)
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        if people is None:
+            return less_common_mean(x)
+        group = torch.arange(len(self.mean), device=x.device)[:, None]
+        return x - self.mean[group, people]
+
+    def graph(self) -> nn.Module:
+        return CommonCentre()
+
+
+class OnlineCentre(PersonCentre):
+    prior: Tensor  # (G, C, T) float64: the mean of the training people's means
+
+    def __init__(self, prior: Tensor, mean: Tensor | None = None) -> None:
+        super().__init__(mean)
+        self.register_buffer("prior", prior.double())
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        if people is None:
+            raise UserError("centre='online' follows one person in order; feed their windows to `follow()`")
+        return super().forward(x, people)
+
+    def follow(self) -> Follower:
+        return FollowedCentre(self.prior)
+
+    def graph(self) -> nn.Module:
+        raise UserError(
+            "the model adapts to every new person (centre='online'), which a graph without state cannot do; "
+            "use the format safetensors with at.load_model, or train without it"
+        )
+
+
+class FollowedCentre(Follower):
+    """The mean of each window, those before it and the prior: (m·prior + Σ windows) / (m + n)."""
+
+    def __init__(self, prior: Tensor) -> None:
+        """prior: (P, C, T)."""
+        self.prior = prior.double()
+        self.n = 0
+        self.total = torch.zeros_like(self.prior)
+
+    def feed(self, batch: Batch) -> Batch:
+        x, n = batch.x, batch.x.shape[1]
+        count = self.n + torch.arange(1, n + 1, dtype=torch.float64, device=x.device)[:, None, None]
+        total = self.total[:, None] + x.double().cumsum(1)
+        self.n, self.total = self.n + n, total[:, -1]
+        mean = (PRIOR_WINDOWS * self.prior[:, None] + total) / (PRIOR_WINDOWS + count)
+        return Batch(x - mean.to(x.dtype))
+
+
+class CommonCentre(nn.Module):
+    """For graphs: the windows (P, N, C, T) of one call are one person's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return less_common_mean(x)
+
+
+def less_common_mean(x: Tensor) -> Tensor:
+    return x - x.to(torch.float64).mean(1, keepdim=True).to(x.dtype)

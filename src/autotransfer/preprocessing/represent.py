@@ -1,0 +1,200 @@
+"""A window as numbers that a linear classifier can read, the same for everybody.
+
+    features   of each channel: means of 16 stretches, log power in 16 bands, log deviation, and that of its slope
+    tangent    log deviations of the channels, and the matrix logarithm of their correlations
+
+Both are logarithms where a person's amplitudes would be factors: what differs between people is then a shift, which
+`centre` can take away. The tangent vector is that of the affine-invariant geometry of covariances at the identity
+(Barachant et al. 2012), with every channel in units of its own deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError, check_choice
+from ..recordings.chunks import row_chunks
+from .transform import Fitted, Rows, Stage, Transform
+
+POINTS = 16  # stretches of a window, and bands of a spectrum
+SHORTEST = 4  # samples of a window
+QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # added before logarithms: that of a flat channel is small, but one
+
+# Square roots that the logarithm in a graph takes, and steps of Newton and Schulz for each. A small eigenvalue grows by
+# 3/2 in a step: the first root, of eigenvalues down to 1e-8, needs most.
+STEPS = (32, 19, 13, 10, 8, 8)
+TERMS = 16  # of the series of the logarithm: eigenvalues are at least 1e-8^(1/64) = .75 by then
+
+
+@dataclass(frozen=True)
+class Represent(Transform):
+    kind: str = "features"
+
+    default: ClassVar[object] = "none"
+
+    def __post_init__(self) -> None:
+        check_choice("represent", self.kind, ("none", "features", "tangent"))
+        assert self.kind != "none", "left out of a Preprocessing instead"
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        if times < SHORTEST:
+            raise UserError(f"represent needs windows of at least {SHORTEST} samples; they have {times}")
+        if self.kind == "features":
+            return channels, min(POINTS, times) + min(POINTS, times // 2) + 2
+        return 1, channels + channels * (channels + 1) // 2
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        return Features() if self.kind == "features" else Tangent()
+
+
+def stretches(x: Tensor, most: int = POINTS) -> Tensor:
+    """(..., T) -> means of `most` stretches, or T if that is less (..., S), as equal as can be; longer ones first."""
+    times = x.shape[-1]
+    count = min(most, times)
+    cuts = [start * (times // count) + min(start, times % count) for start in range(count + 1)]
+    return torch.stack([x[..., start:stop].mean(-1) for start, stop in pairwise(cuts)], -1)
+
+
+def centred(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Windows (..., C, T) in float64 less their means, and the means (..., C, 1). Exactly 0 for a flat channel: less
+    its first sample it has no rounding left to be taken for a signal."""
+    exact = x.to(torch.float64)
+    first = exact[..., :1]
+    moved = exact - first
+    mean = moved.mean(-1, keepdim=True)
+    return moved - mean, first + mean
+
+
+def deviation(x: Tensor) -> Tensor:
+    """Of (..., T) about the mean: (...)."""
+    return centred(x)[0].square().mean(-1).sqrt()
+
+
+# ---- features --------------------------------------------------------------------------------------------------------
+
+
+class Features(Fitted):
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        """(..., C, T) -> (..., C, means + bands + 2)."""
+        return in_pieces(x, lambda piece: features(piece, spectrum))
+
+    def graph(self) -> nn.Module:
+        return FeaturesGraph()
+
+
+class FeaturesGraph(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return features(x, products).to(torch.float32)
+
+
+def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """(..., C, T) -> (..., C, means + bands + 2), float64. power_of: signals (..., T) -> |spectrum|² (..., T // 2)."""
+    own, mean = centred(x)
+    means = stretches(own) + mean
+    bands = stretches(power_of(own))
+    spread = own.square().mean(-1, keepdim=True).sqrt()
+    slope = deviation(own[..., 1:] - own[..., :-1])[..., None]
+    return torch.cat([means, (torch.cat([bands, spread, slope], -1) + QUIET).log()], -1)
+
+
+def spectrum(x: Tensor) -> Tensor:
+    """Power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
+    window = torch.from_numpy(np.hanning(x.shape[-1])).to(x)
+    return torch.fft.rfft(x * window)[..., 1:].abs().square()
+
+
+def products(x: Tensor) -> Tensor:
+    """The same in products with the matrices of the transform, for graphs."""
+    times = x.shape[-1]
+    angle = np.outer(np.arange(times), np.arange(1, times // 2 + 1)) % times * (2 * math.pi / times)
+    window = np.hanning(times)[:, None]
+    real, imaginary = (x @ torch.from_numpy(window * part(angle)) for part in (np.cos, np.sin))
+    return real.square() + imaginary.square()
+
+
+# ---- tangent vectors -------------------------------------------------------------------------------------------------
+
+
+class Tangent(Fitted):
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        """(..., C, T) -> (..., 1, C + C(C + 1)/2)."""
+        return in_pieces(x, lambda piece: tangent(piece, logarithm))
+
+    def graph(self) -> nn.Module:
+        return TangentGraph()
+
+
+class TangentGraph(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return tangent(x, logarithm_by_roots).to(torch.float32)
+
+
+def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """(..., C, T) -> (..., 1, C + C(C + 1)/2), float64. log_of: matrices (..., C, C) -> their logarithms."""
+    own, _ = centred(x)
+    channels = x.shape[-2]
+    spread = own.square().mean(-1, keepdim=True).sqrt()
+    flat = (spread == 0).to(spread.dtype)
+    unit = own / (spread + flat)
+    identity = torch.eye(channels, dtype=spread.dtype, device=x.device)
+    correlation = unit @ unit.transpose(-1, -2) / x.shape[-1] + flat * identity
+    logarithm = log_of(shrunk(correlation, x.shape[-1])).flatten(-2)
+    rows, columns = np.triu_indices(channels)
+    weight = np.where(rows == columns, 1.0, math.sqrt(2.0))  # the norm is that of the matrix
+    places = torch.from_numpy(rows * channels + columns).to(x.device)
+    upper = logarithm.index_select(-1, places) * torch.from_numpy(weight).to(x.device)
+    return torch.cat([(spread[..., 0] + QUIET).log(), upper], -1)[..., None, :]
+
+
+def shrunk(correlation: Tensor, samples: int) -> Tensor:
+    """Correlations (..., C, C) drawn towards the identity by the oracle approximating share (Chen et al. 2010)."""
+    channels = correlation.shape[-1]
+    square = correlation.square().mean((-2, -1), keepdim=True)
+    below = (samples + 1) * (square - 1 / channels)
+    share = ((square + 1) / below.clamp(min=1e-12)).clamp(max=1.0)
+    identity = torch.eye(channels, dtype=correlation.dtype, device=correlation.device)
+    return (1 - share) * correlation + share * identity
+
+
+def logarithm(matrix: Tensor) -> Tensor:
+    """Of symmetric positive matrices (..., C, C)."""
+    values, vectors = torch.linalg.eigh(matrix)
+    found: Tensor = (vectors * values.clamp(min=QUIET).log()[..., None, :]) @ vectors.mT
+    return found
+
+
+def logarithm_by_roots(matrix: Tensor) -> Tensor:
+    """The same for correlations in products alone: log A = 64 log A^(1/64), and a series for what is near 1.
+
+    Divided by the trace, C, eigenvalues lie in (0, 1], where the coupled iteration of Newton and Schulz converges to
+    the square root: Y -> Y (3 − ZY) / 2, Z -> (3 − ZY) Z / 2 from Y = A, Z = 1.
+    """
+    channels = matrix.shape[-1]
+    identity = torch.eye(channels, dtype=matrix.dtype, device=matrix.device)
+    root = matrix / channels
+    for steps in STEPS:
+        inverse = identity
+        for _ in range(steps):
+            factor = 1.5 * identity - 0.5 * (inverse @ root)
+            root, inverse = root @ factor, factor @ inverse
+    rest = identity - root
+    series = identity / TERMS
+    for term in range(TERMS - 1, 0, -1):
+        series = rest @ series + identity / term
+    return math.log(channels) * identity - 2.0 ** len(STEPS) * (rest @ series)
+
+
+def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+    """work on windows (G, B, C, T) in float64, some at a time, so that it needs little memory; in the dtype of x."""
+    groups, batch, channels, times = x.shape
+    rows = x.flatten(0, 1)
+    parts = [work(rows[piece]).to(x.dtype) for piece in row_chunks(len(rows), 4 * channels * max(channels, times))]
+    return torch.cat(parts).unflatten(0, (groups, batch))

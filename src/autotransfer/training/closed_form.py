@@ -1,0 +1,130 @@
+"""Members whose classifier is solved, not trained: linear discriminant analysis with a shrunk covariance.
+
+Classes are taken to be equally likely, as the score weighs them, and normal with one covariance Σ about their means μ_k:
+
+    logit_k = μ_kᵀ Σ⁻¹ z − ½ μ_kᵀ Σ⁻¹ μ_k        Σ = (1 − a) S + a tr(S)/D
+
+S pools the rows about the means of their classes; a is given, or follows from the data as Ledoit and Wolf (2004) have
+it. Everything else about such a member is a population's: evaluation, snapshots, checkpoints, packing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ..jobs import Job
+from ..model.encoders import Encoders
+from ..model.solved import Solved, SolvedOptions
+from ..recordings import Recordings
+from ..recordings.chunks import row_chunks
+from .metrics import weighted_cross_entropy
+from .trainer import Trainer
+from .windows import Windows
+
+LEAST = 1e-8  # shrinkage: a covariance of fewer rows than numbers, or of flat ones, has no inverse without it
+ABSENT = -1e4  # logit of a class that nobody has shown
+
+
+def population_of(
+    recordings: Recordings,
+    jobs: Sequence[Job],
+    windows: Windows,
+    dtype: torch.dtype,
+    encoders: Encoders | None = None,
+) -> Trainer:
+    """The population of jobs of one program: trained step by step, or solved where the encoder allows it."""
+    kind = ClosedForm if jobs[0].setting.network.closed_form else Trainer
+    return kind(recordings, jobs, windows, dtype, encoders)
+
+
+class ClosedForm(Trainer):
+    """A population that has learned everything after one epoch, in which there are no steps."""
+
+    @torch.no_grad()
+    def train_epoch(self) -> None:
+        self.epoch += 1
+        self.clock.fill_(self.epoch)
+        self.losses.zero_()
+        groups: dict[bytes, list[int]] = {}  # that train on the same rows: seeds make no difference here
+        for group, job in enumerate(self.groups.jobs):
+            groups.setdefault(job.fold.train.tobytes(), []).append(group)
+        of_member = self.groups.of_member.tolist()
+        for own in groups.values():
+            self._solve(own[0], [member for member, group in enumerate(of_member) if group in own])
+
+    def _solve(self, group: int, members: list[int]) -> None:
+        """Members that share the training rows of a group."""
+        net, prepared = cast(Solved, self.net), self.prepared.of_group(group)
+        rows = torch.from_numpy(self.groups.jobs[group].fold.train).to(self.lr.device)
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            for piece in row_chunks(len(rows), self.windows_size):
+                own = rows[piece]
+                yield prepared.gather(own[None])[0], self.y[own]
+
+        net.fit_(members, batches)
+        first = slice(members[0], members[0] + 1)
+        codes = net.standardise_(members, torch.cat([net.raw(x[None], first)[0].double() for x, _ in batches()]))
+        y = self.y[rows]
+        classes = Classes(codes, y, self.classifier.weight.shape[1])
+        for member in members:
+            options = cast(SolvedOptions, self.jobs[member].setting.network)
+            weight, bias = classes.solve(options.shrinkage)
+            self.classifier.weight.data[member] = weight.to(self.classifier.weight)
+            self.classifier.bias.data[member] = bias.to(self.classifier.bias)
+            logits = codes @ weight.T + bias
+            loss = weighted_cross_entropy(logits[None], y[None], self.weights[member : member + 1].double())
+            self.losses[0, member] = loss[0] * self.groups.steps_of[group]  # of which the mean is told
+
+    @property
+    def windows_size(self) -> int:
+        """Numbers of a window while it is prepared, generously."""
+        recordings = self.prepared.windows.recordings
+        channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
+        return max(channels * times, self.net.latent_dim, recordings.n_channels * recordings.n_times)
+
+
+class Classes:
+    """Codes (n, D) of K classes: their means, and how rows lie about them. float64."""
+
+    def __init__(self, codes: Tensor, y: Tensor, n_classes: int) -> None:
+        count = torch.bincount(y, minlength=n_classes)
+        total = codes.new_zeros(n_classes, codes.shape[1]).index_add_(0, y, codes)
+        self.present = count > 0
+        self.means = total / count.clamp(min=1)[:, None]  # (K, D)
+        self.rows = codes - self.means[y]
+        self.by_rows = len(codes) < codes.shape[1]  # the smaller of the two products tells all
+        self.product = self.rows @ self.rows.T if self.by_rows else self.rows.T @ self.rows
+        self.level = self.product.diagonal().sum() / self.rows.numel()  # tr(S)/D
+
+    def shrinkage(self) -> float:
+        """By Ledoit and Wolf: the expected squared error of S over how far S is from a multiple of the identity."""
+        n, dim = self.rows.shape
+        square = self.product.square().sum() / n**2  # |S|²
+        error = (self.rows.square().sum(1).square().sum() / n - square) / n
+        distance = square - dim * self.level**2
+        return float((error / distance).clamp(0, 1)) if distance > 0 else 1.0
+
+    def solve(self, shrinkage: float | str) -> tuple[Tensor, Tensor]:
+        """Weights (K, D) and bias (K,) of the logits."""
+        share = max(self.shrinkage() if isinstance(shrinkage, str) else shrinkage, LEAST)
+        weight = self._over_covariance(share)
+        bias = -0.5 * (weight * self.means).sum(1)
+        return weight, torch.where(self.present, bias, ABSENT)
+
+    def _over_covariance(self, share: float) -> Tensor:
+        """μ_kᵀ Σ⁻¹, (K, D)."""
+        n = len(self.rows)
+        level = self.level if self.level > 0 else torch.ones_like(self.level)  # every row is its class's mean
+        matrix = (1 - share) / n * self.product
+        matrix.diagonal().add_(share * level)
+        root = torch.linalg.cholesky(matrix)
+        if not self.by_rows:
+            return torch.cholesky_solve(self.means.T, root).T
+        # Woodbury: with R the rows, (c RᵀR + l)⁻¹ = (1 − c Rᵀ (c RRᵀ + l)⁻¹ R) / l
+        inner = torch.cholesky_solve(self.rows @ self.means.T, root)  # (n, K)
+        return (self.means - (1 - share) / n * (self.rows.T @ inner).T) / (share * level)
