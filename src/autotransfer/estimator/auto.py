@@ -22,6 +22,7 @@ from ..report.collect import collect
 from ..report.page import write
 from ..runs.choice import Choice, read_choice
 from ..runs.files import Lock
+from ..runs.mixture import Mixture
 from ..runs.options import RunOptions
 from ..runs.results import results_table, trained
 from ..runs.run import Run, check_packages, fingerprint, is_run, reopen
@@ -52,8 +53,8 @@ class AutoTransferClassifier(WindowClassifier):
     verbose: say what is done and show progress
 
     After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what
-    choice.json holds), `results_` (what results.csv holds, a DataFrame), `best_setting_`, `summary_` (what the report
-    shows) and `model_`.
+    choice.json holds), `results_` (what results.csv holds, a DataFrame), `best_setting_` (of a mixture, that of the
+    part with the largest exponent), `summary_` (what the report shows) and `model_`.
     """
 
     def __init__(
@@ -134,7 +135,8 @@ class AutoTransferClassifier(WindowClassifier):
             results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of))
         self._keep(model, recordings, classes, named)
         self.choice_ = schema.to_values(choice)
-        self.results_, self.best_setting_, self.summary_ = results, model.setting, summary
+        best = model.heaviest if isinstance(model, Mixture) else model
+        self.results_, self.best_setting_, self.summary_ = results, best.setting, summary
         return self
 
     def _conduct(self, run: Run) -> Choice:

@@ -14,7 +14,8 @@ from torch import Tensor
 from ..recordings import Recordings, check_windows
 from ..recordings.container import check_sfreq
 from ..recordings.labels import encode
-from ..runs.saved_model import NewPerson, SavedModel
+from ..runs.mixture import Model
+from ..runs.saved_model import NewPerson
 from .inputs import raw_windows
 
 Array = NDArray[Any]
@@ -23,7 +24,8 @@ Array = NDArray[Any]
 class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Predicts raw windows (N, channels, times) with `model_`; ids are needed by fit alone.
 
-    Where the setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one
+    `model_` is an ensemble of one setting or a mixture of several such ensembles.
+    Where a setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one
     person's, in the order of recording, unless `subjects` (N,) says whose each is; epochs whose metadata have a column
     "subject" say it themselves. Every call starts anew with people nobody has seen: `new_person()` is for windows that
     come one by one.
@@ -34,7 +36,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     __metadata_request__fit = {"subjects": True, "groups": False}  # noqa: RUF012  # scikit-learn reads it off the class
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
-    model_: SavedModel
+    model_: Model
     classes_: Array
 
     def __sklearn_tags__(self) -> Any:
@@ -44,7 +46,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
-    def _keep(self, model: SavedModel, recordings: Recordings, classes: Array, named: bool) -> None:
+    def _keep(self, model: Model, recordings: Recordings, classes: Array, named: bool) -> None:
         """What is known after fit; channels are the features, named where X named them."""
         self.model_, self.classes_ = model, classes
         self.n_features_in_ = recordings.n_channels
@@ -64,12 +66,13 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def _people(self, X: object, subjects: object, n_trials: int) -> Tensor | None:
         """Whose each window is (N,), where that matters and anybody says so."""
-        if subjects is None and self.model_.setting.adaptation != "none":
+        if subjects is None and self.model_.adaptation != "none":
             subjects = raw_windows(X).subject
         return None if subjects is None else encode(subjects, n_trials, "subjects")[0]
 
     def predict_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
-        """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble, the members' mean."""
+        """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble the members' mean, of a
+        mixture the product of such means, each to the power of its exponent, normalised."""
         windows = self._windows(X)
         return self.model_.predict_proba(windows, self._people(X, subjects, len(windows)))
 
@@ -90,10 +93,9 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Latent codes z (N, members · D). Every member has coordinates of its own, so codes of an ensemble stand side
-        by side; their mean would mean nothing."""
+        by side; their mean would mean nothing. Of a mixture, those of all parts: (N, Σ members · D)."""
         windows = self._windows(X)
-        z = self.model_.latents(windows, self._people(X, subjects, len(windows)))
-        return z.transpose(0, 1).flatten(1).numpy()
+        return self.model_.features(windows, self._people(X, subjects, len(windows))).numpy()
 
     def new_person(self) -> NewPerson:
         """Somebody new whose windows come one by one: `person.predict_proba(window)` remembers those before it."""
@@ -102,4 +104,4 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def _n_features_out(self) -> int:
-        return self.model_.card.members * self.model_.members.latent_dim
+        return self.model_.n_features

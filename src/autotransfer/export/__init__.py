@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from ..errors import UserError, check_choice
 from ..model.encoders import Encoders
 from ..runs.files import refuse_links, write_atomically
+from ..runs.mixture import Mixture, Model
 from ..runs.saved_model import SavedModel
 from ..runs.saved_model import load_model as load_folder
 from .deployed import refuse_what_graphs_cannot
@@ -28,15 +29,18 @@ class Exported:
 
     path: Path
     format: str
-    kind: str  # ensemble or refit
+    kind: str  # ensemble, refit, single or mixture
     members: int
     size: int  # bytes
     difference: float | None  # largest, from predict_proba
     latency: Latency | None
+    parts: int = 1  # of a mixture
 
     def lines(self) -> list[str]:
         """For people."""
         what = "one model" if self.members == 1 else f"an ensemble of {self.members}"
+        if self.kind == "mixture":
+            what = f"a mixture of {self.parts}, {self.members} models in all"
         lines = [f"exported: {self.path} ({self.size / 1e3:,.0f} kB, {self.format}, {what})"]
         runtime = FORMATS[self.format].runtime
         if self.difference is None or self.latency is None:
@@ -51,7 +55,7 @@ class Exported:
 
 
 def export_model(
-    source: SavedModel | str | Path,
+    source: Model | str | Path,
     format: str = "onnx",
     out: str | Path | None = None,
     *,
@@ -60,7 +64,8 @@ def export_model(
 ) -> Exported:
     """Write the model of a finished run, or one in memory, as one file.
 
-    A model that aligns, or standardises "online", is written as safetensors only: `load_model` adapts to each person.
+    A model that aligns, or standardises "online", or has such a part, is written as safetensors only: `load_model`
+    adapts to each person.
     format: onnx, torch (a torch.export program, .pt2) or safetensors
     out: the file; by default `model` with the format's ending in the run's folder
     model: ensemble, or refit where the run made one
@@ -69,7 +74,7 @@ def export_model(
     check_choice("format", format, FORMATS)
     check_choice("model", model, KINDS)
     form = FORMATS[format]
-    if isinstance(source, SavedModel):
+    if isinstance(source, (SavedModel, Mixture)):
         if out is None:
             raise UserError("a model in memory has no folder of its own; say where to write it with out=")
         target, saved = Path(out), source
@@ -95,7 +100,8 @@ def export_model(
         write_atomically(target, content)
     except OSError as error:
         raise _unwritable(target, error) from None
-    return Exported(target, format, saved.card.kind, saved.card.members, len(content), difference, took)
+    card = saved.card
+    return Exported(target, format, card.kind, card.members, len(content), difference, took, len(saved.parts))
 
 
 def _home(run: Path, model: str) -> Path:
@@ -148,7 +154,7 @@ def _exported_before(path: Path) -> bool:
         return content.find(MARK.encode()) >= 0
 
 
-def load_model(path: str | Path, encoders: Encoders | None = None) -> SavedModel:
+def load_model(path: str | Path, encoders: Encoders | None = None) -> Model:
     """The model of a run's folder, of a model's folder, or of one exported safetensors file.
 
     encoders: the factory of a user's own encoder, by name

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..model.encoders import ENCODERS, Encoders
+from ..runs.mixture import MixtureCard, Model
 from ..runs.run import versions
-from ..runs.saved_model import ModelCard, SavedModel
+from ..runs.saved_model import ModelCard, model_of
 from .deployed import deployed
 
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
@@ -33,24 +34,25 @@ CARD_FILE = "card.json"
 MARK = "autotransfer_version"  # in every exported file, as plain text
 
 
-def described(card: ModelCard) -> dict[str, Any]:
+def described(card: ModelCard | MixtureCard) -> dict[str, Any]:
     """What a file says about its model: the card, and who wrote it."""
     return {MARK: versions()["autotransfer"]} | asdict(card)
 
 
-def as_text(card: ModelCard) -> dict[str, str]:
+def as_text(card: ModelCard | MixtureCard) -> dict[str, str]:
     """The same for formats that keep text only: every value is JSON."""
     return {name: json.dumps(value) for name, value in described(card).items()}
 
 
-def card_from_text(metadata: dict[str, str]) -> ModelCard:
-    return ModelCard(**{name: json.loads(text) for name, text in metadata.items() if name != MARK})
+def from_text(metadata: dict[str, str]) -> dict[str, Any]:
+    """The values of the card."""
+    return {name: json.loads(text) for name, text in metadata.items() if name != MARK}
 
 
 # torch
 
 
-def exported_program(saved: SavedModel) -> torch.export.ExportedProgram:
+def exported_program(saved: Model) -> torch.export.ExportedProgram:
     """The deployed model as a graph with any number of windows."""
     card = saved.card
     example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
@@ -63,22 +65,23 @@ def exported_program(saved: SavedModel) -> torch.export.ExportedProgram:
     return program
 
 
-def _attempt(saved: SavedModel, export: Callable[[], Any]) -> Any:
+def _attempt(saved: Model, export: Callable[[], Any]) -> Any:
     """A user's own module may do anything, and an exporter refuse it in many ways; what is registered
     is ours to get right."""
-    if saved.setting.encoder in ENCODERS:
+    own = [part.setting.encoder for part in saved.parts if part.setting.encoder not in ENCODERS]
+    if not own:
         return export()
     try:
         return export()
     except Exception as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise UserError(
-            f"the encoder {saved.setting.encoder!r} cannot be exported as a graph ({reason}); "
+            f"the encoder {' or '.join(map(repr, dict.fromkeys(own)))} cannot be exported as a graph ({reason}); "
             "use the format safetensors, or change the encoder"
         ) from error
 
 
-def to_torch(saved: SavedModel) -> bytes:
+def to_torch(saved: Model) -> bytes:
     file = BytesIO()
     with _quiet():
         program = exported_program(saved)
@@ -112,7 +115,7 @@ def needed(package: str) -> Any:
         ) from None
 
 
-def to_onnx(saved: SavedModel) -> bytes:
+def to_onnx(saved: Model) -> bytes:
     onnx = needed("onnx")
     needed("onnxscript")
     with _quiet():
@@ -154,20 +157,20 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
 # safetensors
 
 
-def to_safetensors(saved: SavedModel) -> bytes:
+def to_safetensors(saved: Model) -> bytes:
     """The tensors of RUN/model as they are, with the card in the header."""
     content: bytes = save({name: t.contiguous() for name, t in saved.tensors().items()}, as_text(saved.card))
     return content
 
 
-def saved_model_of(content: bytes, encoders: Encoders | None = None) -> SavedModel:
+def saved_model_of(content: bytes, encoders: Encoders | None = None) -> Model:
     """Of an exported safetensors file: its header begins with eight bytes that give the header's length."""
     tensors = load(content)
     length = int.from_bytes(content[:8], "little")
     metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
     if MARK not in metadata:
         raise ValueError("it holds tensors but no card")
-    return SavedModel(card_from_text(metadata), tensors, encoders)
+    return model_of(from_text(metadata), tensors, encoders)
 
 
 def from_safetensors(content: bytes, encoders: Encoders | None = None) -> Predict:
@@ -177,7 +180,7 @@ def from_safetensors(content: bytes, encoders: Encoders | None = None) -> Predic
 class Format(NamedTuple):
     suffix: str
     runtime: str  # what runs it here
-    write: Callable[[SavedModel], bytes]
+    write: Callable[[Model], bytes]
     open: Callable[[bytes, Encoders | None], Predict]  # weights alone need the factory of a user's encoder
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..runs.mixture import Model
 from ..runs.saved_model import SavedModel
 from .formats import Predict
 
@@ -29,25 +30,31 @@ class Latency:
     times: int
 
 
-def sample_windows(saved: SavedModel, n: int, generator: torch.Generator) -> Tensor:
+def sample_windows(saved: Model, n: int, generator: torch.Generator) -> Tensor:
     """Raw windows (n, channels, times) of about the size that the model knows: noise, drifts, offsets, and now and
     then a flat channel."""
     size = (n, len(saved.card.channels), saved.card.n_times)
     noise = torch.randn(size, generator=generator)
     drift = torch.randn(size, generator=generator).cumsum(-1) / saved.card.n_times**0.5
     x = noise + drift + torch.randn(*size[:2], 1, generator=generator)
-    steps = saved.preprocessing.steps
-    affine = steps[0].affine() if steps else None
-    if affine is not None:
-        shift, inv_std = (table.mean(0) for table in affine)
-        x = x * torch.where(inv_std > 0, 1 / inv_std, 0.0)[:, None] + shift[:, None]
-    elif not steps:
-        x = x * saved.net.input_scale()  # type: ignore[operator]  # a Stack
+    shift, scale = next((known for known in map(_raw_scale, saved.parts) if known is not None), (0.0, 1.0))
+    x = x * scale + shift
     flat = torch.rand(*size[:2], 1, generator=generator) < 0.02
     return torch.where(flat, x[..., :1], x)
 
 
-def largest_difference(saved: SavedModel, predict: Predict) -> float:
+def _raw_scale(part: SavedModel) -> tuple[Tensor | float, Tensor] | None:
+    """Mean and standard deviation of raw windows, (C, 1) or numbers, where the part stores them. Of a mixture any part
+    will do: all were trained on the same recordings."""
+    steps = part.preprocessing.steps
+    affine = steps[0].affine() if steps else None
+    if affine is not None:
+        shift, inv_std = (table.mean(0) for table in affine)
+        return shift[:, None], torch.where(inv_std > 0, 1 / inv_std, 0.0)[:, None]
+    return None if steps else (0.0, part.net.input_scale())  # type: ignore[operator]  # a Stack
+
+
+def largest_difference(saved: Model, predict: Predict) -> float:
     """Between the file's probabilities and `predict_proba`, over 1,000 windows; inf where one is not a number."""
     generator = torch.Generator().manual_seed(0)
     largest = 0.0
@@ -58,7 +65,7 @@ def largest_difference(saved: SavedModel, predict: Predict) -> float:
     return largest
 
 
-def latency(saved: SavedModel, predict: Predict) -> Latency:
+def latency(saved: Model, predict: Predict) -> Latency:
     window = sample_windows(saved, 1, torch.Generator().manual_seed(1))
     milliseconds = []
     with one_thread():

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..folds import Fold
+from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..settings import Setting
-from .saved_model import ModelCard
+from .mixture import Mixture
+from .saved_model import ModelCard, SavedModel
+
+
+class Part(NamedTuple):
+    """A candidate that a mixture is made of, as `assemble` takes it, and its exponent."""
+
+    setting: Setting
+    states: Sequence[dict[str, Tensor]]
+    folds: Sequence[Fold]
+    exponent: float
 
 
 def assemble(
@@ -44,3 +55,24 @@ def assemble(
     fitted = setting.preprocessing.fit(recordings.X, recordings.subject, training, recordings.derived)
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     return card, tensors
+
+
+def assemble_mixture(
+    recordings: Recordings,
+    parts: Sequence[Part],
+    *,
+    scores: dict[str, Any],
+    kind: str = "ensemble",
+    encoders: Encoders | None = None,
+) -> Mixture:
+    """The mixture of these parts, ready to be used or saved.
+
+    kind: of each part. Parts with the exponent 0 are left out, unless all are: they would be computed for nothing.
+    """
+    given = [Part(*part) for part in parts]
+    used = [part for part in given if part.exponent != 0] or given
+    models = [
+        SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores={}), encoders)
+        for setting, states, folds, _ in used
+    ]
+    return Mixture(models, [part.exponent for part in used], scores)

@@ -7,10 +7,10 @@ import pandas as pd
 from ..recordings import Raw, check_windows
 from ..recordings.container import check_sfreq
 from ..recordings.labels import as_list, encode
-from .saved_model import SavedModel
+from .mixture import Model
 
 
-def predictions(model: SavedModel, raw: Raw) -> pd.DataFrame:
+def predictions(model: Model, raw: Raw) -> pd.DataFrame:
     """Of windows as a reader found them: with channel names, rate and, perhaps, whose they are, or without."""
     X, channels = check_windows(raw.X, raw.channels)
     model.check(X, None if raw.channels is None else channels, check_sfreq(raw.sfreq))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from ..recordings import check_windows
 from ..settings import Setting
 from ..training.members import Members
 from .files import write_atomically
+
+if TYPE_CHECKING:
+    from .mixture import MixtureCard, Model
 
 CHUNK = 256
 
@@ -70,6 +73,16 @@ class SavedModel:
         """What `save_model` writes."""
         own = self.preprocessing.state_dict()
         return self.members.tensors() | {f"preprocessing.{name}": tensor for name, tensor in own.items()}
+
+    @property
+    def parts(self) -> list[SavedModel]:
+        """Itself: a mixture has several."""
+        return [self]
+
+    @property
+    def adaptation(self) -> str:
+        """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
+        return self.setting.adaptation
 
     def check(self, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
         """Refuse windows that the model was not made for, naming the difference."""
@@ -127,10 +140,25 @@ class SavedModel:
             parts.append(self.net(x[0] if len(x) == 1 else x))
         return torch.cat(parts, 1)
 
+    def features(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
+        """The same windows -> the codes of all members side by side (N, n_features)."""
+        return self.latents(X, subject).transpose(0, 1).flatten(1)
+
+    @property
+    def n_features(self) -> int:
+        return self.card.members * self.members.latent_dim
+
     def new_person(self) -> NewPerson:
         """Somebody whose windows come one by one, or a few at a time."""
         check_online(self.setting.preprocessing)
-        return NewPerson(self, self.preprocessing.follow())
+        return NewPerson(self)
+
+    def follow(self) -> Person:
+        return self.preprocessing.follow()
+
+    def next_proba(self, X: Tensor, person: Person) -> NDArray[np.float64]:
+        """The next raw windows (n, channels, times) of a person -> (n, classes)."""
+        return self.probabilities(self.codes(X, person))
 
 
 def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
@@ -144,8 +172,9 @@ def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
 class NewPerson:
     """A model in use by one person: every window is predicted from it and those fed before it."""
 
-    def __init__(self, model: SavedModel, person: Person) -> None:
-        self._model, self._person = model, person
+    def __init__(self, model: Model) -> None:
+        self._model: Any = model  # of either kind, with what it follows a person by
+        self._person = model.follow()
         self.windows = 0  # fed so far
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:
@@ -153,21 +182,25 @@ class NewPerson:
         windows, _ = check_windows(X[None] if getattr(X, "ndim", 3) == 2 else X)  # type: ignore[index]  # has ndim
         self._model.check(windows, None, None)
         self.windows += len(windows)
-        return self._model.probabilities(self._model.codes(windows, self._person))
+        probability: NDArray[np.float64] = self._model.next_proba(windows, self._person)
+        return probability
 
 
-def save_model(folder: Path, card: ModelCard, tensors: dict[str, Tensor]) -> None:
+def save_model(folder: Path, model: Model | ModelCard | MixtureCard, tensors: dict[str, Tensor] | None = None) -> None:
+    """A model of either kind, or its card and tensors."""
+    card: Any = getattr(model, "card", model)
+    found: dict[str, Tensor] = model.tensors() if tensors is None else tensors  # type: ignore[union-attr]  # no card
     folder.mkdir(parents=True, exist_ok=True)
-    body = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    body = save({name: tensor.contiguous() for name, tensor in found.items()})
     write_atomically(folder / "model.safetensors", body)
     write_atomically(folder / "model.json", json.dumps(asdict(card), indent=1))
 
 
-def load_model(folder: Path, encoders: Encoders | None = None) -> SavedModel:
-    """The model in a folder; anything that is not one is refused in one line."""
+def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
+    """The model in a folder, a mixture or not; anything that is no model is refused in one line."""
     try:
-        card = ModelCard(**json.loads((folder / "model.json").read_text(encoding="utf-8")))
-        return SavedModel(card, load((folder / "model.safetensors").read_bytes()), encoders)
+        values = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        return model_of(values, load((folder / "model.safetensors").read_bytes()), encoders)
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -175,3 +208,13 @@ def load_model(folder: Path, encoders: Encoders | None = None) -> SavedModel:
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"the model in {folder} cannot be read ({reason}); make it again with resume") from None
+
+
+def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:
+    """From a card as JSON holds it, and tensors; whatever is wrong raises."""
+    from .mixture import Mixture, card_from  # made of what is above
+
+    card = card_from(values)
+    if isinstance(card, ModelCard):
+        return SavedModel(card, tensors, encoders)
+    return Mixture.restore(card, tensors, encoders)

@@ -1,0 +1,200 @@
+"""A delivered model of several kinds: ensembles with settings of their own, averaged in log-probability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError, check_types, shown
+from ..model.encoders import Encoders
+from ..preprocessing import Person, check_online
+from ..settings import Setting
+from .saved_model import ModelCard, NewPerson, SavedModel
+
+KIND = "mixture"
+SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
+MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
+TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
+
+
+@dataclass(frozen=True)
+class MixtureCard:
+    """What a mixture was made for, with the cards of its parts."""
+
+    name: str  # of the data set
+    kind: str  # mixture
+    members: int  # of all parts together
+    n_times: int
+    channels: list[str]
+    sfreq: float | None
+    classes: list[Any]
+    subjects: int  # whom it was trained on
+    scores: dict[str, Any]
+    exponents: list[float]  # (K,)
+    parts: list[ModelCard]  # (K,)
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if self.kind != KIND:
+            raise UserError(f"the kind of a mixture is {shown(self.kind)}, it must be {KIND!r}")
+        if not self.parts or not all(isinstance(part, ModelCard) for part in self.parts):
+            raise UserError("a mixture needs at least one part, each with a card of its own")
+        if len(self.exponents) != len(self.parts):
+            raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
+        for value in self.exponents:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST:
+                raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
+        object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
+        for number, part in enumerate(self.parts, 1):
+            for field in SHARED:
+                own, common = getattr(part, field), getattr(self, field)
+                if own != common:
+                    raise UserError(f"{field} of part {number} is {shown(own)}, the mixture has {shown(common)}")
+        members = sum(part.members for part in self.parts)
+        if self.members != members:
+            raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
+
+    @classmethod
+    def of(cls, parts: Sequence[ModelCard], exponents: Sequence[float] | Tensor, scores: dict[str, Any]) -> Self:
+        """What parts have in common is taken from the first."""
+        if not parts:
+            raise UserError("a mixture needs at least one part, each with a card of its own")
+        first = parts[0]
+        return cls(
+            name=first.name, kind=KIND, members=sum(part.members for part in parts), n_times=first.n_times,
+            channels=first.channels, sfreq=first.sfreq, classes=first.classes, subjects=first.subjects, scores=scores,
+            exponents=[float(value) for value in exponents], parts=list(parts),
+        )  # fmt: skip
+
+
+def card_from(values: Any) -> ModelCard | MixtureCard:
+    """The card of either kind of model from what JSON held; whatever is wrong raises."""
+    if not isinstance(values, dict) or values.get("kind") != KIND:
+        return ModelCard(**values)
+    parts = values.get("parts")
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise UserError(f"parts of the mixture is {shown(parts)}; it must be a list of cards")
+    return MixtureCard(**values | {"parts": [ModelCard(**part) for part in parts]})
+
+
+class Mixture:
+    """log p(class | window) = Σ exponent · log p of each part, normalised. Takes raw windows; every part prepares them
+    in its own way.
+
+    parts: ensembles (K,), which agree in channels, classes, rate and length of windows
+    exponents: (K,), at least 0: weights times the sharpness of a calibration, so they need not sum to 1
+    """
+
+    def __init__(
+        self, parts: Sequence[SavedModel], exponents: Sequence[float] | Tensor, scores: dict[str, Any] | None = None
+    ) -> None:
+        self.parts = list(parts)
+        self.card = MixtureCard.of([part.card for part in self.parts], exponents, scores or {})
+        self.exponents = self.card.exponents
+
+    @classmethod
+    def restore(cls, card: MixtureCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Self:
+        """From what `tensors()` gave."""
+        own: list[dict[str, Tensor]] = [{} for _ in card.parts]
+        places = {f"{number}": found for number, found in enumerate(own)}
+        for name, tensor in tensors.items():
+            word, _, rest = name.partition(".")
+            number, _, rest = rest.partition(".")
+            if word != "parts" or number not in places:
+                raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(own)} parts")
+            places[number][rest] = tensor
+        parts = [SavedModel(one, found, encoders) for one, found in zip(card.parts, own, strict=True)]
+        mixture = cls(parts, card.exponents, card.scores)
+        mixture.card = card
+        return mixture
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `save_model` writes."""
+        return {f"parts.{k}.{name}": t for k, part in enumerate(self.parts) for name, t in part.tensors().items()}
+
+    @property
+    def heaviest(self) -> SavedModel:
+        """The part with the largest exponent; the first of equals."""
+        return self.parts[int(np.argmax(self.exponents))]
+
+    @property
+    def adaptation(self) -> str:
+        """As of a setting: that of the part that uses most of a new person's windows."""
+        kinds = {part.adaptation for part in self.parts}
+        return next(kind for kind in ("transductive", "online", "none") if kind in kinds)
+
+    def check(self, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
+        """Refuse windows that the model was not made for, naming the difference."""
+        self.parts[0].check(X, channels, sfreq)
+
+    def predict_proba(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+        """Raw windows (N, channels, times) of subjects (N,) -> (N, classes), as of `SavedModel.predict_proba`."""
+        return combine([part.predict_proba(X, subject) for part in self.parts], self.exponents)
+
+    def latents(self, X: Tensor, subject: Tensor | None = None) -> list[Tensor]:
+        """The same windows -> the codes of each part (members, N, D), whose D differ."""
+        return [part.latents(X, subject) for part in self.parts]
+
+    def features(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
+        """The same windows -> the codes of all members of all parts side by side (N, n_features): all that a prediction
+        depends on."""
+        return torch.cat([part.features(X, subject) for part in self.parts], 1)
+
+    @property
+    def n_features(self) -> int:
+        return sum(part.n_features for part in self.parts)
+
+    def new_person(self) -> NewPerson:
+        """Somebody whose windows come one by one, or a few at a time; every part follows them in its own way."""
+        refuse_parts(self, lambda part: check_online(part.setting.preprocessing))
+        return NewPerson(self)
+
+    def follow(self) -> list[Person]:
+        return [part.follow() for part in self.parts]
+
+    def next_proba(self, X: Tensor, person: list[Person]) -> NDArray[np.float64]:
+        """The next raw windows (n, channels, times) of a person -> (n, classes)."""
+        found = [part.next_proba(X, own) for part, own in zip(self.parts, person, strict=True)]
+        return combine(found, self.exponents)
+
+
+Model = SavedModel | Mixture
+
+
+def combine(probabilities: Sequence[NDArray[np.float64]], exponents: Sequence[float]) -> NDArray[np.float64]:
+    """K times (N, classes) -> (N, classes): the product of powers, normalised."""
+    total = np.zeros(probabilities[0].shape)
+    for probability, exponent in zip(probabilities, exponents, strict=True):
+        total += exponent * np.log(np.maximum(probability, TINY))
+    power: NDArray[np.float64] = np.exp(total - total.max(1, keepdims=True))
+    normalised: NDArray[np.float64] = power / power.sum(1, keepdims=True)
+    return normalised
+
+
+def refuse_parts(model: Model, check: Callable[[SavedModel], object]) -> None:
+    """Raise where the check refuses the model; of a mixture, with the names of all parts that it refuses."""
+    if isinstance(model, SavedModel):
+        check(model)
+        return
+    reasons, remedies = [], []
+    for number, part in enumerate(model.parts, 1):
+        try:
+            check(part)
+        except UserError as error:
+            reason, _, remedy = str(error).partition("; ")
+            reasons.append(f"part {number} of the mixture ({name_of(part.setting)}): {reason}")
+            remedies += [remedy] * bool(remedy)
+    if reasons:
+        raise UserError("; ".join([*reasons, *dict.fromkeys(remedies)]))
+
+
+def name_of(setting: Setting) -> str:
+    """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
+    plain = Setting(encoder=setting.encoder, training=setting.training)
+    return f"{setting.encoder} {setting.name_beside(plain)}"

@@ -1,0 +1,492 @@
+"""A mixture of several kinds: the formula, the disk, people followed one window at a time, exports, estimators."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sklearn.base import clone
+from torch import Tensor
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.export import export_model, proof
+from autotransfer.export.deployed import deployed
+from autotransfer.export.formats import FORMATS
+from autotransfer.export.proof import largest_difference, sample_windows
+from autotransfer.model.encoder import Size
+from autotransfer.recordings import Raw, save_npz
+from autotransfer.runs.assembly import Part, assemble, assemble_mixture
+from autotransfer.runs.mixture import Mixture, MixtureCard, card_from, combine
+from autotransfer.runs.predictions import predictions
+from autotransfer.runs.saved_model import ModelCard, SavedModel, load_model, save_model
+from autotransfer.training.members import Members
+from faults import assert_one_line, call
+from test_export import random_model
+from tiny import tiny
+
+CHANNELS, TIMES = 3, 32
+EXPONENTS = [0.7, 1.5, 0.2]
+
+
+@pytest.fixture(autouse=True)
+def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "TIMED", 5)
+    monkeypatch.setattr(proof, "WARM_UP", 1)
+
+
+def shallow_model(members: int = 2, **more: object) -> SavedModel:
+    """Of the shapes and names of `random_model`, with weights that tell windows apart."""
+    setting = at.Setting(encoder="shallow", power_filters=5, temporal_kernel=9, **more)
+    card = replace(random_model("trial").card, setting=setting.to_dict(), members=members)
+    generator = torch.Generator().manual_seed(members)
+    own = Members(setting, Size(*setting.preprocessing.shape(CHANNELS, TIMES), 3, None), range(members)).tensors()
+    tensors = {k: torch.rand(t.shape, generator=generator) + 0.5 if "norm" in k else 3 * t for k, t in own.items()}
+    return SavedModel(card, {k: t.detach() for k, t in tensors.items()})
+
+
+def aligned(part: SavedModel, how: str) -> SavedModel:
+    A = torch.randn(
+        part.card.members, CHANNELS, CHANNELS, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    card = replace(part.card, setting=part.card.setting | {"align": how})
+    return SavedModel(card, part.tensors() | {"preprocessing.align.covariance": A @ A.mT})
+
+
+def mixture(*more: SavedModel) -> Mixture:
+    """Two encoders, three preprocessings, members 3, 2 and 1."""
+    parts = [random_model("train"), shallow_model(), random_model("trial", members=1, mu_law=8.0), *more]
+    return Mixture(parts, EXPONENTS + [0.4] * len(more), {"nested_test_mean": 0.5})
+
+
+def windows(n: int = 40, seed: int = 7) -> Tensor:
+    x = sample_windows(mixture(), n, torch.Generator().manual_seed(seed))
+    x[:, 1] += 0.5 * x[:, 0]  # white noise would be left as it is by an alignment
+    return x
+
+
+# the formula
+
+
+def test_probabilities_are_the_normalised_product_of_powers() -> None:
+    mixed, X = mixture(), windows()
+    product = np.ones((len(X), 3))
+    for part, exponent in zip(mixed.parts, EXPONENTS, strict=True):
+        product *= part.predict_proba(X) ** exponent
+    want = product / product.sum(1, keepdims=True)
+    found = mixed.predict_proba(X)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found.sum(1), 1, rtol=0, atol=1e-14)
+    for part in mixed.parts:
+        assert np.abs(part.predict_proba(X) - found).max() > 0.05, "parts must differ, or nothing is compared"
+
+
+def test_one_part_with_the_exponent_one_is_the_part() -> None:
+    part, X = shallow_model(), windows()
+    np.testing.assert_allclose(Mixture([part], [1]).predict_proba(X), part.predict_proba(X), rtol=0, atol=1e-15)
+
+
+def test_the_order_of_parts_does_not_matter() -> None:
+    mixed, X = mixture(), windows()
+    turned = Mixture(mixed.parts[::-1], torch.tensor(EXPONENTS[::-1], dtype=torch.float64))
+    np.testing.assert_allclose(turned.predict_proba(X), mixed.predict_proba(X), rtol=0, atol=1e-14)
+
+
+def test_a_part_with_the_exponent_zero_does_not_matter() -> None:
+    mixed, X = mixture(), windows()
+    with_zero = Mixture([*mixed.parts, random_model("none")], [*EXPONENTS, 0])
+    np.testing.assert_array_equal(with_zero.predict_proba(X), mixed.predict_proba(X))
+    nothing = Mixture(mixed.parts, [0, 0, 0]).predict_proba(X)
+    np.testing.assert_allclose(nothing, np.full((len(X), 3), 1 / 3), rtol=1e-15)
+
+
+def test_a_probability_of_zero_is_very_unlikely_and_not_nan() -> None:
+    sure, torn = np.array([[1.0, 0.0, 0.0]]), np.array([[0.2, 0.3, 0.5]])
+    np.testing.assert_array_equal(combine([sure, torn], [0, 1]), torn)
+    np.testing.assert_array_equal(combine([sure, torn], [1, 1]), sure)
+    np.testing.assert_array_equal(combine([sure, sure[:, ::-1]], [1e6, 1e6]), [[0.5, 0.0, 0.5]])
+    np.testing.assert_array_equal(combine([sure, sure[:, ::-1]], [1e6, 0]), sure)
+
+
+def test_people_are_told_apart_where_a_part_adapts() -> None:
+    mixed, X = mixture(aligned(random_model("trial"), "transductive")), windows(20)
+    X[10:] *= torch.tensor([1.0, 4.0, 0.3])[:, None]
+    people = torch.arange(20) // 10
+    apart = np.concatenate([mixed.predict_proba(X[people == one]) for one in (0, 1)])
+    np.testing.assert_allclose(mixed.predict_proba(X, people), apart, rtol=0, atol=1e-6)
+    assert np.abs(mixed.predict_proba(X) - apart).max() > 1e-3
+    assert (mixed.adaptation, mixture().adaptation) == ("transductive", "none")
+    assert mixture(aligned(random_model("trial"), "online")).adaptation == "online"
+
+
+def test_windows_of_another_shape_are_refused() -> None:
+    mixed = mixture()
+    for X, words in [(torch.zeros(2, 4, TIMES), "takes 3 channels"), (torch.zeros(2, 3, 31), "31 samples")]:
+        with pytest.raises(UserError, match=words):
+            mixed.check(X, None, None)
+    with pytest.raises(UserError, match="channel 0 of the data is 'Cz'"):
+        mixed.check(windows(1), ["Cz", "a", "b"], None)
+
+
+@pytest.mark.parametrize("exponents", [[1, 1], [1, 1, -0.1], [1, 1, math.nan], [1, 1, math.inf], [1, 1, 1e300], []])
+def test_exponents_that_cannot_be(exponents: list[float]) -> None:
+    with pytest.raises(UserError, match="exponent"):
+        Mixture(mixture().parts, exponents)
+
+
+def test_parts_that_disagree() -> None:
+    other = random_model("trial", channels=4)
+    with pytest.raises(UserError, match=r"channels of part 2 is .* the mixture has"):
+        Mixture([random_model("trial"), other], [1, 1])
+    with pytest.raises(UserError, match=r"n_times of part 2 is 31, the mixture has 32"):
+        Mixture([random_model("trial"), random_model("trial", times=31)], [1, 1])
+    with pytest.raises(UserError, match=r"at least one part"):
+        Mixture([], [])
+
+
+# the card and the disk
+
+
+def test_the_card_has_what_readers_of_other_cards_use() -> None:
+    card, one = mixture().card, random_model("train").card
+    assert (card.kind, card.members, card.exponents) == ("mixture", 3 + 2 + 1, EXPONENTS)
+    for name in ("name", "n_times", "channels", "sfreq", "classes", "subjects", "scores"):
+        assert getattr(card, name) == getattr(one, name)
+    assert card_from(json.loads(json.dumps(asdict(card)))) == card
+
+
+def test_saved_and_loaded_it_is_the_same_bit_for_bit(tmp_path: Path) -> None:
+    mixed, X = mixture(aligned(random_model("online"), "online")), windows()
+    save_model(tmp_path / "whole", mixed)
+    save_model(tmp_path / "parts", mixed.card, mixed.tensors())
+    assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == ["model.json", "model.safetensors"]
+    for folder in ("whole", "parts"):
+        again = load_model(tmp_path / folder)
+        assert isinstance(again, Mixture)
+        assert again.card == mixed.card
+        np.testing.assert_array_equal(again.predict_proba(X), mixed.predict_proba(X))
+        np.testing.assert_array_equal(again.features(X), mixed.features(X))
+    assert at.load_model(tmp_path / "whole").card == mixed.card
+
+
+def test_a_model_of_one_setting_is_written_as_before(tmp_path: Path) -> None:
+    one = random_model("train")
+    save_model(tmp_path / "a", one)
+    save_model(tmp_path / "b", one.card, one.tensors())
+    for name in ("model.json", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert json.loads((tmp_path / "a" / "model.json").read_text()) == asdict(one.card)
+    again = load_model(tmp_path / "a")
+    assert isinstance(again, SavedModel)
+    np.testing.assert_array_equal(again.predict_proba(windows()), one.predict_proba(windows()))
+
+
+def without(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+HOSTILE: dict[str, tuple[Any, str]] = {
+    "no exponents": (lambda c: without(c, "exponents"), "exponents"),
+    "too few exponents": (lambda c: c | {"exponents": [1.0]}, "1 exponents for 3 parts"),
+    "exponents of text": (lambda c: c | {"exponents": "abc"}, "exponents is 'abc'"),
+    "an exponent of text": (lambda c: c | {"exponents": [1, 1, "1"]}, "exponent of the mixture is '1'"),
+    "an exponent that is true": (lambda c: c | {"exponents": [1, 1, True]}, "exponent of the mixture is True"),
+    "nan": (lambda c: c | {"exponents": [1, 1, math.nan]}, "exponent of the mixture is nan"),
+    "infinite": (lambda c: c | {"exponents": [1, 1, math.inf]}, "exponent of the mixture is inf"),
+    "huge": (lambda c: c | {"exponents": [1, 1, 10**400]}, "exponent of the mixture is 1000"),
+    "negative": (lambda c: c | {"exponents": [1, 1, -1]}, "exponent of the mixture is -1"),
+    "no parts": (lambda c: c | {"parts": [], "exponents": []}, "at least one part"),
+    "parts of text": (lambda c: c | {"parts": ["a", "b", "c"]}, "must be a list of cards"),
+    "parts that are none": (lambda c: without(c, "parts"), "must be a list of cards"),
+    "a page": (lambda c: c | {"parts": "x" * 10**5}, "must be a list of cards"),
+    "a part too few": (lambda c: c | {"parts": c["parts"][:2], "exponents": [1, 1]}, "members of the mixture is 6"),
+    "a part in a part": (lambda c: c | {"parts": [c, *c["parts"][1:]]}, "cannot be read"),
+    "another part's setting": (
+        lambda c: c | {"parts": [c["parts"][0] | {"setting": c["parts"][1]["setting"]}, *c["parts"][1:]]}, "cannot be"
+    ),
+    "an unknown encoder": (
+        lambda c: c | {"parts": [c["parts"][0] | {"setting": {"encoder": "evil:f"}}, *c["parts"][1:]]}, "'evil:f' is not"
+    ),
+    "channels": (lambda c: c | {"channels": ["a", "b", "c"]}, "channels of part 1"),
+    "classes": (
+        lambda c: c | {"parts": [*c["parts"][:2], c["parts"][2] | {"classes": [1, 2, 3]}]}, "classes of part 3 is [1, 2"
+    ),
+    "rate": (lambda c: c | {"parts": [c["parts"][0], c["parts"][1] | {"sfreq": 9.0}, c["parts"][2]]}, "sfreq of part 2"),
+    "length": (lambda c: c | {"n_times": 31}, "n_times of part 1 is 32"),
+    "members": (lambda c: c | {"members": 7}, "members of the mixture is 7"),
+    "unknown": (lambda c: c | {"code": "import os"}, "cannot be read"),
+    "another kind": (lambda c: c | {"kind": "ensemble"}, "cannot be read"),
+    "no name": (lambda c: c | {"name": 3}, "name is 3"),
+    "a list": (lambda c: [c], "cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_card_from_a_stranger_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
+    change, words = HOSTILE[case]
+    save_model(tmp_path / "model", mixture())
+    path = tmp_path / "model" / "model.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(UserError) as caught:
+        load_model(tmp_path / "model")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("change", ["missing", "missing statistics", "too many", "of no part", "another shape", "cut"])
+def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change: str) -> None:
+    save_model(tmp_path / "model", mixture())
+    path = tmp_path / "model" / "model.safetensors"
+    tensors, name = load_file(path), "parts.1.classifier.weight"
+    if change == "missing":
+        del tensors[name]
+    elif change == "missing statistics":
+        del tensors["parts.0.preprocessing.standardise.shift"]
+    elif change == "too many":
+        tensors["parts.3.classifier.weight"] = tensors[name].clone()
+    elif change == "of no part":
+        tensors["classifier.weight"] = tensors[name].clone()
+    else:
+        tensors[name] = tensors[name][:1].clone()
+    save_file(tensors, path)
+    if change == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"^the model in .* cannot be read \(.*\); make it again with resume$"):
+        load_model(tmp_path / "model")
+
+
+# one window after the other
+
+
+@pytest.mark.parametrize("sizes", [[1] * 12, [5, 1, 6]])
+def test_windows_one_by_one_equal_all_at_once(sizes: list[int]) -> None:
+    mixed, X = (
+        mixture(aligned(random_model("online"), "online"), shallow_model(align="online", standardise="none")),
+        windows(12),
+    )
+    person, found = mixed.new_person(), []
+    for piece in X.split(sizes):
+        found.append(person.predict_proba(piece[0] if len(piece) == 1 else piece))
+    assert person.windows == 12
+    np.testing.assert_allclose(np.concatenate(found), mixed.predict_proba(X), rtol=0, atol=1e-6)
+    with pytest.raises(UserError, match="takes 3 channels"):
+        person.predict_proba(X[:1, :2])
+
+
+def test_a_transductive_part_cannot_be_followed_and_is_named() -> None:
+    mixed = mixture(aligned(random_model("trial"), "transductive"), shallow_model(standardise="transductive"))
+    with pytest.raises(UserError) as caught:
+        mixed.new_person()
+    said = str(caught.value)
+    assert "part 4 of the mixture (eegnet baseline with" in said
+    assert "align transductive" in said
+    assert "part 5 of the mixture (shallow baseline with standardise transductive" in said
+    assert "part 1" not in said
+    assert said.endswith("give them to predict_proba together, or train with 'online'")
+
+
+# export
+
+
+def test_the_deployed_module_equals_the_model() -> None:
+    mixed, X = mixture(random_model("none"), shallow_model(standardise="transductive")), windows(300)
+    for n in (1, 2, 300):
+        assert np.abs(deployed(mixed)(X[:n]).numpy() - mixed.predict_proba(X[:n])).max() < 3e-6
+    assert mixed.predict_proba(X).std(0).max() > 0.02
+
+
+def test_sharp_parts_that_contradict_each_other_are_weighed_in_the_graph_too() -> None:
+    """Probabilities of 1e-60, which single precision does not know, in one part and in another."""
+    parts, X = [random_model("trial"), shallow_model()], windows(50)
+    for sign, part in zip((1, -1), parts, strict=True):
+        part.classifier.bias.data += sign * torch.tensor([140.0, 0.0, 0.0])
+    mixed = Mixture(parts, [1, 1])
+    found = mixed.predict_proba(X)
+    assert parts[1].predict_proba(X)[:, 0].max() < 1e-50
+    assert found.std(0).min() > 0.02, "the two biases must cancel"
+    assert np.abs(deployed(mixed)(X).numpy() - found).max() < 1e-4  # of logits of 140 in float32
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_equal_the_model(format: str, tmp_path: Path) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxscript", reason="needs the onnx extra")
+        pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    mixed, path = mixture(), tmp_path / f"model{FORMATS[format].suffix}"
+    done = export_model(mixed, format, path)
+    assert done.difference is not None
+    assert done.difference < 3e-6
+    assert (done.kind, done.members, done.parts) == ("mixture", 6, 3)
+    assert done.lines()[0].endswith(f"{format}, a mixture of 3, 6 models in all)")
+    predict, X = FORMATS[format].open(path.read_bytes(), None), windows()
+    for n in (1, 2, 40):
+        assert np.abs(predict(X[:n]) - mixed.predict_proba(X[:n])).max() < 3e-6
+    if format == "safetensors":
+        again = at.load_model(path)
+        assert again.card == mixed.card
+        np.testing.assert_array_equal(again.predict_proba(X), mixed.predict_proba(X))
+    elif format == "onnx":
+        import onnx
+
+        told = {p.key: json.loads(p.value) for p in onnx.load_from_string(path.read_bytes()).metadata_props}
+        assert told == asdict(mixed.card) | {"autotransfer_version": at.__version__}
+    export_model(mixed, format, path)  # known again as an export, and replaced
+
+
+@pytest.mark.parametrize("format", ["onnx", "torch"])
+def test_parts_that_are_no_graph_are_named_before_any_work(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = mixture(aligned(random_model("trial"), "online"), shallow_model(align="online", standardise="none"))
+    worked: list[object] = []
+    monkeypatch.setitem(FORMATS, format, FORMATS[format]._replace(write=lambda one: worked.append(one) or b""))
+    with pytest.raises(UserError) as caught:
+        export_model(mixed, format, tmp_path / f"model{FORMATS[format].suffix}")
+    said = str(caught.value)
+    assert "part 4 of the mixture (eegnet baseline with" in said
+    assert "part 5 of the mixture (shallow baseline with standardise none, align online" in said
+    assert said.count("matrix square root") == 2
+    assert said.count("use the format safetensors") == 1
+    assert "\n" not in said
+    assert not worked
+    assert not list(tmp_path.iterdir())
+    assert export_model(mixed, "safetensors", tmp_path / "model.safetensors").difference == 0
+
+
+def test_the_proof_sees_a_part_that_is_wrong() -> None:
+    mixed = mixture()
+    for place in range(3):
+        wrong = copy.deepcopy(mixed)
+        wrong.parts[place].classifier.bias.data[:, 0] += 0.1
+        assert largest_difference(mixed, wrong.predict_proba) > 1e-4
+    assert largest_difference(mixed, mixed.predict_proba) == 0
+
+
+def test_the_proof_takes_the_scale_of_raw_windows_from_the_part_that_knows_it() -> None:
+    generator = torch.Generator()
+    alone = sample_windows(random_model("train"), 5, generator.manual_seed(0))
+    mixed = Mixture([shallow_model(), random_model("train")], [1, 1])
+    torch.testing.assert_close(sample_windows(mixed, 5, generator.manual_seed(0)), alone, rtol=0, atol=0)
+
+
+# assembly, estimators, commands
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[at.Recordings, list[Part]]:
+    """Two settings, trained for two epochs on two folds."""
+    recordings = tiny()
+    folds = at.leave_one_subject_out(recordings)[:2]
+    common = {"max_epochs": 2, "batch_size": 16, "lr": 0.01}
+    found = []
+    for setting, exponent in (
+        (at.Setting(**common, standardise="train"), 0.8),
+        (at.Setting(**common, encoder="shallow", align="online"), 1.1),
+        (at.Setting(**common, mu_law=8.0), 0.0),
+    ):
+        outcomes = at.train(recordings, [at.Job(setting, fold) for fold in folds], "cpu")
+        found.append(Part(setting, [outcome.state for outcome in outcomes], folds, exponent))
+    return recordings, found
+
+
+def test_assembled_from_trained_states(parts: tuple[at.Recordings, list[Part]]) -> None:
+    recordings, candidates = parts
+    mixed = assemble_mixture(recordings, candidates, scores={"nested_test_mean": 0.6})
+    assert [part.setting for part in mixed.parts] == [one.setting for one in candidates[:2]], "exponent 0 is left out"
+    assert (mixed.card.members, mixed.card.scores) == (4, {"nested_test_mean": 0.6})
+    want = [
+        SavedModel(*assemble(recordings, *one[:3], kind="ensemble", scores={})).predict_proba(recordings.X)
+        for one in candidates
+    ]
+    np.testing.assert_array_equal(
+        mixed.predict_proba(recordings.X), combine(want, [one.exponent for one in candidates])
+    )
+    plain = assemble_mixture(recordings, [tuple(one) for one in candidates], scores={})
+    np.testing.assert_array_equal(plain.predict_proba(recordings.X), mixed.predict_proba(recordings.X))
+
+
+def fitted(recordings: at.Recordings, model: Mixture) -> at.AutoTransferClassifier:
+    """As if a run had delivered the mixture."""
+    auto = at.AutoTransferClassifier()
+    auto._keep(model, recordings, np.array(["left", "right"]), True)
+    return auto
+
+
+def test_an_estimator_predicts_with_a_mixture(parts: tuple[at.Recordings, list[Part]]) -> None:
+    recordings, candidates = parts
+    mixed = assemble_mixture(recordings, candidates, scores={})
+    auto, X, subjects = fitted(recordings, mixed), recordings.X.numpy(), recordings.subject.numpy()
+    want = mixed.predict_proba(recordings.X, recordings.subject)
+    np.testing.assert_array_equal(auto.predict_proba(X, subjects), want)
+    assert auto.predict(X, subjects).tolist() == [["left", "right"][k] for k in want.argmax(1)]
+    z = auto.transform(X, subjects)
+    latents = mixed.latents(recordings.X, recordings.subject)
+    np.testing.assert_array_equal(z, np.concatenate([one.numpy() for part in latents for one in part], 1))
+    assert z.dtype == np.float32
+    assert len(auto.get_feature_names_out()) == z.shape[1] == sum(one.shape[0] * one.shape[2] for one in latents)
+    again = pickle.loads(pickle.dumps(auto))
+    np.testing.assert_array_equal(again.predict_proba(X, subjects), want)
+    assert not hasattr(clone(auto), "model_")
+    own = X[subjects == 1]
+    person = again.new_person()
+    one_by_one = np.concatenate([person.predict_proba(window) for window in own])
+    np.testing.assert_allclose(one_by_one, want[subjects == 1], rtol=0, atol=1e-6)
+
+
+def test_fit_takes_whatever_model_its_run_delivered(
+    parts: tuple[at.Recordings, list[Part]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`best_setting_` is that of the heaviest part."""
+    recordings, candidates = parts
+    mixed = assemble_mixture(recordings, candidates, scores={})
+    monkeypatch.setattr("autotransfer.estimator.auto.load_model", lambda *_: mixed)
+    auto = at.AutoTransferClassifier(
+        grid="uncensored", epochs=1, batch_size=16, preprocessing="none", device="cpu", sfreq=16
+    )
+    X, y, subjects = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
+    auto.fit(X, y, subjects=subjects)
+    assert auto.best_setting_ == candidates[1].setting
+    assert auto.predict_proba(X).shape == (len(X), 2)
+
+
+def test_the_commands_take_a_mixture(parts: tuple[at.Recordings, list[Part]], tmp_path: Path) -> None:
+    recordings, candidates = parts
+    mixed, run = assemble_mixture(recordings, candidates, scores={}), tmp_path / "run"
+    save_model(run / "model", mixed)
+    save_npz(tmp_path / "new.npz", recordings)
+    result = call("predict", run, tmp_path / "new.npz")
+    assert result.code == 0, result.err
+    raw = Raw(recordings.X.numpy(), subject=recordings.subject.numpy())
+    table = predictions(mixed, raw)
+    assert len(table) == recordings.n_trials
+    assert result.out.splitlines()[1:] == table.to_csv(index=False).splitlines()[1:]
+    (run / "ledger.sqlite").touch()
+    (run / "choice.json").touch()
+    assert_one_line(call("export", run, "--format", "torch"), 2, "part 2 of the mixture (shallow", "safetensors")
+    assert call("export", run, "--format", "safetensors").code == 0
+    np.testing.assert_array_equal(
+        at.load_model(run / "model.safetensors").predict_proba(recordings.X), mixed.predict_proba(recordings.X)
+    )
+    path = run / "model" / "model.json"
+    path.write_text(path.read_text().replace("1.1", "NaN"))
+    assert_one_line(call("predict", run, tmp_path / "new.npz"), 2, "exponent of the mixture is nan")
+
+
+def test_cards_are_typed() -> None:
+    card = mixture().card
+    assert all(isinstance(part, ModelCard) for part in card.parts)
+    with pytest.raises(UserError, match="kind of a mixture is 'refit'"):
+        replace(card, kind="refit")
+    with pytest.raises(UserError, match="a card of its own"):
+        MixtureCard(**asdict(card))
