@@ -191,9 +191,15 @@ class Setting:
         return " ".join(words)
 
     def name_beside(self, plain: Setting) -> str:
-        """The name, and all else that tells this setting from a plain one: 'baseline with align online'."""
-        traits = [name if value is True else f"{name} {value}" for name, value in self.traits(plain).items()]
-        return self.name + (f" with {', '.join(traits)}" if traits else "")
+        """The name, and all else that tells this setting from a plain one: 'baseline with align online', 'tangent'."""
+        told, head = self.traits(plain), self.name
+        if self.penalty is None and self.encoder != plain.encoder:  # its kind says what it is
+            head = self.kind
+            told = {name: value for name, value in told.items() if name not in ("encoder", "represent")}
+            if self.network.closed_form and told.get("standardise") == "none":
+                del told["standardise"]
+        traits = [name if value is True else f"{name} {value}" for name, value in told.items()]
+        return head + (f" with {', '.join(traits)}" if traits else "")
 
     def traits(self, plain: Setting) -> dict[str, Any]:
         """Fields outside the penalty in which the setting differs from a plain one. Batches are told only where they

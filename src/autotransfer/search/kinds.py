@@ -92,11 +92,15 @@ def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
     copies = max(1, min(round(EMBEDDED / channels), 1 + times // (4 * lag)))
     bases: list[dict[str, Any]] = [{"represent": "features"}]
     bases += [{"represent": "tangent"} | ({"delays": copies, "lag": lag} if copies > 1 else {})]
-    adapted = {"online": "online", "transductive": "transductive"}.get(options.preprocessing)
-    if adapted is not None:
+    bases = [LINEAR | base for base in bases]
+    templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
+    if options.preprocessing == "zero-shot":
+        bases.append(templates)
+    else:
+        adapted = options.preprocessing
         bases += [base | {"centre": adapted} for base in bases]
-    found = [Setting(**LINEAR, **base, shrinkage=much) for base in bases for much in SHRINKAGES]
-    found.append(Setting(encoder="templates", standardise="train"))
+        bases += [templates, templates | {"standardise": "none", "align": adapted}]
+    found = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
     return [one for one in found if _entries(one, channels, times) <= MOST_ENTRIES]
 
 
