@@ -78,7 +78,7 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
             members = [jobs[position] for position in positions]
             windows = windows_for(recordings, members[0], device=device, dtype=DTYPE)
             stack = population_of(recordings, members, windows, DTYPE, encoders)
-            for _ in range(members[0].setting.max_epochs):  # the first epoch of a process also pays for all that is done once
+            for _ in range(members[0].setting.max_epochs):  # the first also pays for all that is done once
                 start = time.perf_counter()
                 stack.train_epoch()
                 stack.evaluate()
