@@ -95,7 +95,7 @@ def xdawn(response: Tensor, covariance: Tensor, samples: int, filters: int) -> T
     S w = λ Σ w, S the covariance of the response, Σ that of everything."""
     centred = response - response.mean(-1, keepdim=True)
     signal = shrunk(centred @ centred.mT / response.shape[-1], response.shape[-1])
-    # In the coordinates in which Σ is the identity the problem is an ordinary one. Σ of silence has no scale of its own.
+    # In the coordinates in which Σ is the identity the problem is an ordinary one. Of silence, Σ is the identity.
     everything = shrunk(covariance, samples)
     scale = everything.diagonal().mean()
     identity = torch.eye(len(everything), dtype=everything.dtype, device=everything.device)
@@ -106,7 +106,8 @@ def xdawn(response: Tensor, covariance: Tensor, samples: int, filters: int) -> T
     found = found / found.norm(dim=-1, keepdim=True)
     # An eigenvector's sign is arbitrary; one rule for all makes results comparable.
     largest = found.gather(-1, found.abs().argmax(-1, keepdim=True))
-    return found * largest.sign()
+    signed: Tensor = found * largest.sign()
+    return signed
 
 
 def shrunk(covariance: Tensor, samples: int) -> Tensor:

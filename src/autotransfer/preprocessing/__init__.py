@@ -202,6 +202,6 @@ def check_online(spec: Preprocessing) -> None:
     """Raise where windows cannot come one by one."""
     if spec.adaptation == "transductive":
         raise UserError(
-            "the model takes all of a person's windows at once (standardise, align or centre 'transductive'); give them to "
-            "predict_proba together, or train with 'online'"
+            "the model takes all of a person's windows at once (standardise, align or centre 'transductive'); give "
+            "them to predict_proba together, or train with 'online'"
         )

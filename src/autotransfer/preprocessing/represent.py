@@ -197,4 +197,5 @@ def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
     groups, batch, channels, times = x.shape
     rows = x.flatten(0, 1)
     parts = [work(rows[piece]).to(x.dtype) for piece in row_chunks(len(rows), 4 * channels * max(channels, times))]
-    return torch.cat(parts).unflatten(0, (groups, batch))
+    found = torch.cat(parts)
+    return found.view(groups, batch, *found.shape[1:])

@@ -69,7 +69,8 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
     fold = make_fold(recordings, recordings.n_subjects - 1, 0)
     every = networks(options, options.settings())
     sample = {(way_of(setting), setting.method): setting for setting in every}
-    settings: list[Setting] = [setting.replace(max_epochs=2) for setting in sample.values()]
+    # without an average: it is made once, at the end
+    settings: list[Setting] = [setting.replace(max_epochs=2, checkpoint="last") for setting in sample.values()]
     jobs = [Job(setting, fold) for setting in settings]
     seconds = 0.0
     largest = 0
@@ -78,9 +79,7 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
             members = [jobs[position] for position in positions]
             windows = windows_for(recordings, members[0], device=device, dtype=DTYPE)
             stack = population_of(recordings, members, windows, DTYPE, encoders)
-            for _ in range(
-                members[0].setting.max_epochs
-            ):  # the first epoch of a process also pays for all that is done once
+            for _ in range(members[0].setting.max_epochs):  # the first also pays for all that is done once
                 start = time.perf_counter()
                 stack.train_epoch()
                 stack.evaluate()

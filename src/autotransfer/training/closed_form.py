@@ -1,6 +1,6 @@
 """Members whose classifier is solved, not trained: linear discriminant analysis with a shrunk covariance.
 
-Classes are taken to be equally likely, as the score weighs them, and normal with one covariance Σ about their means μ_k:
+Classes are taken to be equally likely, as the score weighs them, and normal with one covariance about their means:
 
     logit_k = μ_kᵀ Σ⁻¹ z − ½ μ_kᵀ Σ⁻¹ μ_k        Σ = (1 − a) S + a tr(S)/D
 
@@ -85,7 +85,7 @@ class ClosedForm(Trainer):
         """Numbers of a window while it is prepared, generously."""
         recordings = self.prepared.windows.recordings
         channels, times = self.jobs[0].setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
-        return max(channels * times, self.net.latent_dim, recordings.n_channels * recordings.n_times)
+        return max(channels * times, self.members.latent_dim, recordings.n_channels * recordings.n_times)
 
 
 class Classes:

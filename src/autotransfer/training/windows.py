@@ -325,6 +325,6 @@ def check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if split.any():
             name = recordings.subjects[int(split.argmax())]
             raise UserError(
-                f"a fold trains on some of subject {name!r}'s windows only; standardise, align or centre 'online' needs "
-                "folds that leave out whole subjects"
+                f"a fold trains on some of subject {name!r}'s windows only; standardise, align or centre 'online' "
+                "needs folds that leave out whole subjects"
             )
