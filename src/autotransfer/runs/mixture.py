@@ -196,5 +196,5 @@ def refuse_parts(model: Model, check: Callable[[SavedModel], object]) -> None:
 
 def name_of(setting: Setting) -> str:
     """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
-    plain = Setting(encoder=setting.encoder, training=setting.training)
+    plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
     return f"{setting.encoder} {setting.name_beside(plain)}"
