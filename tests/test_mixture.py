@@ -21,7 +21,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export import export_model, proof
 from autotransfer.export.deployed import deployed
-from autotransfer.export.formats import FORMATS
+from autotransfer.export.formats import FORMATS, as_text
 from autotransfer.export.proof import largest_difference, sample_windows
 from autotransfer.model.encoder import Size
 from autotransfer.recordings import Raw, save_npz
@@ -178,6 +178,12 @@ def test_saved_and_loaded_it_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     assert at.load_model(tmp_path / "whole").card == mixed.card
 
 
+def test_parts_may_share_tensors(tmp_path: Path) -> None:
+    one, X = random_model("train"), windows()
+    save_model(tmp_path, Mixture([one, one], [0.3, 0.7]))
+    np.testing.assert_allclose(load_model(tmp_path).predict_proba(X), one.predict_proba(X), rtol=0, atol=1e-14)
+
+
 def test_a_model_of_one_setting_is_written_as_before(tmp_path: Path) -> None:
     one = random_model("train")
     save_model(tmp_path / "a", one)
@@ -261,8 +267,21 @@ def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change:
     save_file(tensors, path)
     if change == "cut":
         path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"^the model in .* cannot be read \(.*\); make it again with resume$"):
+    with pytest.raises(
+        UserError, match=r"^the model in .* cannot be read \(.*\); make it again with resume$"
+    ) as caught:
         load_model(tmp_path / "model")
+    words = {"missing": '"weight"', "missing statistics": "standardise.shift", "too many": "none of its 3 parts"}
+    assert words.get(change, "") in str(caught.value)
+
+
+def test_a_file_from_a_stranger_is_refused_in_one_line(tmp_path: Path) -> None:
+    mixed, path = mixture(), tmp_path / "model.safetensors"
+    for changes in ({"exponents": "[1, 1, NaN]"}, {"exponents": "[1, 1"}, {"parts": "7"}, {"classes": '["a"]'}):
+        save_file(mixed.tensors(), path, as_text(mixed.card) | changes)
+        with pytest.raises(UserError) as caught:
+            at.load_model(path)
+        assert "\n" not in str(caught.value)
 
 
 # one window after the other

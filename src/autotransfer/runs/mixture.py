@@ -115,8 +115,9 @@ class Mixture:
         return mixture
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `save_model` writes."""
-        return {f"parts.{k}.{name}": t for k, part in enumerate(self.parts) for name, t in part.tensors().items()}
+        """What `save_model` writes. Copies: parts may share statistics, and a file cannot hold a tensor twice."""
+        own = [part.tensors() for part in self.parts]
+        return {f"parts.{k}.{name}": tensor.clone() for k, found in enumerate(own) for name, tensor in found.items()}
 
     @property
     def heaviest(self) -> SavedModel:
