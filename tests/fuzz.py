@@ -19,6 +19,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from autotransfer.errors import UserError
 from autotransfer.recordings import Raw, load, read
 from autotransfer.recordings.npz import save_folder, save_npz
 from autotransfer.runs.assembly import assemble
+from autotransfer.runs.mixture import Mixture
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
 from autotransfer.runs.saved_model import load_model, save_model
@@ -40,8 +42,8 @@ from mutations import NASTY, damaged, twisted
 from tiny import tiny
 
 SOME = {
-    "npz": 60, "folder": 20, "fif": 8, "mat": 24, "csv": 12, "setting": 38, "options": 16, "model": 16, "predict": 4,
-    "run": 1, "report": 1,
+    "npz": 60, "folder": 20, "fif": 8, "mat": 24, "csv": 12, "setting": 38, "options": 16, "model": 16, "mixture": 12,
+    "predict": 4, "run": 1, "report": 1,
 }  # fmt: skip
 LIMIT = 60  # seconds that a case may take
 
@@ -106,6 +108,8 @@ class Fuzz(RunTargets):
         card, tensors = assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={})
         save_model(folder / "model", card, tensors)
         self.model = load_model(folder / "model")
+        mixture = Mixture([self.model.parts[0]] * 2, [0.5, 1.0])
+        self.mixture = json.dumps(asdict(mixture.card)), save(mixture.tensors())
         self.card, self.weights = (folder / "model" / "model.json").read_text(), save(tensors)
 
     def _mat(self, recordings: at.Recordings) -> bytes:
@@ -199,12 +203,18 @@ class Fuzz(RunTargets):
         RunOptions.from_dict(changed).settings()
 
     def run_model(self, draw: random.Random) -> None:
+        self._use_model(draw, self.card, self.weights)
+
+    def run_mixture(self, draw: random.Random) -> None:
+        self._use_model(draw, *self.mixture)
+
+    def _use_model(self, draw: random.Random, card: str, weights: bytes) -> None:
         path = self.work / "model"
         path.mkdir()
         twist = draw.random()
-        card = json.dumps(twisted(json.loads(self.card), draw)) if twist < 0.5 else self.card
+        card = json.dumps(twisted(json.loads(card), draw)) if twist < 0.5 else card
         (path / "model.json").write_text(card)
-        (path / "model.safetensors").write_bytes(damaged(self.weights, draw) if twist > 0.4 else self.weights)
+        (path / "model.safetensors").write_bytes(damaged(weights, draw) if twist > 0.4 else weights)
         predictions(load_model(path), read(self.folder / "good.npz"))
 
     def run_predict(self, draw: random.Random) -> None:

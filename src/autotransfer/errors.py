@@ -21,6 +21,12 @@ def shown(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def one_line(error: BaseException, most: int = 200) -> str:
+    """What an exception of somebody else's says, as a message can hold it."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def plain_value(value: Any) -> Any:
     """NumPy's scalars as Python's; anything else as it is."""
     scalar = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from ..errors import UserError, check_choice
+from ..errors import UserError, check_choice, one_line
 from ..model.encoders import Encoders
 from ..runs.files import refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model
@@ -169,7 +169,7 @@ def load_model(path: str | Path, encoders: Encoders | None = None) -> Model:
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror or error})") from None
     except (ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"{path} is not a model that export --format safetensors wrote ({reason}); give such a file, or a run"
+            f"{path} is not a model that export --format safetensors wrote ({one_line(error)}); "
+            "give such a file, or a run"
         ) from None

@@ -115,8 +115,9 @@ class Mixture:
         return mixture
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `save_model` writes."""
-        return {f"parts.{k}.{name}": t for k, part in enumerate(self.parts) for name, t in part.tensors().items()}
+        """What `save_model` writes. Copies: parts may share statistics, and a file cannot hold a tensor twice."""
+        own = [part.tensors() for part in self.parts]
+        return {f"parts.{k}.{name}": tensor.clone() for k, found in enumerate(own) for name, tensor in found.items()}
 
     @property
     def heaviest(self) -> SavedModel:
@@ -196,5 +197,5 @@ def refuse_parts(model: Model, check: Callable[[SavedModel], object]) -> None:
 
 def name_of(setting: Setting) -> str:
     """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
-    plain = Setting(encoder=setting.encoder, training=setting.training)
+    plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
     return f"{setting.encoder} {setting.name_beside(plain)}"

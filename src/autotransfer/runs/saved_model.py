@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ..errors import UserError, check_types
+from ..errors import UserError, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person, check_online
@@ -206,8 +206,9 @@ def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
     except FileNotFoundError as error:
         raise UserError(f"there is no model in {folder} ({Path(error.filename).name} is missing)") from None
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"the model in {folder} cannot be read ({reason}); make it again with resume") from None
+        raise UserError(
+            f"the model in {folder} cannot be read ({one_line(error)}); make it again with resume"
+        ) from None
 
 
 def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:
