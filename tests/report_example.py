@@ -18,7 +18,7 @@ from autotransfer.jobs import Record
 from autotransfer.report.comparison import ranking
 from autotransfer.report.outcomes import scores_on_test
 from autotransfer.report.summary import Data, Leak, Point, Split, Summary, WeightsStory
-from autotransfer.runs.choice import Choice, Named
+from autotransfer.runs.choice import Average, Calibration, Choice, Named, Weighted
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.results import Trained
 
@@ -139,12 +139,12 @@ def _choice(run: Summary, chosen: str | None) -> Choice:
     picks = {s: (other if i % 5 == 4 else best).name for i, s in enumerate(run.data.subjects)}
     nested = {s: tests[name][s] for s, name in picks.items()}
     return Choice(
-        chosen=best, baseline=baseline, best_uncensored=baseline, two_se=best, baseline_won=best is baseline,
+        chosen=best, baseline=baseline, best_uncensored=baseline, baseline_won=best is baseline,
         shortlist=list(named.values()),
         validation_q25={one.name: one.q25 for one in ranked},
         validation_mean={one.name: one.mean for one in ranked},
         test_scores={"chosen": tests[best.name], "baseline": tests["baseline"], "best_uncensored": tests["baseline"]},
-        nested_test_scores=nested, nested_uncensored_test_scores={}, nested_two_se_test_scores=nested,
+        nested_test_scores=nested, nested_uncensored_test_scores={},
         nested_choices=picks, delivered_test_scores={}, transductive=False, adaptation="none",
         nested_adaptations=dict.fromkeys(picks, "none"),
     )  # fmt: skip
@@ -161,6 +161,53 @@ def _latent(draw: Any, subjects: tuple[str, ...], classes: tuple[str, ...], apar
     xy = apart * np.stack([np.cos(turn), np.sin(turn)], 1) + 1.6 * np.stack([np.cos(side), np.sin(side)], 1)
     xy += draw.normal(0, 0.5, (600, 2))
     return [Point(*where, subjects[i], classes[j]) for where, i, j in zip(xy.tolist(), s, c, strict=True)]
+
+
+KINDS = {"tangent": 0.28, "shallow": 0.14, "features": 0.1, "templates": 0.0, "my_encoder": 0.03}
+
+
+def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encoder") -> Summary:
+    """The run with an average of two settings and a candidate of each other kind, the last one a user's encoder. All
+    kinds but templates help."""
+    run = run or finished()
+    assert run.choice is not None
+    draw, choice = np.random.default_rng(seed), run.choice
+    first, *more = dict.fromkeys([choice.chosen.name, "baseline"])
+    weights = [Weighted(first, "eegnet", 0.45 - 0.1 * len(more), len(run.data.subjects))]
+    weights += [Weighted(name, "eegnet", 0.1, len(run.data.subjects)) for name in more]
+    for kind, share in KINDS.items():
+        kind = own if kind == "my_encoder" else kind
+        weights.append(Weighted(f"candidate of {kind}", kind, share, 0 if share == 0 else 4))
+    weights.sort(key=lambda one: -one.share)
+
+    def less(loss: float) -> dict[str, float]:
+        noise = draw.normal(0, 0.004, len(nested))
+        return {s: float(np.clip(v - loss + e, 0, 1)) for (s, v), e in zip(nested.items(), noise, strict=True)}
+
+    nested = {s: min(1.0, v + 0.03) for s, v in choice.nested_test_scores.items()}
+    moved = {s: draw.dirichlet([1 + 60 * one.share for one in weights]) for s in nested}
+    confidence = [0.32, 0.45, 0.58, 0.71, 0.84, 0.95]
+    found = Average(
+        weights=weights,
+        temperature=1.37,
+        nested_weights={s: dict(zip([one.name for one in weights], own.tolist(), strict=True))
+                        for s, own in moved.items()},
+        choosing_test_scores=less(0.03),
+        equal_test_scores=less(0.012),
+        without_kind={one.kind: less(-0.004 if one.share == 0 else 0.01 + 0.03 * one.share) for one in weights},
+        calibration=Calibration(confidence, [c - 0.02 for c in confidence], [0.05, 0.12, 0.18, 0.2, 0.25, 0.2],
+                                0.021, 0.083),
+    )  # fmt: skip
+    mean = choice.validation_mean | {one.name: 0.5 + 0.1 * one.share for one in weights if "candidate" in one.name}
+    q25 = choice.validation_q25 | {name: value - 0.05 for name, value in mean.items() if "candidate" in name}
+    uncensored, ensemble = less(0.008), {"baseline": less(0.02), "nested": nested}
+    return replace(
+        run,
+        choice=replace(
+            choice, average=found, nested_test_scores=nested, validation_mean=mean, validation_q25=q25,
+            nested_uncensored_test_scores=uncensored, delivered_test_scores=ensemble,
+        ),
+    )  # fmt: skip
 
 
 def baseline_won(n_subjects: int = 9) -> Summary:
@@ -186,6 +233,7 @@ def unfinished() -> Summary:
 def hostile(name: str = HOSTILE[0], *, names: tuple[str, ...] = HOSTILE) -> Summary:
     """Every name that a user can give is an attack, or at least rude."""
     run = failing(finished(max(6, len(names)), names=names, classes=(*names[:3], "rest")), {-1: name})
+    run = averaged(run, own=name)
     return replace(run, name=name, source=name, command=f"autotransfer run {name}", device=name,
                    data=replace(run.data, channels=names), options=replace(run.options, encoder=name),
                    versions={**run.versions, name: name})  # fmt: skip
@@ -206,6 +254,8 @@ def nested_full() -> Summary:
 
 EXAMPLES: dict[str, Callable[[], Summary]] = {
     "gain": finished,
+    "average": averaged,
+    "average of three": lambda: averaged(finished(3, seed=1)),
     "unclear": lambda: finished(8, gain=0.0, seed=5),
     "baseline": baseline_won,
     "unfinished": unfinished,

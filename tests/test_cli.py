@@ -51,7 +51,7 @@ def test_run_leaves_everything_and_says_the_answer(
     for name in ("results.csv", "choice.json", "report.html", "model/model.safetensors", "model/model.json"):
         assert (run / name).exists(), name
     chosen = json.loads((run / "choice.json").read_text())["chosen"]
-    assert f"chosen: {chosen['name']}" in result.stdout
+    assert f": {chosen['name']}\n" in result.stdout
     assert "baseline" in result.stdout
     assert str(run / "report.html") in result.stdout
     page = (run / "report.html").read_text()
@@ -169,5 +169,5 @@ def test_a_run_without_gain_says_so() -> None:
     from autotransfer.report.terminal import answer
 
     plain = choice().baseline
-    found = choice(chosen=plain, two_se=plain, baseline_won=True, lead=None)
+    found = choice(chosen=plain, baseline_won=True, average=None)
     assert "censoring did not help" in "\n".join(answer(found)).lower()

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from autotransfer import Setting, grid
+from autotransfer.report.averaging import moved_weight, nested_shares, parts
+from autotransfer.report.comparison import contenders
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer
 from autotransfer.report.verdict import verdict
-from autotransfer.report.wording import duration, moment, setting_words, signed
-from autotransfer.runs.choice import Choice, Compared, Named
-from report_example import baseline_won, empty, failing, finished, nested_full
+from autotransfer.report.wording import duration, interval, kind_label, kind_words, moment, setting_words, signed
+from autotransfer.runs.choice import Average, Choice, Named
+from report_example import KINDS, averaged, baseline_won, empty, failing, finished, nested_full
 from report_outline import Outline, example, figure_data, light
 
 
@@ -61,10 +63,10 @@ def test_plain_words_when_the_baseline_won() -> None:
     assert "Censoring did not help on these recordings" in text
     assert "Censoring helped" not in text
     assert "same model" in text
-    for changes in ({"lead": 2.0}, {"shortlist": [of(run).baseline]}):
-        assert "No setting is clearly better than the plain network" in said(run, **changes)
-        assert any("No setting is clearly better" in line for line in answer(of(run, **changes)))
-    assert "No censor was tried" in said(run, shortlist=[of(run).baseline])
+    alone = {"shortlist": [of(run).baseline]}
+    assert "No setting is clearly better than the plain network" in said(run, **alone)
+    assert any("No setting is clearly better" in line for line in answer(of(run, **alone)))
+    assert "No censor was tried" in said(run, **alone)
 
 
 def test_the_terminal_names_setting_metric_and_chance() -> None:
@@ -138,10 +140,9 @@ def test_a_preprocessing_that_only_nested_choices_have_is_a_cause_too() -> None:
     run = finished()
     other = like(of(run).baseline, standardise="train")
     picks = dict.fromkeys(of(run).nested_choices, other.name)
-    compared = [Compared(other, 0.5, 0.6, kept=True), Compared(of(run).baseline, 0.4, 0.5, kept=False)]
-    text = said(run, nested_choices=picks, preprocessings=compared)
+    shortlist = [*of(run).shortlist, other]
+    text = said(run, nested_choices=picks, shortlist=shortlist)
     assert "The chosen setting helped on unseen subjects" in text
-    assert "Uncensored, standardise train yes 0.500 0.600 Uncensored baseline 0.400 0.500" in text
 
 
 def test_censorings_own_part_is_what_the_same_choice_lacks_without_it() -> None:
@@ -154,12 +155,157 @@ def test_censorings_own_part_is_what_the_same_choice_lacks_without_it() -> None:
     assert "own part" not in said(run, nested_uncensored_test_scores=nested)
 
 
-def test_where_validation_shows_no_need_of_a_censor_the_page_says_so() -> None:
-    run = finished()
-    chosen, baseline = of(run).chosen, of(run).baseline
-    assert "does not show that censoring is needed" in said(run, two_se=baseline)
-    assert "does not show" not in said(run, two_se=chosen)
-    assert "does not show" not in said(run, chosen=baseline, two_se=chosen), "no censor is simpler"
+# ---- an average ------------------------------------------------------------------------------------------------------
+
+
+def average_of(run: Summary) -> Average:
+    assert run.average is not None
+    return run.average
+
+
+def test_the_answer_speaks_of_the_average() -> None:
+    run = averaged()
+    choice = of(run)
+    pair = paired(choice.nested_test_scores, choice.test_scores["baseline"])
+    assert pair is not None
+    text = said(run)
+    top = text[: text.index("Test score of every fold")]
+    assert "The average helped on unseen subjects" in top
+    words = f"average of 6 candidates of 5 kinds scored {pair.first.mean:.3f} against {pair.second.mean:.3f}"
+    assert f"AutoTransfer's {words} for the plain network" in top, "templates have no weight"
+    assert f"{signed(pair.mean)} balanced accuracy" in top
+    assert "Most weight, 45 %, lies on EEGNet" in top
+    assert "reweighted without the person" in top
+    for other in ("reselected", "As published", "Censoring helped", "It chose"):
+        assert other not in top
+    assert "published" not in [row.key for row in contenders(run)]
+
+
+def test_an_average_has_the_same_verdicts_whoever_is_the_best_single_candidate() -> None:
+    run = averaged(baseline_won())
+    assert of(run).baseline_won
+    base = {str(i): 0.6 for i in range(6)}
+    kinds = {"gain": 0.1, "loss": -0.1, "unclear": 0.0}
+    for kind, by in kinds.items():
+        found = verdict(run, paired({s: v + by for s, v in base.items()}, base))
+        assert found.kind == kind
+        assert "average" in found.headline
+        assert f"scored {0.6 + by:.3f} against 0.600" in found.sentence
+    assert verdict(run, paired({"0": 0.7}, base)).kind == "unknown"
+    assert verdict(run, None).kind == "unknown"
+    few = verdict(run, paired({str(i): 0.9 for i in range(3)}, base))
+    assert (few.kind, few.headline.split(":")[0]) == ("unclear", "3 subjects")
+    assert "did not help" not in said(run)
+
+
+def test_what_an_ensemble_or_uncensored_candidates_have_alone_is_said() -> None:
+    run = averaged()
+    choice = of(run)
+    text = said(run)
+    for words, other in (
+        ("An ensemble of plain networks scores", choice.delivered_test_scores["baseline"]),
+        ("Averaged over uncensored candidates alone, the score is", choice.nested_uncensored_test_scores),
+    ):
+        pair = paired(choice.nested_test_scores, other)
+        assert pair is not None
+        assert f"{words} {pair.second.mean:.3f}" in text
+        assert signed(pair.mean) in text
+    text = said(run, delivered_test_scores={}, nested_uncensored_test_scores={})
+    assert "An ensemble of plain" not in text
+    assert "uncensored candidates alone" not in text
+
+
+def test_each_kind_has_its_share_and_what_it_adds() -> None:
+    run = averaged()
+    choice, average = of(run), average_of(run)
+    text = said(run)
+    for kind, own in average.kinds.items():
+        pair = paired(choice.nested_test_scores, average.without_kind[kind])
+        assert pair is not None
+        row = f"{pair.second.mean:.3f} {signed(pair.mean)} {interval(pair)} {pair.wins} / {pair.ties} / {pair.losses}"
+        assert row in text
+        (line,) = [one for one in parts(run) if one.kind == kind]
+        assert f"{kind_label(kind)} {line.candidates} {line.members} {100 * own:.0f} %" in text
+        low, high = min(found := [s.get(kind, 0) for s in nested_shares(average).values()]), max(found)
+        assert line.between == (low, high)
+        worse = pair.mean > 0
+        assert (f"Without {kind_words(kind)} the average scores the same or better." in text) == (not worse)
+    assert [one.kind for one in parts(run) if one.idle] == ["templates"]
+    assert sum(one.share for one in parts(run)) == pytest.approx(1)
+    for label, scores in (
+        ("Choosing alone", average.choosing_test_scores),
+        ("Equal weights", average.equal_test_scores),
+    ):
+        pair = paired(choice.nested_test_scores, scores)
+        assert pair is not None
+        numbers = f"{pair.second.mean:.3f} {pair.second.lower_quartile:.3f} {signed(pair.mean)} {interval(pair)}"
+        assert f"{label} {numbers}" in text
+    assert "balanced accuracy on 12 test subjects (chance 0.250)" in text
+
+
+def test_no_section_on_kinds_without_an_average() -> None:
+    for name in ("gain", "unfinished", "empty"):
+        text = Outline(example(name)).text
+        for words in ("What each kind contributes", "Choosing alone", "Equal weights", "temperature"):
+            assert words not in text
+
+
+def test_how_stable_the_weights_are() -> None:
+    run = averaged()
+    average = average_of(run)
+    delivered = {one.name: one.share for one in average.weights}
+    still = replace(average, nested_weights=dict.fromkeys(average.nested_weights, delivered))
+    assert moved_weight(still) == pytest.approx([0.0] * 12)
+    heaviest = average.weights[0]
+    alone = replace(average, nested_weights={"1": {heaviest.name: 1.0}, "2": {"stranger": 1.0}})
+    assert moved_weight(alone) == pytest.approx([1 - heaviest.share, 1.0])
+    assert "100 % at most over 2 subjects" in said(run, average=alone)
+    assert "one person at a time" not in said(run, average=replace(average, nested_weights={}))
+
+
+def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
+    """As where there is one kind: nothing is left without it."""
+    run = averaged()
+    gone = dict.fromkeys(of(run).nested_test_scores, float("nan"))
+    average = replace(
+        average_of(run), without_kind={"eegnet": gone}, choosing_test_scores={}, equal_test_scores=gone, weights=[]
+    )
+    text = said(run, average=average)
+    assert "the same or better" not in text
+    assert "Equal weights" not in text
+    assert "nan" not in text
+    assert all(line for line in answer(of(run, average=average)))
+
+
+def test_adapted_averages_are_labelled() -> None:
+    run = averaged()
+    assert "Adapts to each new person" not in said(run)
+    text = said(run, adaptation="online")
+    assert "Adapts to each new person: this is true of AutoTransfer's average, while the baseline is" in text
+    some = said(run, nested_adaptations={"S1": "online", "S2": "none"})
+    assert "this is true of the nested averages of 1 subject" in some
+
+
+def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
+    run = averaged()
+    choice, average = of(run), average_of(run)
+    lines = answer(choice, 4)
+    assert len(lines) <= 8
+    assert lines[0].startswith("average of 6 candidates of 5 kinds: EEGNet 45 %, Tangent space 28 %")
+    assert "my_encoder 3 %" in lines[0]
+    assert "balanced accuracy on 12 test subjects (chance 0.250):" in lines
+    for label, scores in (
+        ("average, nested ", choice.nested_test_scores),
+        ("  baseline ", choice.test_scores["baseline"]),
+        ("best single, nested", average.choosing_test_scores),
+    ):
+        assert any(label in line and f"mean {np.mean(list(scores.values())):.3f}" in line for line in lines)
+    assert any("temperature 1.37" in line and "0.021" in line and "0.083" in line for line in lines)
+    assert lines[-1] == f"best single candidate: {choice.chosen.name}"
+    assert "not zero-shot" in answer(replace(choice, adaptation="online"))[1]
+    rude = replace(average, weights=[replace(average.weights[0], kind="a\x1b[31m\nb")])
+    assert answer(replace(choice, average=rude))[0].isprintable()
+    assert KINDS.keys() < average.kinds.keys()
 
 
 def test_an_unfinished_run_claims_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,13 +25,14 @@ from autotransfer.report.figures import figures
 from autotransfer.report.latent_figures import leakage
 from autotransfer.report.outcomes import scores_on_test, scores_on_validation, tried_once
 from autotransfer.report.plot import Figure
+from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Leak, Summary, WeightsStory
 from autotransfer.report.wording import method_label, setting_names
 from autotransfer.runs.choice import Named
 from autotransfer.runs.ledger import Entry
 from autotransfer.search import stages
 from autotransfer.search.validation import validation_scores
-from report_example import EXAMPLES, failing, finished
+from report_example import EXAMPLES, averaged, failing, finished
 from report_outline import example, figure_data, light
 
 
@@ -46,7 +48,9 @@ def test_plotly_accepts_every_figure(name: str) -> None:
 
 
 def test_every_colour_of_a_figure_is_defined_for_light_and_dark() -> None:
-    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", json.dumps(figure_data(example("gain")))))
+    used = set(
+        re.findall(r"var\((--[a-z0-9-]+)\)", json.dumps(figure_data(example("gain")) + figure_data(example("average"))))
+    )
     for theme in _themes():
         assert used <= set(theme)
 
@@ -173,8 +177,103 @@ def test_settings_that_differ_in_one_option_are_told_apart_everywhere(long: bool
         assert len({row[0] for row in shown[key]["table"]["rows"]}) == 4
 
 
+def drawn_of(run: Summary) -> dict[str, Figure]:
+    return {figure.key: figure for found in figures(run).values() for figure in found}
+
+
+def test_rows_of_an_average() -> None:
+    run = averaged()
+    assert run.average is not None
+    rows = {row.key: row for row in contenders(run)}
+    assert next(iter(rows)) == "none"
+    assert list(rows)[-3:] == ["choosing", "equal", "nested"]
+    assert rows["choosing"].scores == run.average.choosing_test_scores
+    assert rows["equal"].scores == run.average.equal_test_scores
+    looks = [(plot.colour(key), plot.mark(key)) for key in rows]
+    assert len(set(looks)) == len(looks)
+    labels = drawn_of(run)["results"].layout["yaxis"]["ticktext"]
+    assert labels[-3:] == ["Choosing alone", "Equal weights", "<b>AutoTransfer<br>nested</b>"]
+    with_it = [row.key for row in contenders(finished()) if row.is_method]
+    assert [row.key for row in contenders(run) if row.is_method] == with_it, "variants are not counted as methods"
+
+
+def test_weights_are_drawn_as_they_are() -> None:
+    run = averaged()
+    assert run.average is not None
+    figure = drawn_of(run)["shares"]
+    used = [one for one in run.average.weights if one.share > 0]
+    assert [bar["x"] for bar in figure.data] == [[one.share] for one in used]
+    totals: dict[int, float] = {}
+    for bar in figure.data:
+        totals[bar["y"][0]] = totals.get(bar["y"][0], 0.0) + bar["x"][0]
+    assert figure.layout["barmode"] == "stack"
+    assert [totals.get(i, 0.0) for i in range(6)] == pytest.approx(list(run.average.kinds.values()))
+    assert figure.layout["yaxis"]["ticktext"][0] == "EEGNet"
+    assert len({bar["marker"]["color"] for bar in figure.data if bar["y"] == [0]}) == 1
+    assert [row[2] for row in figure.rows] == [one.share for one in run.average.weights]
+    nothing = replace(run.average, weights=[])
+    assert run.choice is not None
+    assert "shares" not in drawn_of(replace(run, choice=replace(run.choice, average=nothing)))
+
+
+def test_what_kinds_add_is_drawn_with_its_interval() -> None:
+    run = averaged()
+    assert run.choice is not None
+    assert run.average is not None
+    figure = drawn_of(run)["contributions"]
+    others = [*(run.average.without_kind[kind] for kind in run.average.kinds)]
+    others += [run.average.choosing_test_scores, run.average.equal_test_scores]
+    pairs = [paired(run.choice.nested_test_scores, other) for other in others]
+    dots = [trace for trace in figure.data if trace["mode"] == "markers"]
+    lines = [trace for trace in figure.data if trace["mode"] == "lines"]
+    assert [dot["x"] for dot in dots] == [[pair.mean] for pair in pairs if pair]
+    assert [line["x"] for line in lines] == [list(pair.interval) for pair in pairs if pair and pair.interval]
+    low, high = figure.layout["xaxis"]["range"]
+    assert low == -high
+    assert all(low < value < high for line in lines for value in line["x"])
+    one = drawn_of(averaged(finished(3)))["contributions"]
+    assert len(one.rows) == len(pairs)
+
+
+def test_reliability_is_drawn_against_the_diagonal() -> None:
+    run = averaged()
+    assert run.choice is not None
+    assert run.average is not None
+    found = run.average.calibration
+    figure = drawn_of(run)["reliability"]
+    diagonal, bins = figure.data
+    assert diagonal["x"] == diagonal["y"] == [0, 1]
+    assert (bins["x"], bins["y"]) == (found.confidence, found.accuracy)
+    sizes = bins["marker"]["size"]
+    assert np.argsort(sizes, kind="stable").tolist() == np.argsort(found.share, kind="stable").tolist()
+    assert [row[2] for row in figure.rows] == found.share
+    for number in ("0.021", "0.083", "1.37"):
+        assert number in figure.caption
+    for values in ([], [math.nan] * 6):
+        spoiled = replace(run.average, calibration=replace(found, accuracy=values))
+        assert "reliability" not in drawn_of(replace(run, choice=replace(run.choice, average=spoiled)))
+
+
+def test_the_rule_is_the_one_that_was_used() -> None:
+    published, run = drawn_of(finished())["candidates"], averaged()
+    assert "highest lower quartile" in published.caption
+    figure = drawn_of(run)["candidates"]
+    assert "the mean over people" in figure.caption
+    assert "highest lower quartile" not in figure.caption
+    means = [row[2] for row in figure.rows]
+    assert means == sorted(means, reverse=True)
+    assert run.choice is not None
+    assert {row[0] for row in figure.rows} == set(run.choice.validation_mean), "those that nothing was trained for too"
+    ticks = figure.data[0]
+    assert ticks["name"] == "one subject"
+    moved = {name: value - 0.01 for name, value in run.choice.validation_mean.items()}
+    other = drawn_of(replace(run, choice=replace(run.choice, validation_mean=moved)))["candidates"]
+    assert [trace["name"] for trace in other.data] == ["mean", "lower quartile"], "ticks of other scores would mislead"
+    assert "chosen" not in drawn_of(replace(run, choice=None))["candidates"].caption
+
+
 def test_scores_are_drawn_from_zero_to_one() -> None:
-    for found in figures(finished()).values():
+    for found in (*figures(finished()).values(), *figures(averaged()).values()):
         for figure in found:
             axes = [
                 axis for key, axis in figure.layout.items() if "axis" in key and "accuracy" in str(axis.get("title"))

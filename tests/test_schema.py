@@ -19,7 +19,7 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.grids import GRIDS
 from autotransfer.jobs import HISTORY, Record
-from autotransfer.runs.choice import Choice, Compared, Named
+from autotransfer.runs.choice import Average, Calibration, Choice, Named, Weighted
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.tpe import Asked
 from autotransfer.settings import field_names
@@ -43,19 +43,34 @@ def record(*, swapped: Record | None = None, **changes: Any) -> Record:
     return Record(**usual | changes)
 
 
+AVERAGE = Average(
+    weights=[Weighted("rich", "eegnet", 0.7, 12), Weighted("lines", "features", 0.3, 1)],
+    temperature=1.5,
+    nested_weights={"ann": {"rich": 1.0}, "bo": {"rich": 0.5, "lines": 0.5}},
+    choosing_test_scores={"ann": 0.5, "bo": math.nan},
+    equal_test_scores={"ann": 0.5, "bo": 1.0},
+    without_kind={"eegnet": {"ann": 0.25}, "features": {}},
+    calibration=Calibration([0.4, 0.9], [0.5, 0.8], [0.25, 0.75], 0.05, 0.1),
+)
+
+
+def average_with(**changes: Any) -> dict[str, Any]:
+    """As choice.json would have it."""
+    return schema.to_values(AVERAGE) | changes
+
+
 def choice(**changes: Any) -> Choice:
     plain, rich = Named("baseline", at.Setting()), Named("rich", RICH)
     scores = {"ann": 0.5, "bo": 1.0}
     usual: dict[str, Any] = {
-        "chosen": rich, "baseline": plain, "best_uncensored": plain, "two_se": rich, "baseline_won": False,
+        "chosen": rich, "baseline": plain, "best_uncensored": plain, "baseline_won": False,
         "shortlist": [plain, rich], "validation_q25": {"baseline": 0.5, "rich": -math.inf},
         "validation_mean": {"baseline": 0.5, "rich": math.nan},
         "test_scores": dict.fromkeys(("chosen", "baseline"), scores), "nested_test_scores": scores,
-        "nested_uncensored_test_scores": scores, "nested_two_se_test_scores": scores,
+        "nested_uncensored_test_scores": scores,
         "nested_choices": {"ann": "rich", "bo": "baseline"}, "delivered_test_scores": {"nested": scores},
         "transductive": False, "adaptation": "online", "nested_adaptations": {"ann": "online", "bo": "none"},
-        "lead": 2.0, "preprocessings": [Compared(plain, 0.5, 0.6, True)], "nested_full_choices": {"ann": "rich"},
-        "nested_full_test_scores": {"ann": 0.0},
+        "average": AVERAGE, "nested_full_choices": {"ann": "rich"}, "nested_full_test_scores": {"ann": 0.0},
     }  # fmt: skip
     return Choice(**usual | changes)
 
@@ -175,7 +190,17 @@ def test_records_in_records_are_refused(depth: int) -> None:
         ("validation_q25", {"a": HUGE}, "validation_q25.a"),
         ("validation_q25", {"a": True}, "validation_q25.a"),
         ("validation_q25", 0.5, "validation_q25"),
-        ("preprocessings", [{"setting": {"name": "x"}, "kept": True}], "validation_q25 is missing"),
+        ("average", 0.5, "average"),
+        ("average", average_with(weights=[{"name": "x", "kind": "eegnet", "members": 1}]), "share is missing"),
+        ("average", average_with(weights=[schema.to_values(Weighted("x", "eegnet", 1.5, 1))]), "share of the weights"),
+        ("average", average_with(nested_weights={"ann": {"x": -0.5}}), "share of the weights"),
+        ("average", average_with(temperature=0.0), "temperature"),
+        ("average", average_with(temperature=math.inf), "temperature"),
+        ("average", average_with(choosing_test_scores={"ann": 2.0}), "outside"),
+        ("average", average_with(without_kind={"eegnet": {"ann": -1.0}}), "outside"),
+        ("average", average_with(without_kind={"eegnet": 0.5}), "without_kind.eegnet"),
+        ("average", average_with(calibration=None), "calibration"),
+        ("two_se", {"name": "x"}, "two_se"),
         ("shortlist", ["baseline"], "shortlist"),
         ("surprise", 1, "surprise"),
     ],
@@ -219,7 +244,8 @@ def test_settings_that_differ_have_names_that_differ() -> None:
     options = RunOptions(source="x", batch_size=64, lr=0.1)
     settings = {options.apply(setting) for name in GRIDS for setting in at.grid(name)}
     tried = set()
-    for base in [options.apply(setting) for setting in (at.Setting(), *METHODS, RICH)]:
+    bases = [options.apply(setting) for setting in (at.Setting(), *METHODS, RICH)]
+    for base in [*bases, bases[0].replace(encoder="shallow")]:
         for field in field_names():
             others = one_change(base, field)
             settings.update([base, *others])

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain
 
-from ..runs.choice import Choice
+import numpy as np
+
+from ..runs.choice import Average, Choice
+from .averaging import moved_weight
 from .comparison import Contender, find, honest
 from .escaping import Html, joined, tag
 from .outcomes import finite
 from .statistics import FEWEST_TO_TEST, Paired, paired, spread
 from .summary import Summary
 from .verdict import verdict
-from .wording import count, interval, probability, score, setting_names, setting_words, signed
+from .wording import count, interval, probability, score, setting_names, setting_words, share, signed
 
 MODE_MEANING = {
     "marginal": "what the network extracts should not tell who the subject is",
@@ -29,13 +32,13 @@ def answer(summary: Summary, rows: list[Contender]) -> Html:
     base, best = find(rows, "none"), honest(rows)
     pair = paired(best.scores, base.scores) if base and best else None
     found = verdict(summary, pair)
-    meaning = MODE_MEANING.get(choice.chosen.setting.mode or "")
+    meaning = MODE_MEANING.get(choice.chosen.setting.mode or "") if choice.average is None else None
     notes = chain(
         failed_jobs(summary),
         _adaptation(choice),
         _other_causes(choice),
         _estimate_notes(choice, rows),
-        _nested_choices(summary),
+        _nested_choices(summary) if choice.average is None else _nested_weights(choice.average),
         _test_notes(pair),
     )
     items = [tag("li", note) for note in notes]
@@ -103,15 +106,17 @@ ADAPTED = {
 
 def _adaptation(choice: Choice) -> list[Html]:
     """Which scores rest on unlabelled trials of the test subjects."""
-    sides = [choice.chosen.setting.adaptation, choice.baseline.setting.adaptation]
+    averaged = choice.average is not None
+    sides = [choice.adaptation if averaged else choice.chosen.setting.adaptation, choice.baseline.setting.adaptation]
+    what = "average" if averaged else "choice"
     nested = list(choice.nested_adaptations.values())
     notes = []
     for kind, (label, words) in ADAPTED.items():
         whom = ""
         if sides == [kind, "none"]:
-            whom = "this is true of AutoTransfer's choice, while the baseline is zero-shot: "
+            whom = f"this is true of AutoTransfer's {what}, while the baseline is zero-shot: "
         elif kind not in sides:
-            whom = f"this is true of the nested choices of {count(nested.count(kind), 'subject')}: "
+            whom = f"this is true of the nested {what}s of {count(nested.count(kind), 'subject')}: "
         if kind in (*sides, *nested):
             notes.append(joined(tag("strong", f"{label}: "), tag("span", whom + words)))
     return notes
@@ -119,6 +124,8 @@ def _adaptation(choice: Choice) -> list[Html]:
 
 def _other_causes(choice: Choice) -> list[str]:
     """What is censoring's part, where the search varied more than that."""
+    if choice.average is not None:
+        return _averages_causes(choice)
     part = paired(finite(choice.nested_test_scores), finite(choice.nested_uncensored_test_scores))
     if part is not None and part.ties < part.n:
         return [
@@ -136,11 +143,35 @@ def _other_causes(choice: Choice) -> list[str]:
     ]
 
 
+def _averages_causes(choice: Choice) -> list[str]:
+    """What part of the difference several plain networks, or uncensored candidates, would have had as well."""
+    notes, own = [], finite(choice.nested_test_scores)
+    plain = paired(own, finite(choice.delivered_test_scores.get("baseline", {})))
+    if plain is not None:
+        notes.append(
+            f"The baseline is a single plain network. An ensemble of plain networks scores {score(plain.second.mean)}; "
+            f"the average is ahead of that by {signed(plain.mean)} ({interval(plain)})."
+        )
+    part = paired(own, finite(choice.nested_uncensored_test_scores))
+    if part is not None and part.ties < part.n:
+        notes.append(
+            f"Averaged over uncensored candidates alone, the score is {score(part.second.mean)}: censoring's own part "
+            f"of the difference is {signed(part.mean)} ({interval(part)})."
+        )
+    return notes
+
+
 def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
     """Which number is which, and what each has seen."""
     notes = []
     best, published = honest(rows), find(rows, "published")
-    if best and best.key == "nested":
+    if best and best.key == "nested" and choice.average is not None:
+        notes.append(
+            "The scores above are nested, that is, reweighted without the person: for each test subject, weights and "
+            "temperature were found again without the trainings that held that subject out. Its labels still took "
+            "part in the other trainings, so a little optimism may remain."
+        )
+    elif best and best.key == "nested":
         notes.append(
             "The scores above are nested, that is, reselected without the person: for each test subject the setting "
             "was chosen again without the validation scores measured on that subject. Its labels still took part in "
@@ -148,8 +179,9 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
         )
     if best and best.key == "nested_full":
         notes.append(
-            "The scores above are fully nested: for each test subject, shortlist and choice rest only on models and "
-            "scores that never saw that subject."
+            "The scores above are fully nested: for each test subject, shortlist and "
+            f"{'choice' if choice.average is None else 'weights'} rest only on models and scores that never saw that "
+            "subject."
         )
     if published:
         notes.append(
@@ -157,13 +189,18 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
             f"{score(spread(list(published.scores.values())).mean)}. That choice has seen validation scores of every "
             "subject, so it is the more optimistic estimate."
         )
-    if choice.two_se.setting.penalty is None and choice.chosen.setting.penalty is not None:
-        simple = setting_words(choice.two_se.setting, choice.baseline.setting)
-        notes.append(
-            "Validation does not show that censoring is needed: a rule that leaves the plain network only for "
-            f"settings clearly better than it, by two standard errors, chooses “{simple}”."
-        )
     return notes
+
+
+def _nested_weights(average: Average) -> list[str]:
+    """How much the weights depend on who is among the people."""
+    moved = moved_weight(average)
+    if not moved:
+        return []
+    return [
+        f"Weights found without one person at a time: {share(float(np.mean(moved)))} of the weight lies on other "
+        f"candidates than in what is delivered, {share(max(moved))} at most over {count(len(moved), 'subject')}."
+    ]
 
 
 def _nested_choices(summary: Summary) -> list[str]:

@@ -11,6 +11,9 @@ from .outcomes import finite, scores_on_test, scores_on_validation
 from .summary import Summary
 from .wording import method_label
 
+ESTIMATES = ("published", "nested", "nested_full")
+OWN = (*ESTIMATES, "choosing", "equal")  # what AutoTransfer delivers, and what it could have done with its candidates
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -26,27 +29,35 @@ class Candidate:
 class Contender:
     """One row of the results figure."""
 
-    key: str  # "none", "uncensored", a method, "published", "nested" or "nested_full": decides the colour
+    key: str  # "none", "uncensored", a method or one of OWN: decides the colour
     label: str
     setting: str | None  # its name; None: it differs between subjects
     scores: dict[str, float]  # test score by subject, mean over seeds
 
     @property
     def is_autotransfer(self) -> bool:
-        return self.key in ("published", "nested", "nested_full")
+        return self.key in ESTIMATES
+
+    @property
+    def is_method(self) -> bool:
+        """Whether it is one of those that AutoTransfer starts from."""
+        return self.key not in ("none", *OWN)
 
 
 def ranking(summary: Summary) -> list[Candidate]:
-    """The candidates of stage two, the best first."""
+    """The candidates of stage two, the best first: by mean where candidates are averaged, else by lower quartile."""
     found = []
     for name, own in scores_on_validation(summary).items():
         values, method = list(own.values()), summary.settings[name].method or "none"
         found.append(Candidate(name, method, float(np.percentile(values, 25)), float(np.mean(values))))
+    if summary.average is not None:
+        return sorted(found, key=lambda one: (-one.mean, -one.q25))
     return sorted(found, key=lambda one: (-one.q25, -one.mean))
 
 
 def contenders(summary: Summary) -> list[Contender]:
-    """Baseline, the methods in their usual order, then AutoTransfer as published and as estimated honestly."""
+    """Baseline, the methods in their usual order, then what AutoTransfer could have done with its candidates, and
+    AutoTransfer as estimated honestly."""
     best: dict[str, str] = {}  # method -> the setting that stands for it, by validation alone
     for one in ranking(summary):
         best.setdefault(one.method, one.name)
@@ -59,7 +70,11 @@ def contenders(summary: Summary) -> list[Contender]:
         if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
             front.append(Contender("uncensored", "Best uncensored", uncensored, tests.get("best_uncensored", {})))
         rows = [*front, *(row for row in rows if row.key != "none")]
-        rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests["chosen"]))
+        if choice.average is None:
+            rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests["chosen"]))
+        else:
+            rows.append(Contender("choosing", "Choosing alone", None, finite(choice.average.choosing_test_scores)))
+            rows.append(Contender("equal", "Equal weights", None, finite(choice.average.equal_test_scores)))
         rows.append(Contender("nested", "AutoTransfer, nested", None, finite(choice.nested_test_scores)))
         full = finite(choice.nested_full_test_scores)
         rows.append(Contender("nested_full", "AutoTransfer, nested full", None, full))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .average_figures import contributions, reliability, shares
 from .latent_figures import latent_by_class, latent_by_subject, leakage
 from .plot import Figure
 from .result_figures import by_subject, differences, results
@@ -11,6 +12,7 @@ from .training_figures import confusion, curves
 
 SECTIONS = {
     "results": (results, by_subject, differences),
+    "average": (shares, contributions, reliability),
     "search": (tried, candidates),
     "people": (leakage, latent_by_subject, latent_by_class),
     "training": (confusion, curves),

@@ -14,11 +14,7 @@ from .summary import Leak, Point, Summary
 from .wording import score
 
 MOST_NAMES = 14  # in a legend
-SIDES = {
-    "baseline": ("Baseline", GREY),
-    "uncensored": ("As chosen, without the censor", PALETTE[1]),
-    "chosen": ("Chosen", ACCENT),
-}
+SIDES = {"baseline": GREY, "uncensored": PALETTE[1], "chosen": ACCENT}  # and their colours
 Measured = dict[str, Leak]  # by test subject of the fold
 
 
@@ -28,6 +24,8 @@ def leakage(summary: Summary) -> Figure | None:
     folds = [subject for subject in summary.data.subjects if any(subject in own for own in found.values())]
     if not folds:
         return None
+    names = summary.role_names
+    marks = [_measured(found[s], fill, names[s], folds) for s, fill in SIDES.items() if found[s]]
     chances = [leak.chance for side in found.values() for leak in side.values()]
     layout = plot.stacked(
         plot.axes(
@@ -41,7 +39,7 @@ def leakage(summary: Summary) -> Figure | None:
         title="Can the subject be read from the representation?",
         caption="A fresh classifier tries to tell from the network's latent code which training subject a trial "
         f"belongs to. At the dashed line it can only guess{_reading(summary, found)}.",
-        data=[_joints(found, folds), *(_measured(found[s], s, folds) for s in SIDES if found[s])],
+        data=[_joints(found, folds), *marks],
         layout=layout,
         columns=("test_subject", "model", "accuracy", "chance", "bits"),
         rows=[[leak.test_subject, side, leak.accuracy, leak.chance, leak.bits] for side, leak in rows],
@@ -56,8 +54,9 @@ def _reading(summary: Summary, found: dict[str, Measured]) -> str:
         return ""
     alike = not set(choice.chosen.setting.traits(choice.baseline.setting)) - {"batches"}
     if choice.chosen.setting.penalty is None:
+        none = "no censor was chosen" if choice.average is None else "the best single candidate has no censor"
         what = "batches are drawn" if alike else "windows are preprocessed and learned from"
-        return f"; no censor was chosen, so the dots differ by how {what}"
+        return f"; {none}, so the dots differ by how {what}"
     if found["uncensored"]:
         rest = "draws its batches" if alike else "preprocesses its windows or trains"
         return (
@@ -81,8 +80,7 @@ def _joints(found: dict[str, Measured], folds: list[str]) -> Json:
     return plot.line(x, y, "", stroke=MUTED, width=1.5, showlegend=False)
 
 
-def _measured(found: Measured, side: str, folds: list[str]) -> Json:
-    label, fill = SIDES[side]
+def _measured(found: Measured, fill: str, label: str, folds: list[str]) -> Json:
     here = [(i, found[fold]) for i, fold in enumerate(folds) if fold in found]
     texts = [
         f"test subject {plot_text(leak.test_subject)}<br>{label}: {score(leak.accuracy)}"
@@ -112,7 +110,7 @@ def _picture(summary: Summary, by: str, reading: str) -> Figure | None:
     parts: list[Json] = []
     for panel, side in enumerate(clouds):
         parts.append(plot.axes(plot.bare_axis(frame=True), plot.bare_axis(frame=True), panel))
-        parts.append({"annotations": [plot.panel_title(f"<b>{SIDES[side][0]}</b>", panel)]})
+        parts.append({"annotations": [plot.panel_title(f"<b>{summary.role_names[side]}</b>", panel)]})
     return Figure(
         key=f"latent-{by}",
         title=f"The representation of every trial, coloured by {by}",

@@ -13,12 +13,13 @@ from pathlib import Path
 from ..runs.files import write_atomically
 from ..runs.options import RunOptions
 from .answer import answer
+from .averaging import alternatives, kinds
 from .comparison import contenders
 from .escaping import Html, joined, script_json, tag
 from .figures import figures
 from .plot import Figure
 from .summary import Summary
-from .tables import estimates, facts, failures, preprocessings, settings, splits, subjects
+from .tables import estimates, facts, failures, settings, splits, subjects
 from .wording import count, duration, moment
 
 # Nothing may be fetched, sent or framed; what runs is written in this file.
@@ -28,6 +29,7 @@ POLICY = (
 )
 HEADINGS = {  # of a section, and how the contents call it
     "results": ("Results on unseen subjects", "Results"),
+    "average": ("What each kind contributes", "Average"),
     "search": ("How the setting was found", "Search"),
     "people": ("What the representation still tells about people", "Representation"),
     "training": ("Inside the models", "Models"),
@@ -63,7 +65,8 @@ def document(run: Summary, *, plotly: Html) -> str:
     title = f"{'' if run.complete else 'INCOMPLETE: '}{run.name} – AutoTransfer report"
     tables = {
         "results": [estimates(rows) if run.complete else None, subjects(run, rows)],
-        "search": [preprocessings(run), settings(run)],
+        "average": [kinds(run), alternatives(run)],
+        "search": [settings(run)],
     }
     present = [key for key in shown if shown[key] or any(tables.get(key, []))]
     body = joined(

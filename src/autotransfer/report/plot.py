@@ -22,8 +22,11 @@ PALETTE = (ACCENT, *(f"var(--c{i})" for i in range(1, 6)), GREY)
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 LOSS = PALETTE[1]
 # Of AutoTransfer's own rows and the baselines. Methods have theirs by their place in the registry.
-COLOURS = {"none": GREY, "uncensored": GREY, "published": ACCENT, "nested": ACCENT, "nested_full": ACCENT}
+COLOURS = {"none": GREY, "uncensored": GREY} | dict.fromkeys(
+    ("published", "choosing", "equal", "nested", "nested_full"), ACCENT
+)
 MARKS = {"none": "circle", "uncensored": "circle-open", "published": "circle-open", "nested": "circle"}
+MARKS |= {"choosing": "diamond-open", "equal": "square-open"}
 METHOD_MARKS = (
     "triangle-up",
     "square",

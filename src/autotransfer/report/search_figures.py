@@ -9,21 +9,20 @@ import numpy as np
 
 from ..censoring import CENSORS, MODES
 from . import plot
-from .comparison import ranking
+from .comparison import Candidate, ranking
 from .escaping import plot_text, told_apart
-from .outcomes import Scores, scores_on_validation, shortlist, tried_once
+from .outcomes import Scores, finite, scores_on_validation, shortlist, tried_once
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .summary import Summary
 from .wording import method_label, score, setting_names
 
 MOST_TICKS = 9
-RULE = "The highest lower quartile (diamond) is chosen, because a mean can be carried by a few easy subjects"
-# after preprocessings were compared
-TWO_SE_RULE = (
-    "The plain network is chosen, unless others have a mean (cross) above its own by more than two standard errors; "
-    "then the highest lower quartile (diamond) among these and itself"
+SAME = 1e-6  # means that differ by no more are the same, rounded
+RULE = "The highest lower quartile (diamond) is chosen, because a mean can be carried by a few easy subjects."
+AVERAGE_RULE = (
+    "For the best single candidate, the mean over people (cross) decides, the lower quartile (diamond) breaks "
+    "near-ties; what is delivered is an average of several."
 )
-WHOSE = "subjects whose own nested choice preprocesses windows, or trains, in another way"
 
 
 class Tried(NamedTuple):
@@ -131,35 +130,36 @@ def _legend_only(baseline: bool) -> list[Json]:
 
 def _labels(summary: Summary, length: int) -> dict[str, str]:
     """Settings by name, as plotly may draw them."""
-    words = setting_names(summary)
+    validated = [] if summary.choice is None else [*summary.choice.validation_mean]
+    words = {name: name for name in validated} | setting_names(summary)
     cut = told_apart(words.values(), length)
     return {name: cut[said] for name, said in words.items()}
 
 
 def candidates(summary: Summary) -> Figure | None:
     """Stage two: lower quartile and mean of each candidate's validation scores, the best first."""
-    every, choice = ranking(summary), summary.choice
-    found = every if choice is None else [one for one in every if one.name in choice.validation_q25]
+    found = _validated(summary)
     if not found:
         return None
-    left_out = len(every) - len(found)
-    rule = RULE if choice is None or choice.lead is None else TWO_SE_RULE
     words, long = _labels(summary, 60), _labels(summary, 80)
-    names = [one.name for one in found]
-    q25, mean = [one.q25 for one in found], [one.mean for one in found]
+    names, q25, mean = [one.name for one in found], [one.q25 for one in found], [one.mean for one in found]
+    people = _rested_on(summary, found)
+    rule = "" if summary.choice is None else f" {RULE if summary.average is None else AVERAGE_RULE}"
+    best = summary.role_names["chosen"].lower()
+    titles = [_over(words[n], i, best if n == summary.chosen else "") for i, n in enumerate(names)]
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}
     layout = plot.stacked(
         plot.axes(plot.score_axis("balanced accuracy on validation subjects"), down),
         plot.upright(summary.data.chance),
-        {"annotations": [_over(words[n], i, n == summary.chosen) for i, n in enumerate(names)], "margin": {"l": 8}},
+        {"annotations": titles, "margin": {"l": 8}},
     )
     return Figure(
         key="candidates",
         title="How the choice was made",
-        caption=f"Validation score of each candidate on every subject. {rule}; the dashed line is chance."
-        + (f" {left_out} more were trained for {WHOSE}." if left_out else ""),
+        caption=f"Validation score of each candidate{' on every subject' if people else ''}.{rule} The dashed line is "
+        "chance.",
         data=[
-            _subjects(scores_on_validation(summary), names, long),
+            *([_subjects(people, names, long)] if people else []),
             _summaries(mean, [long[n] for n in names], "mean", INK, "x-thin"),
             _summaries(q25, [long[n] for n in names], "lower quartile", ACCENT, "diamond"),
         ],
@@ -170,8 +170,26 @@ def candidates(summary: Summary) -> Figure | None:
     )
 
 
+def _validated(summary: Summary) -> list[Candidate]:
+    """The candidates of the choice, the best first. An average has some that nothing was trained for."""
+    every, choice = ranking(summary), summary.choice
+    if choice is None or choice.average is None:
+        return every if choice is None else [one for one in every if one.name in choice.validation_q25]
+    q25, mean, known = finite(choice.validation_q25), finite(choice.validation_mean), summary.settings | choice.settings
+    methods = {name: known[name].method if name in known else None for name in mean}
+    found = [Candidate(name, methods[name] or "none", q25[name], mean[name]) for name in mean if name in q25]
+    return sorted(found, key=lambda one: (-one.mean, -one.q25))
+
+
+def _rested_on(summary: Summary, found: list[Candidate]) -> Scores:
+    """Scores by subject, for candidates whose trainings have those of which the choice states the mean."""
+    scores = scores_on_validation(summary)
+    means = {name: float(np.mean(list(own.values()))) for name, own in scores.items()}
+    return {one.name: scores[one.name] for one in found if abs(means.get(one.name, math.inf) - one.mean) < SAME}
+
+
 def _subjects(scores: Scores, names: list[str], words: dict[str, str]) -> Json:
-    rows = [(i, name, subject, v) for i, name in enumerate(names) for subject, v in scores[name].items()]
+    rows = [(i, name, subject, v) for i, name in enumerate(names) for subject, v in scores.get(name, {}).items()]
     texts = [f"{words[n]}<br>subject {plot_text(s)}: {score(v)}" for _, n, s, v in rows]
     look = {"opacity": 0.6, "line": {"color": GREY, "width": 1.5}}
     x, y = [v for *_, v in rows], [i for i, *_ in rows]
@@ -184,8 +202,8 @@ def _summaries(values: list[float], words: list[str], label: str, fill: str, sym
     return plot.points(values, list(range(len(values))), label, fill=fill, symbol=symbol, text=texts, marker=look)
 
 
-def _over(words: str, position: int, chosen: bool) -> Json:
+def _over(words: str, position: int, best: str) -> Json:
     """The name of a row over its marks: beside them it would leave a phone no room for the scores."""
-    text = f"<b>{words} · chosen</b>" if chosen else words
-    fill = ACCENT if chosen else MUTED
+    text = f"<b>{words} · {best}</b>" if best else words
+    fill = ACCENT if best else MUTED
     return plot.note(text, x=0, y=position, fill=fill, yshift=15, bgcolor=plot.BACKGROUND, borderpad=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..runs.choice import Choice
+from ..runs.choice import Average, Choice
 from ..runs.options import RunOptions
 from ..runs.results import Trained
 from ..settings import Setting
@@ -109,6 +109,18 @@ class Summary:
     def chosen(self) -> str | None:
         """The name of the chosen setting."""
         return None if self.choice is None else self.choice.chosen.name
+
+    @property
+    def average(self) -> Average | None:
+        """What is delivered, unless that is the chosen setting alone."""
+        return None if self.choice is None else self.choice.average
+
+    @property
+    def role_names(self) -> dict[str, str]:
+        """As figures call them. Beside an average the chosen setting is one candidate of many."""
+        if self.average is None:
+            return {"baseline": "Baseline", "uncensored": "As chosen, without the censor", "chosen": "Chosen"}
+        return {"baseline": "Baseline", "uncensored": "Best single, without its censor", "chosen": "Best single"}
 
     @property
     def roles(self) -> dict[str, Setting]:

@@ -46,7 +46,7 @@ def estimates(rows: list[Contender]) -> Html | None:
     if base is None:
         return None
     pairs = {row.key: paired(row.scores, base.scores) for row in rows if row.key != "none"}
-    methods = {row.key: pair.p for row in rows if not row.is_autotransfer and (pair := pairs.get(row.key))}
+    methods = {row.key: pair.p for row in rows if row.is_method and (pair := pairs.get(row.key))}
     corrected = holm(methods)
     lines = []
     for row in sorted(rows, key=lambda row: (row.key != "none", not row.is_autotransfer, row.key == "published")):
@@ -71,7 +71,8 @@ def estimates(rows: list[Contender]) -> Html | None:
 
 def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
     """Score of every subject, and which setting the nested choice took for it."""
-    shown = [row for row in (find(rows, key) for key in ("none", "published", "nested", "nested_full")) if row]
+    keys = ("none", "published", "choosing", "equal", "nested", "nested_full")
+    shown = [row for row in (find(rows, key) for key in keys) if row]
     order = subject_order(shown)
     if not order or len(shown) < 2:
         return None
@@ -80,9 +81,11 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
     lines = [
         [s, names.get(picks.get(s, ""), picks.get(s, "–")), *(score(row.scores.get(s)) for row in shown)] for s in order
     ]
-    heads = ("subject", "reselected without the person", *(row.label.replace("AutoTransfer, ", "") for row in shown))
+    alone = summary.average is None
+    what = "reselected without the person" if alone else "best single candidate without the person"
+    heads = ("subject", what, *(row.label.replace("AutoTransfer, ", "") for row in shown))
     return folded(
-        "Score of every subject and the setting chosen for it",
+        f"Score of every subject and {'the setting chosen' if alone else 'the best single candidate'} for it",
         table("Test score by subject", heads, lines, numeric=2, less="1"),
     )
 
@@ -100,8 +103,10 @@ def settings(summary: Summary) -> Html | None:
     second = {one.name: one for one in ranking(summary)}
     tests, names, listed = scores_on_test(summary), setting_names(summary), shortlist(summary)
 
+    best = summary.role_names["chosen"].lower()
+
     def line(name: str) -> list[object]:
-        words = tag("strong", names[name], " · chosen") if name == summary.chosen else names[name]
+        words = tag("strong", f"{names[name]} · {best}") if name == summary.chosen else names[name]
         validated = second.get(name)
         found = [
             _mean(first.get(name, [])),
@@ -111,8 +116,10 @@ def settings(summary: Summary) -> Html | None:
         ]
         return [words, "yes" if name in listed else "", *map(score, found), duration(seconds[name])]
 
-    def place(name: str) -> tuple[bool, float, float]:
-        return name not in listed, -second[name].q25 if name in second else 0.0, -(_mean(first.get(name, [])) or 0.0)
+    rank = {name: place for place, name in enumerate(second)}
+
+    def place(name: str) -> tuple[bool, int, float]:
+        return name not in listed, rank.get(name, len(rank)), -(_mean(first.get(name, [])) or 0.0)
 
     heads = ("setting", "shortlist", "stage one", "stage two, lower quartile", "stage two, mean", "test mean", "time")
     caption = "Validation scores of every setting; the test mean is shown for completeness and chose nothing"
@@ -125,19 +132,6 @@ def settings(summary: Summary) -> Html | None:
 
 def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
-
-
-def preprocessings(summary: Summary) -> Html | None:
-    """What `--preprocessing` compared before any censor."""
-    if summary.choice is None or not summary.choice.preprocessings:
-        return None
-    names = setting_names(summary)
-    lines = [
-        [names[one.setting.name], "yes" if one.kept else "", score(one.validation_q25), score(one.validation_mean)]
-        for one in summary.choice.preprocessings
-    ]
-    caption = "Ways to preprocess windows and to train: validation scores of the plain network in each"
-    return table(caption, ("network", "censors tried on it", "lower quartile", "mean"), lines, numeric=2)
 
 
 def splits(summary: Summary) -> Html | None:

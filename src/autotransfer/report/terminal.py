@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..runs.choice import Choice
+from ..runs.choice import Average, Choice
+from .escaping import short
+from .outcomes import finite
+from .wording import NO_BETTER, average_words, kind_label, score
 
-NO_BETTER = "No setting is clearly better than the plain network"
 ADAPTS = {
     "online": "online: adapts to each new person from their unlabelled windows so far",
     "transductive": "transductive: uses all unlabelled windows of a new person",
@@ -16,18 +18,20 @@ ADAPTS = {
 
 
 def answer(choice: Choice, n_classes: int | None = None) -> list[str]:
-    """The chosen setting, and its scores beside the baseline's. n_classes: to say what guessing would score."""
-    lines = [f"chosen: {choice.chosen.name}"]
-    if choice.adaptation in ADAPTS:
-        lines.append(f"  {ADAPTS[choice.adaptation]}; these are not zero-shot scores")
-    if choice.baseline_won and (choice.lead is not None or not choice.censor_tried):
+    """What is delivered, and its scores beside the baseline's. n_classes: to say what guessing would score."""
+    adapts = [f"  {ADAPTS[choice.adaptation]}; these are not zero-shot scores"] if choice.adaptation in ADAPTS else []
+    chance = "" if n_classes is None else f" (chance {1 / n_classes:.3f})"
+    metric = f"balanced accuracy on {len(choice.nested_test_scores)} test subjects{chance}:"
+    if choice.average is not None:
+        return _averaged(choice, choice.average, adapts, metric)
+    lines = [f"chosen: {choice.chosen.name}", *adapts]
+    if choice.baseline_won and not choice.censor_tried:
         lines.append(f"{NO_BETTER}, so it was kept")
     elif choice.baseline_won:
         lines.append("Censoring did not help on these recordings, so the plain network was kept")
-    chance = "" if n_classes is None else f" (chance {1 / n_classes:.3f})"
     tests, ensembles = choice.test_scores, choice.delivered_test_scores
     lines += [
-        f"balanced accuracy on {len(choice.nested_test_scores)} test subjects{chance}:",
+        metric,
         f"  test, as published   {_numbers(tests['chosen'])}",
         f"  test, nested choice  {_numbers(choice.nested_test_scores)}",
         f"  baseline             {_numbers(tests['baseline'])}",
@@ -43,6 +47,30 @@ def answer(choice: Choice, n_classes: int | None = None) -> list[str]:
     return lines
 
 
+def _averaged(choice: Choice, average: Average, adapts: list[str], metric: str) -> list[str]:
+    shares = ", ".join(f"{short(kind_label(kind), 40)} {100 * own:.0f} %" for kind, own in average.kinds.items())
+    found = average.calibration
+    lines = [
+        f"{average_words(average)}: {shares}",
+        *adapts,
+        metric,
+        f"  average, nested      {_numbers(choice.nested_test_scores)}",
+        f"  baseline             {_numbers(choice.test_scores['baseline'])}",
+    ]
+    if "baseline" in choice.delivered_test_scores:
+        lines.append(f"  ensemble, baseline   {_numbers(choice.delivered_test_scores['baseline'])}")
+    lines.append(f"  best single, nested  {_numbers(average.choosing_test_scores)}")
+    if choice.nested_full_test_scores:
+        lines.append(f"  average, nested full {_numbers(choice.nested_full_test_scores)}")
+    lines.append(
+        f"temperature {average.temperature:.2f}: expected calibration error {score(found.error)}, without it "
+        f"{score(found.error_before)}"
+    )
+    return [*lines, f"best single candidate: {choice.chosen.name}"]
+
+
 def _numbers(scores: Mapping[str, float]) -> str:
-    values = list(scores.values())
+    values = list(finite(scores).values())
+    if not values:
+        return "no scores"
     return f"mean {np.mean(values):.3f}, lower quartile {np.percentile(values, 25):.3f}, minimum {np.min(values):.3f}"

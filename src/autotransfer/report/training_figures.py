@@ -102,7 +102,7 @@ def curves(summary: Summary) -> Figure | None:
 
 def _models(summary: Summary) -> list[Model]:
     return [
-        Model(role.capitalize(), *LOOKS[role], [one for one in summary.trainings if one.setting == setting])
+        Model(summary.role_names[role], *LOOKS[role], [one for one in summary.trainings if one.setting == setting])
         for role, setting in summary.roles.items()
     ]
 
@@ -176,7 +176,8 @@ def confusion(summary: Summary) -> Figure | None:
         x = plot.names_axis(names, "predicted", length=12, ticks="")
         y = plot.names_axis(names, "true", length=12, ticks="")
         y["range"] = [size - 0.4, -0.6]
-        parts += [plot.axes(x, y, panel), {"annotations": [plot.panel_title(f"<b>{side.capitalize()}</b>", panel)]}]
+        title = plot.panel_title(f"<b>{summary.role_names[side]}</b>", panel)
+        parts += [plot.axes(x, y, panel), {"annotations": [title]}]
     return Figure(
         key="confusion",
         title="Which class is taken for which",

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from .statistics import FEWEST_TO_TEST, Paired
 from .summary import Summary
-from .terminal import NO_BETTER
-from .wording import count, score, setting_words, signed
+from .wording import NO_BETTER, average_words, count, heaviest_words, score, setting_words, signed
 
 
 @dataclass(frozen=True)
@@ -21,30 +20,51 @@ def verdict(summary: Summary, pair: Paired | None) -> Verdict:
     """Of a finished run. A gain is claimed only for enough subjects and where the whole interval lies above zero."""
     choice = summary.choice
     assert choice is not None
-    if choice.baseline_won and choice.lead is None and choice.censor_tried:
+    if choice.average is not None:
+        rest = heaviest_words(choice.average)
+        name = average_words(choice.average)
+        return _judged(pair, Delivered("the average", f"AutoTransfer's {name}", f"Delivered: an {name}", rest, rest))
+    if choice.baseline_won and choice.censor_tried:
         sentence = "No setting did better than the plain network on validation, so AutoTransfer kept it."
         return Verdict("baseline", "Censoring did not help on these recordings", sentence)
     if choice.baseline_won:
-        tried = "" if choice.censor_tried else " No censor was tried."
-        return Verdict("baseline", NO_BETTER, f"Validation gave no reason to leave it, so AutoTransfer kept it.{tried}")
-    chosen, what = setting_words(choice.chosen.setting, summary.plain), _cause(summary)
+        sentence = "Validation gave no reason to leave it, so AutoTransfer kept it. No censor was tried."
+        return Verdict("baseline", NO_BETTER, sentence)
+    chosen = setting_words(choice.chosen.setting, summary.plain)
+    whom = f" It chose {chosen}"
+    doubtful = f"{whom}, which validation favoured."
+    return _judged(pair, Delivered(_cause(summary), "AutoTransfer", f"Chosen: {chosen}", f"{whom}.", doubtful))
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The words for what was delivered."""
+
+    cause: str  # what may have helped
+    name: str
+    title: str  # all there is to say without scores
+    rest: str  # a further sentence
+    doubtful: str  # the same where there is no clear gain
+
+
+def _judged(pair: Paired | None, of: Delivered) -> Verdict:
     if pair is None or pair.interval is None:
-        return Verdict("unknown", f"Chosen: {chosen}", "There are too few test scores to compare it with the baseline.")
-    scores = f"AutoTransfer scored {score(pair.first.mean)} against {score(pair.second.mean)} for the plain network"
+        return Verdict("unknown", of.title, "There are too few test scores to compare it with the baseline.")
+    scores = f"{of.name} scored {score(pair.first.mean)} against {score(pair.second.mean)} for the plain network"
     low, high = pair.interval
     if pair.n < FEWEST_TO_TEST:
-        people = count(pair.n, "subject")
-        return Verdict("unclear", f"{people}: too few to tell whether {what} helps", f"{scores}. It chose {chosen}.")
+        headline = f"{count(pair.n, 'subject')}: too few to tell whether {of.cause} helps"
+        return Verdict("unclear", headline, f"{scores}.{of.rest}")
     if low > 0:
-        headline = f"{_capital(what)} helped on unseen subjects: {signed(pair.mean)} balanced accuracy"
-        return Verdict("gain", headline, f"{scores}. It chose {chosen}.")
+        headline = f"{_capital(of.cause)} helped on unseen subjects: {signed(pair.mean)} balanced accuracy"
+        return Verdict("gain", headline, f"{scores}.{of.rest}")
     if high < 0:
-        headline = f"{_capital(what)} lowered the score on unseen subjects: {signed(pair.mean)} balanced accuracy"
-        return Verdict("loss", headline, f"{scores}. It chose {chosen}, which validation favoured.")
+        headline = f"{_capital(of.cause)} lowered the score on unseen subjects: {signed(pair.mean)} balanced accuracy"
+        return Verdict("loss", headline, f"{scores}.{of.doubtful}")
     return Verdict(
         "unclear",
-        f"No clear gain from {what} on these recordings",
-        f"{scores}, and the interval for the difference includes zero. It chose {chosen}, which validation favoured.",
+        f"No clear gain from {of.cause} on these recordings",
+        f"{scores}, and the interval for the difference includes zero.{of.doubtful}",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..censoring import CENSORS
 from ..errors import number
+from ..runs.choice import Average
 from ..settings import Setting
 from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
@@ -17,12 +18,48 @@ from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
+NO_BETTER = "No setting is clearly better than the plain network"
+KIND_NAMES = {  # of candidates: as a label, and inside a sentence
+    "eegnet": ("EEGNet", "EEGNet"),
+    "shallow": ("Shallow network", "the shallow network"),
+    "features": ("Linear on features", "linear models on features"),
+    "tangent": ("Tangent space", "tangent space"),
+    "templates": ("Templates", "templates"),
+}
 CONSTANT_LAST = {"schedule": "constant", "checkpoint": "last"}
 
 
 def method_label(method: str) -> str:
     """As reports write it; "none" is the baseline."""
     return "Baseline" if method == "none" else CENSORS[method].label if method in CENSORS else method
+
+
+def kind_label(kind: str) -> str:
+    """A kind of candidates as a label; a user's encoder has the name that they gave it."""
+    return KIND_NAMES.get(kind, (kind,))[0]
+
+
+def kind_words(kind: str) -> str:
+    """The same inside a sentence."""
+    return KIND_NAMES.get(kind, (kind,))[-1]
+
+
+def average_words(average: Average) -> str:
+    """'average of 12 candidates of 5 kinds'."""
+    used = [one for one in average.weights if one.share > 0]
+    return f"average of {count(len(used), 'candidate')} of {count(len({one.kind for one in used}), 'kind')}"
+
+
+def heaviest_words(average: Average) -> str:
+    """A sentence on the kind that weighs most, after a space; nothing without any weights."""
+    for kind, own in average.kinds.items():
+        return f" Most weight, {share(own)}, lies on {kind_words(kind)}."
+    return ""
+
+
+def share(value: float) -> str:
+    """As a percentage."""
+    return f"{100 * value:.0f}\u00a0%"
 
 
 def setting_words(setting: Setting, plain: Setting) -> str:

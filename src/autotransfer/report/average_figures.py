@@ -1,0 +1,147 @@
+"""The delivered average: who has how much weight, what each kind is worth, and how far confidence can be trusted."""
+
+from __future__ import annotations
+
+import math
+
+from . import plot
+from .averaging import others, parts
+from .escaping import plot_text, told_apart
+from .plot import ACCENT, BACKGROUND, GREY, LOSS, MUTED, Figure, Json
+from .statistics import Paired
+from .summary import Summary
+from .wording import average_words, count, interval, kind_label, kind_words, score, setting_names, share, signed
+
+LENGTH = 34  # of a row's name
+LARGEST = 34  # of a dot, in pixels: all windows in one bin
+
+
+def shares(summary: Summary) -> Figure | None:
+    """The weights: a bar for each kind, a piece for each candidate."""
+    average, found = summary.average, parts(summary)
+    if average is None or not any(one.share > 0 for one in found):
+        return None
+    names = setting_names(summary)
+    words = told_apart((names.get(one.name, one.name) for one in average.weights), 60)
+    rows = {one.kind: i for i, one in enumerate(found)}
+    used = [one for one in average.weights if one.share > 0]
+    pieces: list[Json] = []
+    for one in used:
+        label = words[names.get(one.name, one.name)]
+        said = f"{label}<br>{share(one.share)} of the weights, {count(one.members, 'member')}"
+        pieces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "x": [one.share],
+                "y": [rows[one.kind]],
+                "name": label,
+                "hovertext": [said],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+                "marker": {"color": plot.nth(rows[one.kind])[0], "line": {"color": BACKGROUND, "width": 1.5}},
+            }
+        )
+    across = plot.plain_axis("share of the weights", range=[0, 1], dtick=0.2, tickformat=".0%")
+    numbers = [plot.note(share(one.share), x=1, y=i, xshift=12) for i, one in enumerate(found)]
+    layout = plot.stacked(
+        plot.axes(across, _rows([kind_label(one.kind) for one in found])),
+        {"barmode": "stack", "annotations": numbers, "margin": {"r": 58}},
+    )
+    return Figure(
+        key="shares",
+        title="Who has how much weight",
+        caption=f"What is delivered is an {average_words(average)}. Each piece of a bar is one candidate; its name "
+        "appears when you point at it.",
+        data=pieces,
+        layout=layout,
+        columns=("kind", "candidate", "share", "members"),
+        rows=[[one.kind, one.name, one.share, one.members] for one in average.weights],
+        height=44 * len(found) + 20,
+        legend=False,
+    )
+
+
+def contributions(summary: Summary) -> Figure | None:
+    """What the average is ahead by of itself without a kind, of choosing alone and of equal weights."""
+    kinds = [(f"Without {kind_words(one.kind)}", one.pair) for one in parts(summary)]
+    shown = [(label, pair) for label, pair in (*kinds, *others(summary).items()) if pair is not None]
+    if not shown:
+        return None
+    ends = [abs(v) for _, pair in shown for v in (pair.mean, *(pair.interval or ()))]
+    reach = 1.15 * max(0.01, *ends)
+    across = plot.plain_axis("average minus the row", range=[-reach, reach], zeroline=True, zerolinecolor=MUTED)
+    numbers = [plot.note(signed(pair.mean), x=1, y=i, xshift=12) for i, (_, pair) in enumerate(shown)]
+    layout = plot.stacked(
+        plot.axes(across | {"tickformat": "+.3f", "nticks": 6}, _rows([label for label, _ in shown])),
+        {"annotations": numbers, "margin": {"r": 66}},
+    )
+    columns = ("row", "test_score", "average_minus_row", "low", "high")
+    return Figure(
+        key="contributions",
+        title="What the average is worth",
+        caption="Difference in balanced accuracy between the average and the row, with the 95 % interval of the mean "
+        "over test subjects. Right of zero the average is ahead, so the kind that the row leaves out helps; where the "
+        "line reaches zero, that may be chance.",
+        data=[mark for i, (label, pair) in enumerate(shown) for mark in _range(label, pair, i)],
+        layout=layout,
+        columns=columns,
+        rows=[[n, p.second.mean, p.mean, *(p.interval or (math.nan, math.nan))] for n, p in shown],
+        height=36 * len(shown) + 20,
+        legend=False,
+    )
+
+
+def _range(label: str, pair: Paired, position: int) -> list[Json]:
+    """A dot on the line of its interval."""
+    fill = ACCENT if pair.mean > 0 else LOSS if pair.mean < 0 else GREY
+    text = f"{plot_text(label, 40)}: {score(pair.second.mean)}<br>average minus it {signed(pair.mean)}"
+    text += f"<br>95 % interval {interval(pair)}"
+    dot = plot.points([pair.mean], [position], plot_text(label, 40), fill=fill, text=[text], marker={"size": 10})
+    if pair.interval is None:
+        return [dot]
+    return [plot.line(list(pair.interval), [position] * 2, "", stroke=fill, width=3), dot]
+
+
+def reliability(summary: Summary) -> Figure | None:
+    """How often predictions of some confidence are right."""
+    average = summary.average
+    if average is None:
+        return None
+    found = average.calibration
+    every = zip(found.confidence, found.accuracy, found.share, strict=False)
+    bins = [one for one in every if all(map(math.isfinite, one)) and one[2] > 0]
+    if not bins:
+        return None
+    x, y, weights = (list(column) for column in zip(*bins, strict=True))
+    texts = [f"confidence {score(a)}<br>right {score(b)}<br>{share(c)} of the windows" for a, b, c in bins]
+    sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, own))) for own in weights]
+    look = {"size": sizes, "opacity": 0.85, "line": {"color": BACKGROUND, "width": 1}}
+    layout = plot.stacked(
+        plot.axes(plot.score_axis("confidence: probability of the predicted class"), plot.score_axis("accuracy")),
+        plot.level(summary.data.chance, "chance"),
+    )
+    return Figure(
+        key="reliability",
+        title="How far confidence can be trusted",
+        caption="Windows of all test subjects, grouped by the confidence of their prediction; the larger a dot, the "
+        "more windows. On the diagonal, predictions are right as often as they claim; below it they claim too much. "
+        f"Expected calibration error: {score(found.error)}, and {score(found.error_before)} without the temperature. "
+        f"The delivered temperature is {average.temperature:.2f}; each subject was predicted with weights and a "
+        "temperature that were found without them.",
+        data=[
+            plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),
+            plot.points(x, y, "windows of similar confidence", fill=ACCENT, text=texts, marker=look)
+            | {"mode": "lines+markers", "line": {"color": ACCENT, "width": 1.5}},
+        ],
+        layout=layout,
+        columns=("confidence", "accuracy", "share_of_windows"),
+        rows=[list(one) for one in bins],
+        height=400,
+        square=True,
+    )
+
+
+def _rows(labels: list[str]) -> Json:
+    """An axis that names its rows, the first on top."""
+    ticks: Json = {"tickvals": list(range(len(labels))), "ticktext": [plot_text(label, LENGTH) for label in labels]}
+    return plot.plain_axis(automargin=True, range=[len(labels) - 0.4, -0.6], tickmode="array", showgrid=False, **ticks)

@@ -1,0 +1,141 @@
+"""What is in the delivered average, and what each kind of candidates is worth in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..runs.choice import Average
+from .escaping import Html, joined, tag
+from .outcomes import finite
+from .statistics import Paired, paired, spread
+from .summary import Summary
+from .tables import table
+from .wording import count, interval, kind_label, kind_words, score, share, signed
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kind of candidates in the average."""
+
+    kind: str
+    share: float
+    between: tuple[float, float] | None  # the smallest and largest share where one person at a time is left out
+    candidates: int  # with any weight
+    members: int
+    pair: Paired | None  # the average minus the average without the kind, subject by subject
+
+    @property
+    def idle(self) -> bool:
+        """Whether the average scores the same or better without it, as far as is shown."""
+        return self.pair is not None and round(self.pair.mean, 3) <= 0
+
+
+def parts(summary: Summary) -> list[Part]:
+    """By kind, the heaviest first; none without an average."""
+    average = summary.average
+    if summary.choice is None or average is None:
+        return []
+    own, nested = finite(summary.choice.nested_test_scores), nested_shares(average)
+    found = []
+    for kind in dict.fromkeys([*average.kinds, *average.without_kind]):
+        ones = [one for one in average.weights if one.kind == kind and one.share > 0]
+        values = [shares.get(kind, 0.0) for shares in nested.values()]
+        between = (min(values), max(values)) if values else None
+        pair = paired(own, finite(average.without_kind.get(kind, {})))
+        members = sum(one.members for one in ones)
+        found.append(Part(kind, average.kinds.get(kind, 0.0), between, len(ones), members, pair))
+    return found
+
+
+def nested_shares(average: Average) -> dict[str, dict[str, float]]:
+    """Subject -> kind -> share of the weights that were found without the subject."""
+    kinds = {one.name: one.kind for one in average.weights}
+    found: dict[str, dict[str, float]] = {}
+    for subject, shares in average.nested_weights.items():
+        own = found.setdefault(subject, {})
+        for name, value in shares.items():
+            kind = kinds.get(name, name)
+            own[kind] = own.get(kind, 0.0) + value
+    return found
+
+
+def moved_weight(average: Average) -> list[float]:
+    """Of each subject: the part of the weights that lies on other candidates once the subject is left out."""
+    delivered = {one.name: one.share for one in average.weights}
+    return [
+        sum(abs(own.get(name, 0.0) - delivered.get(name, 0.0)) for name in {*own, *delivered}) / 2
+        for own in average.nested_weights.values()
+        if own
+    ]
+
+
+def others(summary: Summary) -> dict[str, Paired | None]:
+    """What else the same candidates could have been used for, by its label: the average minus it."""
+    average = summary.average
+    if summary.choice is None or average is None:
+        return {}
+    own = finite(summary.choice.nested_test_scores)
+    tables = {"Choosing alone": average.choosing_test_scores, "Equal weights": average.equal_test_scores}
+    return {label: paired(own, finite(scores)) for label, scores in tables.items()}
+
+
+def kinds(summary: Summary) -> Html | None:
+    """Share and worth of every kind, and in a sentence those that the average could do without."""
+    found = parts(summary)
+    if not found:
+        return None
+    lines = [
+        [kind_label(one.kind), one.candidates, one.members, share(one.share), _between(one.between), *_worth(one.pair)]
+        for one in found
+    ]
+    heads = (
+        "kind", "candidates", "members", "share of the weights", "without one person", "average without the kind",
+        "what the kind adds", "95 % interval", "gain / tie / loss",
+    )  # fmt: skip
+    caption = (
+        f"Kinds of candidates in the average. Scores: {_metric(summary)}. What a kind adds is the average minus the "
+        "average without it, the mean over subjects"
+    )
+    idle = [f"Without {kind_words(one.kind)} the average scores the same or better." for one in found if one.idle]
+    return joined(
+        table(caption, heads, lines, numeric=1, less="1 2 4 8"),
+        tag("p", " ".join(idle), class_="caption") if idle else None,
+    )
+
+
+def alternatives(summary: Summary) -> Html | None:
+    """What choosing one candidate, or weighting all the same, would have scored."""
+    found = {label: pair for label, pair in others(summary).items() if pair is not None}
+    if summary.choice is None or not found:
+        return None
+    own = spread(list(finite(summary.choice.nested_test_scores).values()))
+    lines = [["Average, nested", score(own.mean), score(own.lower_quartile), "–", "–", "–"]]
+    for label, pair in found.items():
+        mean, *against = _worth(pair)
+        lines.append([label, mean, score(pair.second.lower_quartile), *against])
+    heads = ("", "mean", "lower quartile", "average minus it", "95 % interval", "gain / tie / loss")
+    caption = f"The average beside the best single candidate and beside equal weights: {_metric(summary)}, all nested"
+    return table(caption, heads, lines, numeric=1, less="2 5")
+
+
+def _metric(summary: Summary) -> str:
+    assert summary.choice is not None
+    people = count(len(finite(summary.choice.nested_test_scores)), "test subject")
+    return f"balanced accuracy on {people} (chance {score(summary.data.chance)})"
+
+
+def _between(ends: tuple[float, float] | None) -> str:
+    if ends is None or not all(map(math.isfinite, ends)):
+        return "–"
+    low, high = np.round(np.multiply(ends, 100)).astype(int).tolist()
+    return share(ends[0]) if low == high else f"{low} to {high}\u00a0%"
+
+
+def _worth(pair: Paired | None) -> list[str]:
+    """Score of the alternative, the average's difference to it, interval and signs."""
+    if pair is None:
+        return ["–"] * 4
+    return [score(pair.second.mean), signed(pair.mean), interval(pair), f"{pair.wins} / {pair.ties} / {pair.losses}"]
