@@ -33,7 +33,8 @@ from autotransfer.settings import Setting
 
 TABLES = ("results", "scores", "leakage")
 # of RunOptions
-ASKED = ("grid", "epochs", "seeds", "standardise", "align", "preprocessing", "lr", "batch_size", "patience", "nested")
+ASKED = ("grid", "epochs", "seeds", "standardise", "align", "preprocessing", "lr", "batch_size", "patience", "nested",
+         "rule")  # fmt: skip
 STOPPED = 3
 
 
@@ -81,27 +82,28 @@ def prove(source: str, options: argparse.Namespace, executor: Until) -> None:
             run.executor = executor
             conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True)
         executor.after_epoch()
-        for name, table in zip(TABLES, tables_of(run), strict=True):
+        for name, table in zip(TABLES, tables_of(run, leakage=options.leakage), strict=True):
             write_atomically(run.folder / f"proof-{name}.csv", table.to_csv(index=False, float_format="%.6g"))
 
 
-def tables_of(run: Run) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def tables_of(run: Run, *, leakage: bool = True) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Results, scores and leakage of a finished run, each with the data set and whether it is the control."""
-    summary = collect(run)
+    summary = collect(run, weights=leakage)
     choice = summary.choice
     assert choice is not None
     found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
     picks = {"nested": choice.nested_choices, "nested_full": choice.nested_full_choices}
     scores = [
-        {"pipeline": row.key, "setting": row.setting or picks[row.key][subject], "subject": subject, "score": score}
+        {"pipeline": row.key, "setting": row.setting or picks.get(row.key, {}).get(subject, ""), "subject": subject, "score": score}
         for row in contenders(summary)
         for subject, score in row.scores.items()
     ]
     more = {
         "nested_uncensored": choice.nested_uncensored_test_scores,
-        "nested_two_se": choice.nested_two_se_test_scores,
         **{f"{role}_ensemble": own for role, own in choice.delivered_test_scores.items()},
     }
+    if choice.average is not None:
+        more |= {f"without_{kind}": own for kind, own in choice.average.without_kind.items()}
     scores += [
         {"pipeline": key, "setting": "", "subject": subject, "score": score}
         for key, own in more.items()
@@ -164,6 +166,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nested", default="fast", help="fast or full")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--shuffled", action="store_true", help="the control: subjects shuffled within class")
+    parser.add_argument("--no-leakage", dest="leakage", action="store_false", help="probing weights takes a while")
+    parser.add_argument("--rule", default="average", help="average or published")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args(arguments)
 

@@ -31,7 +31,7 @@ def said_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0,
 
 
 def test_whatever_a_person_has_touched_does_not_reach_their_weights() -> None:
-    """Their labels, and everything said by trainings that held them out, of them and of the other: replaced by noise."""
+    """Their labels, and everything said by trainings that held them out, of them and of the other, become noise."""
     clean = find_nested(said_of()).weights
     for person in range(PEOPLE):
         noisy, generator = said_of(), np.random.default_rng(person)

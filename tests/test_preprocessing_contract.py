@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from autotransfer.search.preprocessing import PREPROCESSINGS
 from torch import Tensor
 
 import autotransfer as at
@@ -22,7 +23,6 @@ from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preproce
 from autotransfer.runs.executor import LocalExecutor, tensors_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.preprocessing import PREPROCESSINGS
 from autotransfer.training import windows as windows_module
 from autotransfer.training.windows import Prepared, Windows, held_out_rows
 from tiny import assert_same_outcome, people, preprocessed, stacked_jobs, tiny, tiny_file

@@ -108,7 +108,8 @@ def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
 def spectrum(x: Tensor) -> Tensor:
     """Power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
     window = torch.from_numpy(np.hanning(x.shape[-1])).to(x)
-    return torch.fft.rfft(x * window)[..., 1:].abs().square()
+    power: Tensor = torch.fft.rfft(x * window)[..., 1:].abs().square()
+    return power
 
 
 def products(x: Tensor) -> Tensor:

@@ -26,8 +26,9 @@ PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both m
 DRAWN_TRIALS = 600
 
 
-def collect(run: Run) -> Summary:
-    """Everything the page shows. What is costly to read off the weights is kept in the ledger."""
+def collect(run: Run, *, weights: bool = True) -> Summary:
+    """Everything the page shows. What is costly to read off the weights is kept in the ledger; weights=False: left
+    out."""
     rec, ledger, options = run.recordings, run.ledger, run.options
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
@@ -59,7 +60,7 @@ def collect(run: Run) -> Summary:
         splits=_splits(run, shown),
         trainings=tuple(trained(shown, subjects, options.name_of)),
         choice=choice,
-        weights=WeightsStory() if choice is None else _weights_story(run, roles(choice, shown), shown),
+        weights=WeightsStory() if choice is None or not weights else _weights_story(run, roles(choice, shown), shown),
     )
 
 
