@@ -22,7 +22,7 @@ from autotransfer.cli import app
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.recordings.sources import RECIPES, SETS
-from autotransfer.runs.choice import Choice
+from autotransfer.runs.choice import Average, Choice
 from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
@@ -221,7 +221,7 @@ def recipes() -> str:
 
 
 COLUMN = {
-    "stage": "`prepare` (comparison of preprocessings), `search` (stage one), `folds` (stage two) or `nested`",
+    "stage": "`search` (stage one), `folds` (stage two) or `nested`; older runs also have `prepare`",
     "setting": "short name of the setting",
     "fold": "position of the test subject",
     "validation_subject": "the validation subject, whose loss chose the epoch unless `checkpoint` is last",
@@ -252,41 +252,60 @@ def columns() -> str:
 
 
 CHOICE = {
-    "chosen": "the chosen setting: its `name` and every field",
+    "chosen": "the best single candidate, by the mean of validation scores over people, with the lower quartile for "
+    "near-ties; with `--rule published` by the lower quartile. Its `name` and every field",
     "baseline": "the plain network, in the same form",
     "best_uncensored": "the uncensored candidate that validation ranks first",
-    "two_se": "the choice by the two-standard-error rule: of the plain network and the settings whose mean validation "
-    "score exceeds its own by more than two standard errors, the one with the highest lower quartile. A run that "
-    "compares preprocessings chooses this one",
-    "baseline_won": "whether the baseline was chosen",
+    "baseline_won": "whether `chosen` is the baseline",
     "shortlist": "the settings that were trained on every fold, each with its `name`",
-    "validation_q25": "by name: lower quartile over subjects of the validation scores, for the candidates with a "
-    "preprocessing that was kept for everybody",
+    "validation_q25": "by name of a candidate: lower quartile over subjects of the validation scores",
     "validation_mean": "by name: their mean",
-    "test_scores": "test score by subject, as published, for `chosen`, `baseline`, `best_uncensored` and `two_se`",
-    "nested_test_scores": "test score by subject, of the setting chosen without that subject's scores",
-    "nested_uncensored_test_scores": "the same with a choice among uncensored settings; the difference is what "
-    "censoring contributes",
-    "nested_two_se_test_scores": "the same with the two-standard-error rule",
-    "nested_choices": "by subject: the setting chosen without their scores",
+    "test_scores": "test score by subject of single networks, as published, for `chosen`, `baseline` and "
+    "`best_uncensored`",
+    "nested_test_scores": "test score by subject of what is delivered, with weights found, or a setting chosen, "
+    "without that subject's scores",
+    "nested_uncensored_test_scores": "the same among uncensored candidates; the difference is what censoring "
+    "contributes",
+    "nested_choices": "by subject: the best single candidate without their scores",
     "delivered_test_scores": "by role: test score by subject of the ensemble of all networks that never saw them",
-    "transductive": "whether the chosen setting uses all of the test subject's unlabelled windows at once",
-    "adaptation": "`none` (zero-shot), `online` or `transductive`: what the chosen setting uses of a new person's "
+    "transductive": "whether what is delivered uses all of the test subject's unlabelled windows at once",
+    "adaptation": "`none` (zero-shot), `online` or `transductive`: what the delivered model uses of a new person's "
     "unlabelled windows",
-    "nested_adaptations": "by subject: the same for the nested choices",
-    "lead": "with `--preprocessing`: by how many standard errors a setting had to be ahead of the plain network",
-    "preprocessings": "with `--preprocessing`: each preprocessing and way of training, the validation scores of the "
-    "uncensored network with it, and whether it was `kept` for the steps that follow",
+    "nested_adaptations": "by subject: the same for what was found without them",
+    "average": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
     "nested_full_choices": "with `--nested full`: by subject, the setting",
     "nested_full_test_scores": "with `--nested full`: test score by subject",
 }
 
 
 def choice() -> str:
-    names = [field.name for field in fields(Choice)]
-    if set(names) != set(CHOICE):
-        raise PluginError(f"{__file__} and Choice differ in {sorted(set(names) ^ set(CHOICE))}")
-    return _table(("key", "meaning"), [(f"`{name}`", CHOICE[name]) for name in names])
+    return _keys(Choice, CHOICE)
+
+
+AVERAGE = {
+    "weights": "the candidates, the heaviest first: `name`, `kind` (`eegnet`, `shallow`, `features`, `tangent`, "
+    "`templates` or the name of your encoder), `share` of the weights and `members`, the number of trained models of "
+    "it that are delivered",
+    "temperature": "the weighted log-probabilities are divided by it; above 1 predictions become less confident",
+    "nested_weights": "by subject: the share of each candidate, found without that subject",
+    "choosing_test_scores": "test score by subject with the best single candidate instead of an average",
+    "equal_test_scores": "the same with equal weights for all candidates",
+    "without_kind": "by kind: test score by subject of the average without it",
+    "calibration": "predictions for all test subjects, in bins of similar confidence: `confidence`, `accuracy` and "
+    "`share` of the windows of each bin, expected calibration `error`, and `error_before` without the temperature",
+}
+
+
+def average() -> str:
+    """Of what is under `average` in choice.json."""
+    return _keys(Average, AVERAGE)
+
+
+def _keys(kind: type[Choice] | type[Average], meanings: dict[str, str]) -> str:
+    names = [field.name for field in fields(kind)]
+    if set(names) != set(meanings):
+        raise PluginError(f"{__file__} and {kind.__name__} differ in {sorted(set(names) ^ set(meanings))}")
+    return _table(("key", "meaning"), [(f"`{name}`", meanings[name]) for name in names])
 
 
 def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
@@ -296,5 +315,5 @@ def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 PARTS = {
     "commands": commands, "settings": settings, "grids": grids, "datasets": datasets, "recipes": recipes,
-    "columns": columns, "choice": choice,
+    "columns": columns, "choice": choice, "average": average,
 }  # fmt: skip

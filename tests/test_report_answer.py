@@ -259,8 +259,8 @@ def test_how_stable_the_weights_are() -> None:
     heaviest = average.weights[0]
     alone = replace(average, nested_weights={"1": {heaviest.name: 1.0}, "2": {"stranger": 1.0}})
     assert moved_weight(alone) == pytest.approx([1 - heaviest.share, 1.0])
-    assert "100 % at most over 2 subjects" in said(run, average=alone)
-    assert "one person at a time" not in said(run, average=replace(average, nested_weights={}))
+    assert "100 % at most" in said(run, average=alone)
+    assert "of the weight moves" not in said(run, average=replace(average, nested_weights={}))
 
 
 def test_missing_scores_of_an_average_leave_gaps_and_no_claims() -> None:
@@ -292,7 +292,7 @@ def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
     lines = answer(choice, 4)
     assert len(lines) <= 8
     assert lines[0].startswith("average of 6 candidates of 5 kinds: EEGNet 45 %, Tangent space 28 %")
-    assert "my_encoder 3 %" in lines[0]
+    assert lines[0].endswith("my_encoder 3 %"), "templates have no weight"
     assert "balanced accuracy on 12 test subjects (chance 0.250):" in lines
     for label, scores in (
         ("average, nested ", choice.nested_test_scores),

@@ -208,7 +208,7 @@ def test_weights_are_drawn_as_they_are() -> None:
         totals[bar["y"][0]] = totals.get(bar["y"][0], 0.0) + bar["x"][0]
     assert figure.layout["barmode"] == "stack"
     assert [totals.get(i, 0.0) for i in range(6)] == pytest.approx(list(run.average.kinds.values()))
-    assert figure.layout["yaxis"]["ticktext"][0] == "EEGNet"
+    assert [note["text"] for note in figure.layout["annotations"] if note["y"] == 0] == ["EEGNet", "45\u00a0%"]
     assert len({bar["marker"]["color"] for bar in figure.data if bar["y"] == [0]}) == 1
     assert [row[2] for row in figure.rows] == [one.share for one in run.average.weights]
     nothing = replace(run.average, weights=[])

@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pages")
-    for name in ("gain", "hostile", "unfinished", "empty", "forty"):
+    for name in ("gain", "average", "hostile", "unfinished", "empty", "forty"):
         write(EXAMPLES[name](), folder / f"{name}.html")
     return folder
 
@@ -45,23 +45,23 @@ def assert_drawn(browser: Browser, n_figures: int) -> None:
     assert browser.evaluate(UNDRAWN) == []
 
 
-@pytest.mark.parametrize(("name", "n_figures"), [("gain", 10), ("unfinished", 5), ("empty", 0)])
+@pytest.mark.parametrize(("name", "n_figures"), [("gain", 10), ("average", 13), ("unfinished", 5), ("empty", 0)])
 def test_every_figure_is_drawn(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html")
     assert_drawn(browser, n_figures)
 
 
-@pytest.mark.parametrize("name", ["gain", "hostile", "forty"])
-def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "n_figures"), [("gain", 10), ("average", 13), ("hostile", 13), ("forty", 10)])
+def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html", width=390, height=844, phone=True)
-    assert_drawn(browser, 10)
+    assert_drawn(browser, n_figures)
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.evaluate("Math.max(...[...document.querySelectorAll('.main-svg')].map((s) => s.clientWidth))") <= 358
 
 
 def test_hostile_names_are_only_text(browser: Browser, pages: Path) -> None:
     browser.open(pages / "hostile.html")
-    assert_drawn(browser, 10)
+    assert_drawn(browser, 13)
     assert browser.evaluate("document.querySelectorAll('svg a, svg script, img, .plot [onerror]').length") == 0
     drawn = browser.evaluate(TEXTS)
     assert "<script>al…1)</script>" in drawn

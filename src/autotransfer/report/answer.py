@@ -198,8 +198,8 @@ def _nested_weights(average: Average) -> list[str]:
     if not moved:
         return []
     return [
-        f"Weights found without one person at a time: {share(float(np.mean(moved)))} of the weight lies on other "
-        f"candidates than in what is delivered, {share(max(moved))} at most over {count(len(moved), 'subject')}."
+        f"Without one of the {count(len(moved), 'subject')}, {share(float(np.mean(moved)))} of the weight moves to "
+        f"other candidates on average, and {share(max(moved))} at most."
     ]
 
 

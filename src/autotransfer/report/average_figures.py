@@ -12,7 +12,7 @@ from .statistics import Paired
 from .summary import Summary
 from .wording import average_words, count, interval, kind_label, kind_words, score, setting_names, share, signed
 
-LENGTH = 34  # of a row's name
+ROW = 44  # height of a row, in pixels
 LARGEST = 34  # of a dot, in pixels: all windows in one bin
 
 
@@ -35,6 +35,7 @@ def shares(summary: Summary) -> Figure | None:
                 "orientation": "h",
                 "x": [one.share],
                 "y": [rows[one.kind]],
+                "width": 0.3,
                 "name": label,
                 "hovertext": [said],
                 "hovertemplate": "%{hovertext}<extra></extra>",
@@ -43,10 +44,7 @@ def shares(summary: Summary) -> Figure | None:
         )
     across = plot.plain_axis("share of the weights", range=[0, 1], dtick=0.2, tickformat=".0%")
     numbers = [plot.note(share(one.share), x=1, y=i, xshift=12) for i, one in enumerate(found)]
-    layout = plot.stacked(
-        plot.axes(across, _rows([kind_label(one.kind) for one in found])),
-        {"barmode": "stack", "annotations": numbers, "margin": {"r": 58}},
-    )
+    layout = plot.stacked(_rows(across, [kind_label(one.kind) for one in found], numbers), {"barmode": "stack"})
     return Figure(
         key="shares",
         title="Who has how much weight",
@@ -56,7 +54,7 @@ def shares(summary: Summary) -> Figure | None:
         layout=layout,
         columns=("kind", "candidate", "share", "members"),
         rows=[[one.kind, one.name, one.share, one.members] for one in average.weights],
-        height=44 * len(found) + 20,
+        height=ROW * len(found) + 20,
         legend=False,
     )
 
@@ -71,10 +69,7 @@ def contributions(summary: Summary) -> Figure | None:
     reach = 1.15 * max(0.01, *ends)
     across = plot.plain_axis("average minus the row", range=[-reach, reach], zeroline=True, zerolinecolor=MUTED)
     numbers = [plot.note(signed(pair.mean), x=1, y=i, xshift=12) for i, (_, pair) in enumerate(shown)]
-    layout = plot.stacked(
-        plot.axes(across | {"tickformat": "+.3f", "nticks": 6}, _rows([label for label, _ in shown])),
-        {"annotations": numbers, "margin": {"r": 66}},
-    )
+    layout = _rows(across | {"tickformat": "+.3f", "nticks": 6}, [label for label, _ in shown], numbers)
     columns = ("row", "test_score", "average_minus_row", "low", "high")
     return Figure(
         key="contributions",
@@ -86,7 +81,7 @@ def contributions(summary: Summary) -> Figure | None:
         layout=layout,
         columns=columns,
         rows=[[n, p.second.mean, p.mean, *(p.interval or (math.nan, math.nan))] for n, p in shown],
-        height=36 * len(shown) + 20,
+        height=ROW * len(shown) + 20,
         legend=False,
     )
 
@@ -141,7 +136,8 @@ def reliability(summary: Summary) -> Figure | None:
     )
 
 
-def _rows(labels: list[str]) -> Json:
-    """An axis that names its rows, the first on top."""
-    ticks: Json = {"tickvals": list(range(len(labels))), "ticktext": [plot_text(label, LENGTH) for label in labels]}
-    return plot.plain_axis(automargin=True, range=[len(labels) - 0.4, -0.6], tickmode="array", showgrid=False, **ticks)
+def _rows(across: Json, labels: list[str], numbers: list[Json]) -> Json:
+    """Layout of rows from top to bottom: a name over each and a number beside it."""
+    down = plot.bare_axis(frame=False) | {"range": [len(labels) - 0.5, -0.8]}
+    titles = [plot.row_title(plot_text(label, 40), i) for i, label in enumerate(labels)]
+    return plot.stacked(plot.axes(across, down), {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}})

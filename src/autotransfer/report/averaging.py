@@ -101,7 +101,7 @@ def kinds(summary: Summary) -> Html | None:
     )
     idle = [f"Without {kind_words(one.kind)} the average scores the same or better." for one in found if one.idle]
     return joined(
-        table(caption, heads, lines, numeric=1, less="1 2 4 8"),
+        table(caption, heads, lines, numeric=1, less="1 2 4 5 8"),
         tag("p", " ".join(idle), class_="caption") if idle else None,
     )
 

@@ -175,6 +175,11 @@ def panel_title(text: str, panel: int, *, fill: str = INK) -> Json:
     return note(text, x=0, y=1, fill=fill, size=13, panel=panel, **above)
 
 
+def row_title(text: str, position: float, *, fill: str = MUTED) -> Json:
+    """The name of a row over its marks: beside them it would leave a phone no room for the numbers."""
+    return note(text, x=0, y=position, fill=fill, yshift=15, bgcolor=BACKGROUND, borderpad=1)
+
+
 def level(value: float | None, text: str = "", *, panel: int = 0) -> Json:
     """Layout entries for a dashed horizontal line, labelled at its right end; nothing for None."""
     if value is None:

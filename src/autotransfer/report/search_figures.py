@@ -203,7 +203,6 @@ def _summaries(values: list[float], words: list[str], label: str, fill: str, sym
 
 
 def _over(words: str, position: int, best: str) -> Json:
-    """The name of a row over its marks: beside them it would leave a phone no room for the scores."""
-    text = f"<b>{words} · {best}</b>" if best else words
-    fill = ACCENT if best else MUTED
-    return plot.note(text, x=0, y=position, fill=fill, yshift=15, bgcolor=plot.BACKGROUND, borderpad=1)
+    return (
+        plot.row_title(f"<b>{words} · {best}</b>", position, fill=ACCENT) if best else plot.row_title(words, position)
+    )

@@ -48,7 +48,8 @@ def answer(choice: Choice, n_classes: int | None = None) -> list[str]:
 
 
 def _averaged(choice: Choice, average: Average, adapts: list[str], metric: str) -> list[str]:
-    shares = ", ".join(f"{short(kind_label(kind), 40)} {100 * own:.0f} %" for kind, own in average.kinds.items())
+    used = {short(kind_label(kind), 40): own for kind, own in average.kinds.items() if own > 0}
+    shares = ", ".join(f"{label} {100 * own:.0f} %" for label, own in used.items())
     found = average.calibration
     lines = [
         f"{average_words(average)}: {shares}",
