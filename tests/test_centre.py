@@ -78,7 +78,7 @@ def test_a_graph_centres_one_call_and_refuses_to_remember() -> None:
 
 @pytest.mark.parametrize("kind", ["online", "transductive"])
 def test_people_who_differ_in_gain_are_read_alike(kind: str) -> None:
-    """Everybody has a gain of their own, the classes a faint difference in power: without centring the gain hides it."""
+    """Everybody has a gain of their own, the classes a faint difference in power, which the gain hides."""
     draw = np.random.default_rng(0)
     subject = np.tile(np.arange(6), 60)
     y = draw.integers(0, 2, len(subject))

@@ -13,7 +13,12 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import (
-    FeaturesGraph, Represent, TangentGraph, logarithm, logarithm_by_roots, stretches,
+    FeaturesGraph,
+    Represent,
+    TangentGraph,
+    logarithm,
+    logarithm_by_roots,
+    stretches,
 )  # fmt: skip
 from tiny import preprocessed, tiny
 
