@@ -19,11 +19,15 @@ from autotransfer.export.deployed import deployed
 from autotransfer.export.proof import TOLERANCE
 from autotransfer.folds import Fold
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.report.collect import collect
+from autotransfer.report.page import render
 from autotransfer.runs.assembly import assemble
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import SavedModel, load_model, save_model
+from autotransfer.search import procedure
 from autotransfer.search.estimate import estimate
 from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
 from autotransfer.training.latent import encode
@@ -312,8 +316,27 @@ def test_a_checkpoint_brings_a_solved_population_back(tmp_path: Path) -> None:
         assert tensors_of(again[0].outcome(member, None)) == tensors_of(population.outcome(member, None))
 
 
+@EVERY
+def test_it_is_chosen_beside_a_network_and_delivered(
+    way: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever validation says, it is chosen here; refit on everybody as well."""
+    source, added = tiny_file(tmp_path), at.Setting(**way)
+    options = RunOptions(source=str(source), epochs=2, batch_size=8, final="refit")
+    plain = options.apply(at.Setting())
+    monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
+    monkeypatch.setattr(procedure, "choose", lambda scores, candidates: candidates[-1])
+    run = Run.create(tmp_path / "run", options)
+    choice = procedure.conduct(run, lambda line: None, shown=False)
+    assert choice.chosen.setting == added
+    page = render(collect(run))
+    run.ledger.close()
+    assert choice.chosen.name in page
+    assert load_model(tmp_path / "run" / "model").setting == added
+
+
 @pytest.mark.parametrize("name", SOLVED)
-def test_a_run_of_it_goes_from_data_to_a_model(name: str, tmp_path: Path) -> None:
+def test_the_estimate_knows_that_one_epoch_is_all(name: str, tmp_path: Path) -> None:
     options = RunOptions(source=str(tiny_file(tmp_path)), encoder=name, epochs=20, preprocessing="none")
     assert options.settings() == [at.Setting(encoder=name)]
     cost = estimate(tiny(), options)

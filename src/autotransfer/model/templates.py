@@ -40,6 +40,10 @@ class TemplatesOptions(SolvedOptions):
     def latent_dim(self, size: Size) -> int:
         return self.filters(size) * size.classes * (min(POINTS, size.times) + 1)
 
+    def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
+        buffers = 8 * self.filters(size) * size.classes * (size.channels + size.times)
+        return super().member_bytes(size, batch, itemsize) + itemsize * buffers
+
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Templates:
         return Templates(size, members, self.filters(size), self.latent_dim(size))
 
