@@ -94,7 +94,12 @@ def tables_of(run: Run, *, leakage: bool = True) -> tuple[pd.DataFrame, pd.DataF
     found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
     picks = {"nested": choice.nested_choices, "nested_full": choice.nested_full_choices}
     scores = [
-        {"pipeline": row.key, "setting": row.setting or picks.get(row.key, {}).get(subject, ""), "subject": subject, "score": score}
+        {
+            "pipeline": row.key,
+            "setting": row.setting or picks.get(row.key, {}).get(subject, ""),
+            "subject": subject,
+            "score": score,
+        }
         for row in contenders(summary)
         for subject, score in row.scores.items()
     ]

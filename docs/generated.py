@@ -117,6 +117,14 @@ MEANING = {
     "mu_law": "μ of sign(x) log(1 + μ|x|) / log(1 + μ), applied to every sample x",
     "append_scale": "standardise every window by itself and append mean and log standard deviation of each channel as "
     "constant channels; not with `standardise` trial, which removes them",
+    "delays": "copies of every channel, each some samples later than the one before, as further channels; 1: none",
+    "lag": "samples from one delayed copy to the next",
+    "represent": "replace the window by numbers for a linear model: `features`: means, log power in bands and log "
+    "deviations of each channel; `tangent`: log deviations and the matrix logarithm of the correlations; `none`",
+    "centre": "of a representation: subtract a person's mean: `online`: of a new person's windows so far; "
+    "`transductive`: of all of them; `none`",
+    "shrinkage": "share of the identity in the classes' common covariance, in [0, 1]; `auto`: by Ledoit and Wolf",
+    "template_filters": "spatial filters of xDAWN for each class; 32 in all at most, and not more than channels",
     "amplitude": "multiply every channel of a training window by exp(u), u uniform in ± this number",
     "channel_mask": "silence each channel of a training window with this probability",
     "warm_up": "epochs over which the strength rises linearly from 0",

@@ -37,7 +37,8 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 OwnEncoder = Annotated[
     str,
     typer.Option(
-        "--encoder", help="eegnet, shallow, or module:function, a factory (n_channels, n_times) -> nn.Module."
+        "--encoder",
+        help="eegnet, shallow, linear, templates, or module:function, a factory (n_channels, n_times) -> nn.Module.",
     ),
 ]
 OnCluster = Annotated[

@@ -85,7 +85,12 @@ class Solved(nn.Module):
             x = x[None]
         elif group is not None:
             x = x[group]
-        return (self.raw(x) - self.shift[:, None]) * self.inv_std[:, None]
+        # One after the other: signals on the way may be much larger than codes, and few kernels make them.
+        each = [slice(member, member + 1) for member in range(len(self.shift))]
+        return torch.cat([self.standardised(self.raw(x if len(x) == 1 else x[own], own), own) for own in each])
+
+    def standardised(self, raw: Tensor, members: slice = slice(None)) -> Tensor:
+        return (raw - self.shift[members, None]) * self.inv_std[members, None]
 
     def constrain_(self) -> None:
         """Nothing: there are no parameters."""
@@ -95,4 +100,15 @@ class Solved(nn.Module):
         return torch.ones(())
 
     def graph(self) -> nn.Module:
-        return self
+        return AllAtOnce(self)
+
+
+class AllAtOnce(nn.Module):
+    """For graphs: windows (P or 1, N, C, T) -> codes (P, N, D)."""
+
+    def __init__(self, net: Solved) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net.standardised(self.net.raw(x))

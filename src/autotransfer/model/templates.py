@@ -2,7 +2,7 @@
 
 For signals that are locked to an event. The filters of a class are those of xDAWN (Rivet et al. 2009): mixtures of
 channels in which the class's mean response is large beside everything that the windows hold. The code has the course of
-every filtered signal, as means of 16 stretches, and its product with the filtered mean response.
+every filtered signal, as means of 16 stretches, and its correlation with the filtered mean response.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from ..errors import check_at_most, check_positive
-from ..preprocessing.represent import POINTS, stretches
+from ..preprocessing.represent import POINTS, QUIET, centred, stretches
 from .encoder import Size
 from .solved import Batches, Solved, SolvedOptions
 
 MOST_FILTERS = 32  # of all classes together, unless there are more classes than that
+FLAT = 1e-6  # a signal that varies by less than this share of its level correlates with nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +40,17 @@ class TemplatesOptions(SolvedOptions):
     def latent_dim(self, size: Size) -> int:
         return self.filters(size) * size.classes * (min(POINTS, size.times) + 1)
 
+    def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
+        buffers = 8 * self.filters(size) * size.classes * (size.channels + size.times)
+        return super().member_bytes(size, batch, itemsize) + itemsize * buffers
+
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Templates:
         return Templates(size, members, self.filters(size), self.latent_dim(size))
 
 
 class Templates(Solved):
     filters: Tensor  # (P, F, C), those of the first class first
-    templates: Tensor  # (P, F, T): each class's mean response through its filters
+    templates: Tensor  # (P, F, T): each class's mean response through its filters, with mean 0 and deviation 1
 
     def __init__(self, size: Size, members: int, per_class: int, latent_dim: int) -> None:
         super().__init__(members, latent_dim)
@@ -55,14 +60,18 @@ class Templates(Solved):
         self.register_buffer("templates", torch.zeros(members, total, size.times))
 
     def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
-        signals = self.filters[members, None] @ x  # (M, B, F, T)
-        likeness = (signals * self.templates[members, None]).mean(-1)
-        return torch.cat([stretches(signals).flatten(2), likeness], -1)
+        signals = self.filters[members, None].to(torch.float64) @ x.to(torch.float64)  # (M, B, F, T)
+        own, _ = centred(signals)
+        spread = own.square().mean(-1).sqrt() + FLAT * signals.abs().mean(-1)
+        product = (own * self.templates[members, None].to(torch.float64)).mean(-1)
+        likeness = product / spread.clamp(min=QUIET)
+        return torch.cat([stretches(signals).flatten(2), likeness], -1).to(x.dtype)
 
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
         response, covariance, samples = statistics(batches, self.classes)
         found = xdawn(response, covariance, samples, self.per_class)  # (K, f, C)
-        templates = (found @ response).flatten(0, 1)
+        templates, _ = centred((found @ response).flatten(0, 1))
+        templates = templates / templates.square().mean(-1, keepdim=True).sqrt().clamp(min=QUIET)
         for member in members:
             self.filters[member] = found.flatten(0, 1).to(self.filters)
             self.templates[member] = templates.to(self.templates)
@@ -93,8 +102,8 @@ def statistics(batches: Batches, classes: int) -> tuple[Tensor, Tensor, int]:
 def xdawn(response: Tensor, covariance: Tensor, samples: int, filters: int) -> Tensor:
     """Spatial filters (K, f, C) of unit length for mean responses (K, C, T): eigenvectors w of the largest λ in
     S w = λ Σ w, S the covariance of the response, Σ that of everything."""
-    centred = response - response.mean(-1, keepdim=True)
-    signal = shrunk(centred @ centred.mT / response.shape[-1], response.shape[-1])
+    own, _ = centred(response)
+    signal = shrunk(own @ own.mT / response.shape[-1], response.shape[-1])
     # In the coordinates in which Σ is the identity the problem is an ordinary one. Of silence, Σ is the identity.
     everything = shrunk(covariance, samples)
     scale = everything.diagonal().mean()

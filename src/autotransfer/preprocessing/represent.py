@@ -26,7 +26,7 @@ from .transform import Fitted, Rows, Stage, Transform
 
 POINTS = 16  # stretches of a window, and bands of a spectrum
 SHORTEST = 4  # samples of a window
-QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # added before logarithms: that of a flat channel is small, but one
+QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # least of what a logarithm is taken: that of a flat channel is finite
 
 # Square roots that the logarithm in a graph takes, and steps of Newton and Schulz for each. A small eigenvalue grows by
 # 3/2 in a step: the first root, of eigenvalues down to 1e-8, needs most.
@@ -102,7 +102,7 @@ def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
     bands = stretches(power_of(own))
     spread = own.square().mean(-1, keepdim=True).sqrt()
     slope = deviation(own[..., 1:] - own[..., :-1])[..., None]
-    return torch.cat([means, (torch.cat([bands, spread, slope], -1) + QUIET).log()], -1)
+    return torch.cat([means, torch.cat([bands, spread, slope], -1).clamp(min=QUIET).log()], -1)
 
 
 def spectrum(x: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
     weight = np.where(rows == columns, 1.0, math.sqrt(2.0))  # the norm is that of the matrix
     places = torch.from_numpy(rows * channels + columns).to(x.device)
     upper = logarithm.index_select(-1, places) * torch.from_numpy(weight).to(x.device)
-    return torch.cat([(spread[..., 0] + QUIET).log(), upper], -1)[..., None, :]
+    return torch.cat([spread[..., 0].clamp(min=QUIET).log(), upper], -1)[..., None, :]
 
 
 def shrunk(correlation: Tensor, samples: int) -> Tensor:

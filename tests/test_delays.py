@@ -1,0 +1,59 @@
+"""Delayed copies of the channels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from tiny import preprocessed, tiny
+
+
+def delayed(X: torch.Tensor, copies: int, lag: int) -> torch.Tensor:
+    return preprocessed(X, torch.zeros(len(X), dtype=torch.int64), standardise="none", delays=copies, lag=lag)
+
+
+@pytest.mark.parametrize(("copies", "lag"), [(2, 1), (3, 2), (4, 5)])
+def test_every_copy_is_the_window_some_samples_later(copies: int, lag: int) -> None:
+    X = torch.arange(2 * 3 * 20.0).view(2, 3, 20)
+    found = delayed(X, copies, lag)
+    left = 20 - (copies - 1) * lag
+    assert found.shape == (2, 3 * copies, left)
+    for n, c, copy, t in np.ndindex(2, 3, copies, left):
+        assert found[n, copy * 3 + c, t] == X[n, c, t + copy * lag]
+
+
+def test_a_single_copy_is_no_transform() -> None:
+    assert at.Setting(delays=1, lag=7) == at.Setting()
+    assert at.Setting(delays=1).key == at.Setting().key
+    assert at.Setting(delays=2).delays == 2
+    assert at.Setting(delays=2).lag == 1
+
+
+def test_windows_must_be_long_enough() -> None:
+    jobs = [at.Job(at.Setting(delays=4, lag=6), fold) for fold in at.leave_one_subject_out(tiny())]
+    with pytest.raises(UserError, match="need windows longer than 16 samples"):
+        at.train(tiny(), jobs)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "two"])
+def test_other_values_are_refused_by_the_name_of_a_setting(value: object) -> None:
+    with pytest.raises(UserError, match="delays is"):
+        at.Setting(delays=value)
+    if not isinstance(value, bool):
+        with pytest.raises(UserError, match="lag is"):
+            at.Setting(delays=2, lag=value)
+
+
+def test_alignment_sees_all_copies() -> None:
+    """After it the mean covariance of a person's delayed windows is the identity, but for shrinkage."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(40, 2, 60, generator=generator, dtype=torch.float64).cumsum(-1)
+    subject = torch.arange(2).repeat_interleave(20)
+    x = preprocessed(X, subject, standardise="trial", delays=2, lag=3, align="transductive")
+    for person in range(2):
+        own = x[subject == person]
+        R = (own @ own.mT / own.shape[-1]).mean(0)
+        torch.testing.assert_close(R, torch.eye(4, dtype=R.dtype), atol=0.2, rtol=0)

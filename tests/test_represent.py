@@ -1,0 +1,155 @@
+"""Windows as features and as tangent vectors, against NumPy and SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import logm
+from sklearn.covariance import oas
+from torch import Tensor
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.preprocessing.represent import (
+    FeaturesGraph,
+    Represent,
+    TangentGraph,
+    logarithm,
+    logarithm_by_roots,
+    stretches,
+)  # fmt: skip
+from tiny import preprocessed, tiny
+
+KINDS = ("features", "tangent")
+
+
+def windows(n: int = 5, channels: int = 3, times: int = 40, seed: int = 0) -> Tensor:
+    draw = torch.randn(n, channels, times, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return draw.cumsum(-1) + 0.5 * draw.flip(-2) + 3
+
+
+def represented(X: Tensor, kind: str) -> Tensor:
+    return preprocessed(X, torch.zeros(len(X), dtype=torch.int64), standardise="none", represent=kind)
+
+
+def plain_features(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    means = np.stack([part.mean(2) for part in np.array_split(X, min(16, X.shape[2]), axis=2)], 2)
+    centred = (X - X.mean(2, keepdims=True)) * np.hanning(X.shape[2])
+    power = np.abs(np.fft.rfft(centred, axis=2)[..., 1:]) ** 2
+    bands = np.stack([part.mean(2) for part in np.array_split(power, min(16, power.shape[2]), axis=2)], 2)
+    spreads = np.stack([X.std(2), np.diff(X, axis=2).std(2)], 2)
+    return np.concatenate([means, np.log(bands), np.log(spreads)], 2)
+
+
+@pytest.mark.parametrize("times", [5, 16, 17, 40, 101])
+def test_features_are_those_of_numpy(times: int) -> None:
+    X = windows(times=times)
+    np.testing.assert_allclose(represented(X, "features"), plain_features(X.numpy()), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("times", [3, 16, 33, 100])
+def test_stretches_are_those_of_array_split(times: int) -> None:
+    x = np.random.default_rng(0).standard_normal((2, times))
+    expected = np.stack([part.mean(1) for part in np.array_split(x, min(16, times), axis=1)], 1)
+    np.testing.assert_allclose(stretches(torch.from_numpy(x)), expected, atol=1e-12)
+
+
+def test_tangent_vectors_are_those_of_scipy() -> None:
+    """Every channel in units of its deviation, scikit-learn's OAS, SciPy's logarithm, one window at a time."""
+    X = windows(channels=4)
+    found = represented(X, "tangent")[:, 0]
+    for window, own in zip(X.numpy(), found, strict=True):
+        spread = window.std(1)
+        unit = (window - window.mean(1, keepdims=True)) / spread[:, None]
+        log = logm(oas(unit.T)[0])
+        upper = [log[i, j] * (1 if i == j else np.sqrt(2)) for i in range(4) for j in range(i, 4)]
+        np.testing.assert_allclose(own, [*np.log(spread), *upper], atol=1e-9)
+
+
+def test_a_tangent_vector_has_the_norm_of_its_matrix() -> None:
+    X = windows()
+    found = represented(X, "tangent")[:, 0, 3:]
+    other = represented(X * torch.tensor([1e-6, 1.0, 1e3])[:, None], "tangent")[:, 0, 3:]
+    torch.testing.assert_close(found, other, rtol=1e-9, atol=1e-9, msg="units matter")
+    rotated = found.norm(dim=1)
+    swapped = represented(X[:, [2, 0, 1]], "tangent")[:, 0, 3:].norm(dim=1)
+    torch.testing.assert_close(rotated, swapped)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_factor_is_a_shift(kind: str) -> None:
+    """Of all logarithms, and of nothing else."""
+    X = windows() - windows().mean(-1, keepdim=True)
+    moved = represented(5 * X, kind) - represented(X, kind)
+    if kind == "features":
+        torch.testing.assert_close(moved[..., 16:32], torch.full_like(moved[..., 16:32], 2 * np.log(5)))
+        torch.testing.assert_close(moved[..., 32:], torch.full_like(moved[..., 32:], np.log(5)))
+    else:
+        torch.testing.assert_close(moved[..., :3], torch.full_like(moved[..., :3], np.log(5)))
+        torch.testing.assert_close(moved[..., 3:], torch.zeros_like(moved[..., 3:]), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_flat_channels_and_any_scale_give_numbers(kind: str, scale: float) -> None:
+    X = windows().float() * scale
+    X[0, 1], X[1] = 0.1 * scale, 0.1 * scale
+    X[2, 1] = X[2, 0]  # a copy
+    found = represented(X, kind)
+    assert found.dtype == torch.float32
+    assert found.isfinite().all()
+    graph = FeaturesGraph() if kind == "features" else TangentGraph()
+    torch.testing.assert_close(graph(X[None])[0], found, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_flat_channel_says_does_not_depend_on_its_level() -> None:
+    X = windows().float()
+    X[:, 1] = 0.1
+    other = X.clone()
+    other[:, 1] = 12345.678
+    assert torch.equal(represented(X, "tangent"), represented(other, "tangent"))
+    assert torch.equal(represented(X, "features")[:, 1, 16:], represented(other, "features")[:, 1, 16:])
+
+
+@pytest.mark.parametrize("channels", [1, 2, 16, 40])
+@pytest.mark.parametrize("smallest", [1e-5, 1e-2])
+def test_the_logarithm_by_roots_is_the_logarithm(channels: int, smallest: float) -> None:
+    """Of correlations with eigenvalues from the smallest that shrinkage leaves to all there is."""
+    generator = torch.Generator().manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(channels, channels, generator=generator, dtype=torch.float64))[0]
+    values = torch.logspace(np.log10(smallest), 0, channels, dtype=torch.float64)
+    matrix = (Q * (values * channels / values.sum())) @ Q.T  # its trace is that of correlations
+    expected = logm(matrix.numpy()).real
+    np.testing.assert_allclose(logarithm(matrix), expected, atol=1e-9)
+    np.testing.assert_allclose(logarithm_by_roots(matrix), expected, atol=1e-9)
+
+
+def test_shapes_and_short_windows() -> None:
+    assert Represent("features").shape(3, 100) == (3, 34)
+    assert Represent("features").shape(3, 10) == (3, 10 + 5 + 2)
+    assert Represent("tangent").shape(3, 100) == (1, 9)
+    with pytest.raises(UserError, match="at least 4 samples"):
+        Represent().shape(3, 3)
+    with pytest.raises(UserError, match=r"unknown represent 'log'; choose from 'none', 'features', 'tangent'"):
+        at.Setting(represent="log")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_worked_out_once_for_all_folds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import autotransfer.preprocessing.represent as module
+
+    calls = 0
+    plain = getattr(module, kind)
+
+    def counted(x: Tensor, how: object) -> Tensor:
+        nonlocal calls
+        calls += len(x)
+        return plain(x, how)
+
+    monkeypatch.setattr(module, kind, counted)
+    rec = tiny()
+    setting = at.Setting(encoder="linear", standardise="none", represent=kind)
+    at.train(rec, [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)], population=1)
+    assert calls == rec.n_trials

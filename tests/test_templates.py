@@ -1,0 +1,111 @@
+"""xDAWN filters against pyRiemann's, and what becomes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.model.encoder import Size
+from autotransfer.model.templates import Batches, TemplatesOptions, statistics, xdawn
+from autotransfer.preprocessing.represent import stretches
+
+SIZE = Size(channels=5, times=40, classes=3, sfreq=None)
+
+
+def trials(n: int = 90, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every class has a response of its own from a place of its own, under noise that channels share."""
+    draw = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    courses = np.stack([np.exp(-((np.arange(40) - peak) ** 2) / 20) for peak in (10, 20, 30)])
+    X = draw.standard_normal((5, 5)) @ draw.standard_normal((n, 5, 40))
+    X += 2 * draw.standard_normal((3, 5))[y][:, :, None] * courses[y][:, None]
+    return torch.from_numpy(X), torch.from_numpy(y)
+
+
+def in_pieces(X: torch.Tensor, y: torch.Tensor, step: int = 32) -> Batches:
+    return lambda: ((X[i : i + step], y[i : i + step]) for i in range(0, len(X), step))
+
+
+def test_filters_are_pyriemann_s() -> None:
+    spatial = pytest.importorskip("pyriemann.spatialfilters")
+    X, y = trials()
+    theirs = spatial.Xdawn(nfilter=3, estimator="oas", classes=[0, 1, 2]).fit(X.numpy(), y.numpy())
+    found = xdawn(*statistics(in_pieces(X, y), 3), 3).flatten(0, 1).numpy()
+    other = theirs.filters_
+    assert other.shape == found.shape == (9, 5)
+    other = other / np.linalg.norm(other, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.abs((found * other).sum(1)), 1, atol=1e-3)
+
+
+def test_statistics_do_not_depend_on_pieces() -> None:
+    X, y = trials()
+    response, covariance, samples = statistics(in_pieces(X, y), 4)
+    np.testing.assert_allclose(response[:3], np.stack([X[y == k].mean(0) for k in range(3)]), atol=1e-12)
+    assert not response[3].any(), "a class that nobody has shown"
+    flat = X.transpose(0, 1).flatten(1).numpy()
+    np.testing.assert_allclose(covariance, np.cov(flat, bias=True), atol=1e-10)
+    assert samples == flat.shape[1]
+
+
+def test_filters_solve_the_generalised_problem() -> None:
+    """Of everything that mixtures of channels can do, the first has the largest share of response."""
+    X, y = trials()
+    response, covariance, samples = statistics(in_pieces(X, y), 3)
+    found = xdawn(response, covariance, samples, 2)
+    signal = np.stack([np.cov(one, bias=True) for one in response])
+
+    def share(w: np.ndarray, k: int) -> float:
+        return float(w @ signal[k] @ w / (w @ covariance.numpy() @ w))
+
+    draw = np.random.default_rng(1)
+    for k in range(3):
+        best = share(found[k, 0].numpy(), k)
+        assert best > share(found[k, 1].numpy(), k)
+        assert all(best > 0.98 * share(draw.standard_normal(5), k) for _ in range(200))
+
+
+def test_a_code_is_what_it_says() -> None:
+    X, y = trials()
+    options = TemplatesOptions(template_filters=2)
+    net = options.stack(SIZE, 2, [0, 1]).double()
+    net.fit_([1], in_pieces(X, y))
+    assert not net.filters[0].any()
+    code = net.raw(X[None], slice(1, 2))[0]
+    assert code.shape == (len(X), options.latent_dim(SIZE)) == (len(X), 6 * 17)
+    signals = net.filters[1] @ X
+    torch.testing.assert_close(code[:, : 6 * 16], stretches(signals).flatten(1))
+    for f in range(6):
+        response = net.filters[1, f] @ X[y == f // 2].mean(0)
+        for n in (0, 5, 50):
+            expected = np.corrcoef(signals[n, f], response)[0, 1]
+            assert float(code[n, 96 + f]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_there_are_never_too_many_filters() -> None:
+    options = TemplatesOptions(template_filters=8)
+    assert options.filters(SIZE) == 5
+    assert options.filters(SIZE._replace(channels=64)) == 8
+    assert options.filters(SIZE._replace(channels=64, classes=10)) == 3
+    assert options.filters(SIZE._replace(channels=64, classes=40)) == 1
+    with pytest.raises(UserError, match="template_filters is 0"):
+        at.Setting(encoder="templates", template_filters=0)
+
+
+def test_flat_channels_and_silence_are_no_trouble() -> None:
+    X, y = trials()
+    X[:, 1] = 0
+    for windows in (X, torch.zeros_like(X), X + 1e4):
+        net = TemplatesOptions().stack(SIZE, 1, [0])
+        net.fit_([0], in_pieces(windows.float(), y))
+        assert all(buffer.isfinite().all() for buffer in net.buffers())
+        assert net.raw(windows.float()[None]).isfinite().all()
+
+
+def test_event_locked_responses_are_recognised() -> None:
+    X, y = trials(240)
+    rec = at.Recordings(X, y, np.arange(240) // 60, sfreq=40)
+    jobs = [at.Job(at.Setting(encoder="templates", standardise="train"), f) for f in at.leave_one_subject_out(rec)]
+    assert np.mean([outcome.test_score for outcome in at.train(rec, jobs)]) > 0.75
