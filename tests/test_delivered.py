@@ -12,15 +12,15 @@ from sklearn.metrics import balanced_accuracy_score
 
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.preprocessing import statistics
 from autotransfer.runs.assembly import assemble
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import SavedModel
 from autotransfer.search import procedure
-from autotransfer.search.delivered import delivered_scores
 from autotransfer.search.procedure import conduct
+from autotransfer.search.said import Said
+from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
 
@@ -36,6 +36,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         seeds=2,
         device="cpu",
         standardise=request.param,
+        rule="published",
     )
     run = Run.create(folder / "run", options)
     return run, conduct(run, lambda _: None, shown=False)
@@ -77,26 +78,20 @@ def test_it_is_the_mean_over_the_networks_that_left_the_person_out(finished: tup
 def test_failed_trainings_take_no_part(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
     plain = run.options.settings()[0]
-    entries = run.ledger.entries()
-    own = [e for e in entries if e.setting == plain and 0 in (e.test, e.validation)]
+    entries = [e for e in run.ledger.entries() if e.setting == plain]
+    own = [e for e in entries if 0 in (e.test, e.validation)]
     half = [replace(e, status="failed") if e in own[:2] else e for e in entries]
-    remaining = [e for e in half if e not in own or e in own[2:]]
-    assert delivered_scores(run, half, [(plain, 0)]) == delivered_scores(run, remaining, [(plain, 0)])
-    failed = [replace(e, status="failed") for e in entries]
-    assert delivered_scores(run, failed, [(plain, 0)]) == {}
+    remaining = [e for e in entries if e not in own[:2]]
+    found, expected = (Said.of(run, [plain], some).of_person(0) for some in (half, remaining))
+    np.testing.assert_array_equal(found, expected)
 
 
-def test_windows_are_measured_once(finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_failed_everywhere_knows_nothing(finished: tuple[Run, Choice]) -> None:
     run, _ = finished
-    calls = []
-    sums_of = statistics.sums_of
-    monkeypatch.setattr(statistics, "sums_of", lambda x: calls.append(len(x)) or sums_of(x))
-    setting = run.options.settings()[0]
-    entries = run.ledger.entries()
-    run.recordings.derived.clear()
-    wanted = [(setting, test) for test in range(run.recordings.n_subjects)]
-    assert len(delivered_scores(run, entries, wanted)) == len(wanted)
-    assert calls == ([] if setting.standardise == "trial" else [run.recordings.n_trials])
+    plain, other = run.options.settings()[:2]
+    entries = [replace(e, status="failed") if e.setting == other else e for e in run.ledger.entries()]
+    said = Said.of(run, [plain, other], entries)
+    np.testing.assert_allclose(np.exp(said.of_person(0)[1]), 1 / run.recordings.n_classes)
 
 
 def test_uncensored_choices_are_made_among_uncensored_settings(finished: tuple[Run, Choice]) -> None:
@@ -120,20 +115,11 @@ def test_a_censor_that_validation_adores_is_no_uncensored_choice(
     def adored(entries: object, **more: object) -> list[object]:
         return [s._replace(value=1.0) if s.setting in censored else s for s in validation_scores(entries, **more)]
 
-    monkeypatch.setattr(procedure, "validation_scores", adored)
-    again = procedure.decide(run, run.options.settings())
+    monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(adored, choose))
+    again, _ = procedure.decide(run, run.options.settings())
     assert again.nested_uncensored_test_scores == choice.nested_uncensored_test_scores
     assert again.best_uncensored == choice.best_uncensored
     assert again.chosen.setting.penalty is not None
-
-
-def test_without_any_ensemble_single_scores_stand_in(
-    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, choice = finished
-    monkeypatch.setattr(procedure, "delivered_scores", lambda *_: {})
-    again = procedure.decide(run, run.options.settings())
-    assert again.delivered_test_scores["nested"] == choice.nested_test_scores
 
 
 @pytest.mark.parametrize(
@@ -142,9 +128,9 @@ def test_without_any_ensemble_single_scores_stand_in(
         {"delivered_test_scores": 3},
         {"delivered_test_scores": {"nested": {"0": 7.0}}},
         {"nested_uncensored_test_scores": "x"},
-        {"nested_two_se_test_scores": {"0": 7.0}},
+        {"average": 5},
         {"nested_test_scores": {}},
-        {"two_se": 5},
+        {"best_uncensored": 5},
     ],
 )
 def test_damaged_scores_are_refused(finished: tuple[Run, Choice], tmp_path: Path, change: dict[str, object]) -> None:

@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.jobs import Record
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import Choice
+from autotransfer.runs.executor import SAID
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -24,7 +27,7 @@ from autotransfer.runs.saved_model import load_model
 from autotransfer.search import procedure
 from autotransfer.search.estimate import count_trainings
 from autotransfer.search.procedure import conduct
-from autotransfer.search.stages import Score
+from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
 from faults import ARGUMENTS, Command, assert_same_run, kill_one_run, quiet, wait_for_a_write
 from tiny import tiny, tiny_file
@@ -35,7 +38,8 @@ REQUIRED = {
 }  # fmt: skip
 
 
-def run_tiny(folder: Path, **options: object) -> tuple[Run, Choice]:
+def run_tiny(folder: Path, *, rule: str = "published", **options: object) -> tuple[Run, Choice]:
+    options["rule"] = rule
     source = options.pop("source", None) or str(tiny_file(folder))
     run = Run.create(folder / "run", RunOptions(source=source, epochs=12, batch_size=8, device="cpu", **options))
     return run, conduct(run, quiet, shown=False)
@@ -104,10 +108,10 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
             ]
 
         for _ in range(10):
-            monkeypatch.setattr(procedure, "validation_scores", corrupted)
-            again = procedure.decide(run, candidates)
+            monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(corrupted, choose))
+            again, _ = procedure.decide(run, candidates)
             assert again.nested_choices[str(subject)] == choice.nested_choices[str(subject)]
-            for kind in ("nested", "nested_uncensored", "nested_two_se"):
+            for kind in ("nested", "nested_uncensored"):
                 own, before = (getattr(one, f"{kind}_test_scores") for one in (again, choice))
                 assert own[str(subject)] == before[str(subject)]
                 moved[kind] += own != before
@@ -116,26 +120,112 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
     assert moved["nested"] > 0
 
 
-def test_the_two_se_choice_is_made_without_the_subject_too(
-    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The scores are drawn, so that some settings are clearly ahead."""
-    run, choice = finished
-    candidates = [named.setting for named in choice.shortlist]
-    generator = np.random.default_rng(0)
-    moved = 0
+@pytest.fixture(scope="module")
+def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
+    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", preprocessing="zero-shot", seeds=2)
+
+
+def honest_table(run: Run) -> pd.DataFrame:
+    """From results.csv: each person by the snapshot that the other held-out person picked."""
+    table = pd.read_csv(run.folder / "results.csv")
+    names = ["setting", "on", "other", "score"]
+    sides = (["test_subject", "validation_subject", "test_score"],
+             ["validation_subject", "test_subject", "swapped_test_score"])  # fmt: skip
+    return pd.concat([table[["setting", *side]].set_axis(names, axis=1) for side in sides])
+
+
+def test_honest_scores_are_of_the_snapshot_that_the_other_picked(averaged: tuple[Run, Choice]) -> None:
+    run, choice = averaged
+    table = honest_table(run)
+    by_subject = table.groupby(["setting", "on"])["score"].mean().unstack()
+    assert choice.validation_mean == pytest.approx(by_subject.mean(axis=1).to_dict())
+    assert choice.validation_q25 == pytest.approx(by_subject.quantile(0.25, axis=1).to_dict())
+    near = by_subject.mean(axis=1)[lambda mean: mean >= mean.max() - 0.005].index
+    assert choice.chosen.name in near
     for subject in range(4):
-        quality = {s.key: generator.normal(0.5, 0.02) for s in candidates}
-        table = {(key, person): generator.normal(mean, 0.005) for key, mean in quality.items() for person in range(4)}
-        found = []
-        for _ in range(2):
-            scores = [Score(*place, value) for place, value in table.items()]
-            monkeypatch.setattr(procedure, "validation_scores", lambda *_, own=scores, **__: own)
-            found.append(procedure.decide(run, candidates).nested_two_se_test_scores)
-            table |= {(key, person): generator.random() for key, person in table if person == subject}
-        assert found[0][str(subject)] == found[1][str(subject)]
-        moved += found[0] != found[1]
-    assert moved > 0, "the corruption must be able to change other subjects' choices"
+        others = table[(table["on"] != subject) & (table["other"] != subject)]
+        means = others.groupby(["setting", "on"])["score"].mean().groupby("setting").mean()
+        assert means[choice.nested_choices[str(subject)]] >= means.max() - 0.005 - 1e-9
+
+
+def test_every_kind_is_a_candidate_and_closed_forms_need_no_seeds(averaged: tuple[Run, Choice]) -> None:
+    run, choice = averaged
+    assert {one.setting.kind for one in choice.shortlist} == {"eegnet", "shallow", "features", "tangent", "templates"}
+    table = pd.read_csv(run.folder / "results.csv")
+    solved = table["encoder"].isin(["linear", "templates"])
+    assert set(table[solved]["seed"]) == {0}
+    assert set(table[~solved]["seed"]) == {0, 1}
+    assert len(table[solved]) == 4 * sum(one.setting.network.closed_form for one in choice.shortlist)
+
+
+def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> None:
+    run, choice = averaged
+    model, average = load_model(run.folder / "model"), choice.average
+    assert average is not None
+    assert len(model.parts) == len(average.weights)
+    assert sum(one.share for one in average.weights) == pytest.approx(1)
+    assert sum(model.exponents) == pytest.approx(1 / average.temperature)
+    named = {run.options.name_of(part.setting): part for part in model.parts}
+    logs = []
+    for one, exponent in zip(average.weights, sorted(model.exponents, reverse=True), strict=True):
+        assert one.share == pytest.approx(exponent * average.temperature)
+        assert one.members == named[one.name].card.members
+        logs.append(exponent * np.log(named[one.name].predict_proba(run.recordings.X)))
+    expected = np.exp(np.sum(logs, 0))
+    expected /= expected.sum(1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(run.recordings.X), expected, atol=1e-9)
+
+
+def test_nothing_a_person_has_touched_decides_for_them(
+    averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every record and prediction of trainings that held a person out is replaced, and so are the person's labels."""
+    run, choice = averaged
+    candidates = [named.setting for named in choice.shortlist]
+    generator, real = np.random.default_rng(0), Run.weights
+    for subject in range(4):
+        entries = [
+            replace(e, record=poisoned(e.record, generator)) if subject in (e.validation, e.test) else e
+            for e in run.ledger.entries()
+        ]
+        touched = {e.key for e in entries if subject in (e.validation, e.test)}
+
+        def weights(own: Run, key: str, touched: set[str] = touched) -> dict[str, Tensor]:
+            found = real(own, key)
+            if key in touched:
+                shape = found[SAID].shape
+                found[SAID] = torch.from_numpy(np.log(generator.dirichlet(np.ones(shape[1]), shape[0]))).float()
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "weights", weights)
+            patch.setattr(run.ledger, "entries", lambda *_, own=entries, **__: own)
+            again, _ = procedure.decide(run, candidates)
+        person = str(subject)
+        assert again.average is not None
+        assert choice.average is not None
+        assert again.average.nested_weights[person] == choice.average.nested_weights[person]
+        assert again.nested_choices[person] == choice.nested_choices[person]
+        assert again.average.nested_weights != choice.average.nested_weights, "or nothing was replaced"
+
+
+def test_choosing_alone_and_leaving_kinds_out_are_told(averaged: tuple[Run, Choice]) -> None:
+    _, choice = averaged
+    average = choice.average
+    assert average is not None
+    assert set(average.without_kind) == {"eegnet", "shallow", "features", "tangent", "templates"}
+    people = set(choice.nested_test_scores)
+    for scores in (average.choosing_test_scores, average.equal_test_scores, *average.without_kind.values()):
+        assert set(scores) == people
+    assert choice.delivered_test_scores["nested"] == choice.nested_test_scores
+    assert sum(average.calibration.share) == pytest.approx(1)
+
+
+def test_without_preprocessing_the_grid_is_averaged_as_it_is(tmp_path: Path) -> None:
+    _, choice = run_tiny(tmp_path, rule="average")
+    assert choice.average is not None
+    assert {one.kind for one in choice.average.weights} == {"eegnet"}
+    assert len(choice.shortlist) == len(at.grid("quick"))
 
 
 def poisoned(record: Record, generator: np.random.Generator) -> Record:
@@ -145,9 +235,9 @@ def poisoned(record: Record, generator: np.random.Generator) -> Record:
     return replace(record, test_score=generator.random(), test_confusion=counts, swapped=swapped)
 
 
-@pytest.mark.parametrize("options", [{}, {"search": "halving"}, {"preprocessing": "zero-shot"}])
+@pytest.mark.parametrize("options", [{}, {"search": "halving"}])
 def test_test_scores_reach_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]) -> None:
-    """A whole run in which every test score is noise: the same settings go on, and the same are chosen."""
+    """As published: where every test score is noise, the same settings go on, and the same are chosen."""
     _, choice = run_tiny(tmp_path, **options)
     generator, real = np.random.default_rng(0), Ledger.finish
 
@@ -155,11 +245,10 @@ def test_test_scores_reach_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyP
         real(ledger, key, poisoned(record, generator), tensors)
 
     monkeypatch.setattr(Ledger, "finish", finish)
-    monkeypatch.setattr(procedure, "delivered_scores", lambda *_: {})
     (tmp_path / "poisoned").mkdir()
     again = run_tiny(tmp_path / "poisoned", source=str(tmp_path / "tiny.npz"), **options)[1]
-    decided = ("chosen", "baseline", "best_uncensored", "two_se", "baseline_won", "shortlist", "validation_q25",
-               "validation_mean", "nested_choices", "adaptation", "nested_adaptations", "preprocessings")  # fmt: skip
+    decided = ("chosen", "baseline", "best_uncensored", "baseline_won", "shortlist", "validation_q25",
+               "validation_mean", "nested_choices", "adaptation", "nested_adaptations")  # fmt: skip
     assert {name: getattr(again, name) for name in decided} == {name: getattr(choice, name) for name in decided}
     for name in ("test_scores", "nested_test_scores", "nested_uncensored_test_scores"):
         assert getattr(again, name) != getattr(choice, name), "or nothing was poisoned"

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from autotransfer.search.stages import (
     Score,
+    best_mean,
     choose,
     lower_quartile,
     shortlist,
-    two_se_rule,
     without_subject,
 )
 
@@ -39,16 +39,17 @@ def test_seeds_are_averaged_per_subject_first() -> None:
     assert choose(found, ["a", "b"]) == "a"
 
 
-def test_the_two_se_rule_asks_for_more_than_two_standard_errors_of_the_paired_difference() -> None:
-    plain = [0.5, 0.6, 0.7, 0.8]
-    noise = [0.02, -0.02, 0.02, -0.02]  # a standard error of 0.0115
-    near = [value + 0.022 + gap for value, gap in zip(plain, noise, strict=True)]
-    far = [value + 0.024 + gap for value, gap in zip(plain, noise, strict=True)]
-    found = scores(plain=plain, near=near, far=far, same=plain, low=[0.1] * 4)
-    assert two_se_rule(found, ["plain", "near", "far", "same", "low"]) == ["plain", "far"]
-    assert two_se_rule(found, ["far", "plain"]) == ["far"], "the first is what others are compared with"
-    assert two_se_rule(found, ["low", "plain", "near"]) == ["low", "plain", "near"], "subjects are paired"
-    assert two_se_rule(scores(a=[0.5], b=[0.6], c=[0.5]), ["a", "b", "c"]) == ["a", "b"], "one subject has no spread"
+def test_the_mean_decides_and_the_lower_quartile_breaks_near_ties() -> None:
+    found = scores(bold=[0.3, 0.3, 1.0, 1.0], steady=[0.6] * 4, near=[0.648] * 4, low=[0.644] * 4)
+    assert best_mean(found, ["steady", "bold"]) == "bold"
+    assert best_mean(found, ["bold", "near"]) == "near", "0.002 below, and better for the worst quarter"
+    assert best_mean(found, ["bold", "low"]) == "bold", "0.006 below"
+
+
+def test_what_a_subject_picked_is_left_aside_too() -> None:
+    found = [Score("a", 0, 0.5, other=1), Score("a", 1, 0.6, other=0), Score("a", 2, 0.7, other=3)]
+    assert without_subject(found, 0) == found[2:]
+    assert without_subject(found, 2) == found[:2]
 
 
 def test_the_shortlist_keeps_three_of_each_method_and_the_baseline() -> None:

@@ -55,7 +55,10 @@ def find_weights(said: Said, among: Sequence[int] | None = None, without: Sequen
     if enough.sum() < len(kept):
         kept = np.sort(kept[order[enough]])
         beta = fit(log_p[kept], y, weight)
-    people = [person for person in said.people if person not in out]
+    # A pool of fewer trainings is surer of itself: where people have all of theirs, the temperature is theirs.
+    rest = [person for person in said.people if person not in out]
+    whole = [person for person in rest if not out & said.beside(person)]
+    people = whole or rest
     pools = [said.of_person(person, out)[kept] for person in people]
     labels = [said.y[person] for person in people]
     mixed = np.concatenate([combined(beta, pool) for pool in pools])

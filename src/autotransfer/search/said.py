@@ -59,6 +59,10 @@ class Said:
     def people(self) -> list[int]:
         return sorted({person for _, person in self.said})
 
+    def beside(self, person: int) -> set[int]:
+        """Who else was held out by a training that held the person out."""
+        return {other for fold, who in self.said if who == person for other in fold} - {person}
+
     def of_person(self, person: int, without: frozenset[int] = frozenset()) -> Array:
         """(K, n, C): the mean probability over the trainings that held the person out and none of `without`."""
         own = [found for (fold, who), found in self.said.items() if who == person and not without & set(fold)]

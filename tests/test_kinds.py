@@ -1,0 +1,125 @@
+"""Which candidates a run has, by what it may use of a new person."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.estimate import estimate
+from autotransfer.search.kinds import closed_forms, networks
+from autotransfer.search.procedure import conduct
+from tiny import tiny, tiny_file
+
+USED = {"zero-shot": {"none"}, "online": {"none", "online"}, "transductive": {"none", "transductive"}}
+
+
+def candidates(recordings: at.Recordings | None = None, **options: str) -> list[at.Setting]:
+    own = RunOptions(source="x", **options)
+    return networks(own, own.settings()) + closed_forms(own, recordings or tiny())
+
+
+@pytest.mark.parametrize("name", USED)
+def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
+    found = candidates(preprocessing=name)
+    assert {setting.adaptation for setting in found} == USED[name]
+    assert found[0] == RunOptions(source="x").apply(at.Setting()), "the plain network comes first"
+    assert len(set(found)) == len(found)
+    assert {setting.kind for setting in found} == {"eegnet", "shallow", "features", "tangent", "templates"}
+    names = [RunOptions(source="x").name_of(setting) for setting in found]
+    assert len(set(names)) == len(names), "names are keys in choice.json"
+
+
+def test_both_networks_meet_every_penalty_of_the_grid() -> None:
+    found = candidates(preprocessing="zero-shot")
+    for kind in ("eegnet", "shallow"):
+        own = [setting for setting in found[1:] if setting.kind == kind]
+        assert [setting.name for setting in own] == [setting.name for setting in at.grid("quick")]
+        assert {setting.training.checkpoint for setting in own} == {"averaged"}
+
+
+def test_without_preprocessing_nothing_stands_beside_the_grid() -> None:
+    assert candidates() == RunOptions(source="x").settings()
+
+
+def test_an_encoder_of_ones_own_takes_eegnets_place() -> None:
+    found = candidates(preprocessing="zero-shot", encoder="mine")
+    assert {setting.encoder for setting in found} == {"mine", "shallow", "linear", "templates"}
+    assert all(setting.log_power is None for setting in found if setting.encoder == "mine")
+
+
+def test_few_channels_are_joined_by_delayed_copies_as_far_as_windows_are_long() -> None:
+    def delays(channels: int, times: int, sfreq: float | None) -> tuple[object, object]:
+        made = at.synthetic(n_subjects=3, n_channels=channels, n_times=times)
+        recordings = at.Recordings(made.X, made.y, made.subject, sfreq=sfreq)
+        one, *_ = (s for s in candidates(recordings, preprocessing="zero-shot") if s.kind == "tangent")
+        return one.delays, one.lag
+
+    assert delays(8, 200, 200.0) == (2, 4)
+    assert delays(2, 144, 180.0) == (8, 4)
+    assert delays(16, 100, 100.0)[0] is None
+    assert delays(2, 16, 100.0) == (3, 2), "at most a quarter of the window"
+
+
+def test_covariances_too_large_to_be_solved_are_left_out() -> None:
+    recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=64)
+    assert "tangent" not in {s.kind for s in candidates(recordings, preprocessing="zero-shot")}
+
+
+def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
+    options = RunOptions(
+        source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, device="cpu", preprocessing="zero-shot", seeds=2
+    )
+    found = estimate(tiny(), options)
+    run = Run.create(tmp_path / "run", options)
+    conduct(run, lambda _: None, shown=False)
+    entries = run.ledger.entries(records=False)
+    solved = [entry for entry in entries if entry.setting.network.closed_form]
+    assert found.trainings == len(entries) - len(solved)
+    assert found.closed_forms * found.folds == len(solved)
+    assert "2 seeds" in found.work(options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"grid": "paper"}, {"grid": "extended"}, {"standardise": "train"}, {"align": "online"}, {"search": "tpe"},
+     {"rule": "published"}],
+)  # fmt: skip
+def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str]) -> None:
+    assert RunOptions(source="x", preprocessing="auto", **options).preprocessing is None
+    assert RunOptions(source="x", preprocessing="auto").preprocessing == "zero-shot"
+    assert RunOptions(source="x", preprocessing="auto", search="halving").preprocessing == "zero-shot"
+    assert RunOptions(source="x", preprocessing="auto", grid="uncensored").preprocessing == "zero-shot"
+    assert RunOptions(source="x", preprocessing="none").preprocessing is None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"preprocessing": "some"}, "zero-shot"),
+        ({"rule": "best"}, "published"),
+        ({"preprocessing": "online", "standardise": "train"}, "either preprocessing or those"),
+        ({"preprocessing": "online", "align": "online"}, "either preprocessing or those"),
+        ({"preprocessing": "zero-shot", "grid": "extended"}, "another grid"),
+        ({"preprocessing": "zero-shot", "search": "tpe"}, "search grid"),
+        ({"preprocessing": "zero-shot", "rule": "published"}, "rule average"),
+        ({"nested": "full"}, "rule published"),
+        ({"grid": "uncensored", "search": "tpe"}, "tpe search samples censors"),
+    ],
+)
+def test_contradictions_are_told_before_anything_starts(options: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        RunOptions(source="watch", **options)
+
+
+def test_a_run_without_censors_has_none_among_its_candidates(tmp_path: Path) -> None:
+    options = RunOptions(
+        source=str(tiny_file(tmp_path)), epochs=1, batch_size=8, device="cpu", preprocessing="auto", grid="uncensored"
+    )
+    choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
+    assert not choice.censor_tried
+    assert choice.nested_test_scores == choice.nested_uncensored_test_scores
