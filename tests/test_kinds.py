@@ -38,7 +38,7 @@ def test_both_networks_meet_every_penalty_of_the_grid() -> None:
     found = candidates(preprocessing="zero-shot")
     for kind in ("eegnet", "shallow"):
         own = [setting for setting in found[1:] if setting.kind == kind]
-        assert [setting.name for setting in own] == [setting.name for setting in at.grid("quick")]
+        assert [setting.name for setting in own] == [setting.name for setting in at.grid("few")]
         assert {setting.training.checkpoint for setting in own} == {"averaged"}
 
 

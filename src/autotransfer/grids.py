@@ -25,10 +25,23 @@ def _paper() -> list[Setting]:
     ]
 
 
-def _quick() -> list[Setting]:
-    """The methods that have gained something on people left out, each where it is useful."""
+def _few() -> list[Setting]:
+    """What has gained something on people left out before: the penalties of networks that are averaged."""
     return [
         Setting(),
+        *(
+            Setting(method=method, mode=mode, strength=strength)
+            for method, kind in CENSORS.items()
+            for mode, strength in kind.few.items()
+        ),
+    ]
+
+
+def _quick() -> list[Setting]:
+    """Every method in the range where it is useful, and the network without a penalty in its balanced batches."""
+    return [
+        Setting(),
+        Setting(batches="balanced"),
         *(
             Setting(method=method, mode=mode, strength=strength)
             for method, kind in CENSORS.items()
@@ -71,10 +84,10 @@ def _extended() -> list[Setting]:
 
 def _uncensored() -> list[Setting]:
     """For a run that only finds out how windows are best preprocessed."""
-    return [setting for setting in _quick() if setting.penalty is None]
+    return [setting for setting in _few() if setting.penalty is None]
 
 
-GRIDS = {"paper": _paper, "quick": _quick, "extended": _extended, "uncensored": _uncensored}
+GRIDS = {"paper": _paper, "quick": _quick, "few": _few, "extended": _extended, "uncensored": _uncensored}
 
 
 def grid(name: str) -> list[Setting]:

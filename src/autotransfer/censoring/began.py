@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -70,6 +71,7 @@ class BEGAN(Method):
     label = "BEGAN"
     Options = BEGANOptions
     per_member = ("critic_lr", "control_rate", "diversity")
+    quick: ClassVar[dict[str, float]] = {"marginal": 0.1, "conditional": 0.3}
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)

@@ -44,8 +44,9 @@ class Method(nn.Module, ABC):
     label: ClassVar[str]  # in reports
     Options: ClassVar[type[MethodOptions]] = MethodOptions
     per_member: ClassVar[tuple[str, ...]] = ()  # options that are numbers, one for each stacked member
-    # Where the searches look: the published grid, the quick grid by mode, the extended grid, Optuna's range
+    # Where searches look: the published grid, the few of an average and the quick grid by mode, the extended grid, Optuna
     strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)
+    few: ClassVar[dict[str, float]] = {}
     quick: ClassVar[dict[str, float]] = {}
     useful: ClassVar[tuple[float, float]] = (0.1, 0.3)
     sampled: ClassVar[tuple[float, float]] = (0.01, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -67,6 +67,7 @@ class MIGE(Method):
     label = "MIGE"
     Options = MIGEOptions
     per_member = ("regularization",)
+    quick: ClassVar[dict[str, float]] = {"marginal": 0.01, "conditional": 0.01}
     useful = (0.01, 0.03)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:

@@ -78,7 +78,8 @@ class MMD(Method):
     label = "MMD"
     Options = MMDOptions
     strengths = (1.0, 3.0, 10.0, 30.0, 100.0)  # as published; averages make them strong
-    quick: ClassVar[dict[str, float]] = {"conditional": 1.0}
+    few: ClassVar[dict[str, float]] = {"conditional": 1.0}
+    quick: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0, "complementary": 0.3}
     useful = (0.3, 1.0)
     sampled = (0.03, 10.0)
 
@@ -125,7 +126,8 @@ class PairwiseMMD(Method):
     label = "Pairwise MMD"
     Options = PairwiseMMDOptions
     strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
-    quick: ClassVar[dict[str, float]] = {"conditional": 1.0}
+    few: ClassVar[dict[str, float]] = {"conditional": 1.0}
+    quick: ClassVar[dict[str, float]] = {"marginal": 0.3, "conditional": 1.0}
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)

@@ -85,7 +85,7 @@ class RunOptions:
         check_choice("preprocessing", self.preprocessing, ("auto", "none", *PREPROCESSING))
         if self.preprocessing == "auto":
             open_to_it = self.standardise is None and self.align is None and self.search != "tpe"
-            usual = self.grid in ("quick", "uncensored") and self.rule == "average" and open_to_it
+            usual = self.grid in ("quick", "few", "uncensored") and self.rule == "average" and open_to_it
             object.__setattr__(self, "preprocessing", "zero-shot" if usual else None)
             return
         if self.preprocessing == "none":
@@ -129,8 +129,9 @@ class RunOptions:
         return setting.replace(**changes)
 
     def settings(self) -> list[Setting]:
-        """The grid as it will be trained, the baseline first; what the user fixed is not varied."""
-        settings = grid(self.grid)
+        """The grid as it will be trained, the baseline first; what the user fixed is not varied. Where networks of
+        several kinds meet it, quick is cut down to few."""
+        settings = grid("few" if self.grid == "quick" and self.preprocessing is not None else self.grid)
         if self.encoder not in ENCODERS:  # what belongs to one of ours is not varied for a user's own
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
         elif ENCODERS[self.encoder].closed_form:  # there is nothing to censor, and nothing to train otherwise
