@@ -136,9 +136,11 @@ MEANING = {
     "weight_decay": "of AdamW",
     "max_epochs": "number of epochs",
     "checkpoint": "which weights are kept: `best`: those of the epoch with the lowest validation loss, as published; "
-    "`last`: those of the last epoch",
+    "`last`: those of the last epoch; `averaged`: [the mean](../method.md#averaged-weights) over the "
+    "last half of the steps",
     "encoder": "{encoders}, or the name of [a network of your own](../recipes/own_encoder.md)",
-    "patience": "stop after this many epochs without a lower validation loss; none: never, as with `checkpoint` last",
+    "patience": "stop after this many epochs without a lower validation loss; none: never, as with `checkpoint` last "
+    "and averaged",
 }
 
 
@@ -229,10 +231,10 @@ def recipes() -> str:
 
 
 COLUMN = {
-    "stage": "`search` (stage one), `folds` (stage two) or `nested`; older runs also have `prepare`",
+    "stage": "`search` (stage one), `folds` (stage two) or `nested`",
     "setting": "short name of the setting",
     "fold": "position of the test subject",
-    "validation_subject": "the validation subject, whose loss chose the epoch unless `checkpoint` is last",
+    "validation_subject": "the validation subject, whose loss chose the epoch if `checkpoint` is best",
     "test_subject": "the test subject",
     "seed": "of this training",
     "best_epoch": "the epoch whose weights were kept, counted from 1",
