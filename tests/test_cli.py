@@ -118,7 +118,10 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
 def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
-    assert "208 trainings of up to 5 epochs: 4 preprocessings on every fold, at most 52 candidates" in result.stdout
+    assert (
+        "108 trainings of up to 5 epochs: 9 candidates on 4 folds with 3 seeds, and 6 models in closed form"
+        in result.stdout
+    )
     assert "fold 0: test 0" in result.stdout
     assert "GiB of memory" in result.stdout
     assert not (tmp_path / "run").exists()
@@ -152,7 +155,7 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
     assert_mistake(second, "in use by another process")
     status = call("status", tmp_path / "run").stdout
     assert "at work" in status
-    assert "12 running" in status, "six folds of the plain network, trained as published and steadily in one stack"
+    assert "18 running" in status, "six folds of the plain network with three seeds in one stack"
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130

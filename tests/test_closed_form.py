@@ -29,6 +29,7 @@ from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import SavedModel, load_model, save_model
 from autotransfer.search import procedure
 from autotransfer.search.estimate import estimate
+from autotransfer.search.validation import validation_scores
 from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
 from autotransfer.training.latent import encode
 from autotransfer.training.trainer import Trainer
@@ -169,7 +170,9 @@ def test_kinds_have_names() -> None:
 def test_a_name_tells_what_matters() -> None:
     plain = at.Setting(max_epochs=50)
     found = at.Setting(encoder="linear", standardise="none", represent="tangent", shrinkage=0.5).name_beside(plain)
-    assert found == "baseline with shrinkage 0.5, standardise none, represent tangent, encoder linear"
+    assert found == "tangent with shrinkage 0.5"
+    raw = at.Setting(encoder="linear", standardise="train").name_beside(plain)
+    assert raw == "linear with standardise train"
 
 
 # members
@@ -322,10 +325,10 @@ def test_it_is_chosen_beside_a_network_and_delivered(
 ) -> None:
     """Whatever validation says, it is chosen here; refit on everybody as well."""
     source, added = tiny_file(tmp_path), at.Setting(**way)
-    options = RunOptions(source=str(source), epochs=2, batch_size=8, final="refit")
+    options = RunOptions(source=str(source), epochs=2, batch_size=8, final="refit", rule="published")
     plain = options.apply(at.Setting())
     monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
-    monkeypatch.setattr(procedure, "choose", lambda scores, candidates: candidates[-1])
+    monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(validation_scores, lambda scores, keys: keys[-1]))
     run = Run.create(tmp_path / "run", options)
     choice = procedure.conduct(run, lambda line: None, shown=False)
     assert choice.chosen.setting == added

@@ -235,7 +235,8 @@ def _check_console(text: str) -> None:
 
 
 def _skeleton(text: str) -> list[str]:
-    text = re.sub(r"^(chosen|report): .*", r"\1: …", text, flags=re.MULTILINE)
+    told = r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report"
+    text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
     # One epoch may end like that, or with another uncensored network in front.
     text = re.sub(
         r"^(censoring did not help|no setting is clearly better|  best uncensored).*\n",

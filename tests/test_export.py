@@ -271,7 +271,15 @@ def test_an_encoder_that_is_no_graph_is_refused(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("export")
-    options = RunOptions(source=str(tiny_file(folder)), epochs=2, batch_size=8, device="cpu", final="refit", lr=0.05)
+    options = RunOptions(
+        source=str(tiny_file(folder)),
+        epochs=2,
+        batch_size=8,
+        device="cpu",
+        final="refit",
+        lr=0.05,
+        rule="published",
+    )
     opened = Run.create(folder / "run", options)
     conduct(opened, lambda _: None, shown=False)
     yield folder / "run"

@@ -27,7 +27,10 @@ from tiny import tiny, tiny_file
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("extended")
     source = str(tiny_file(folder))
-    made = Run.create(folder / "run", RunOptions(source=source, grid="extended", epochs=2, batch_size=8, device="cpu"))
+    made = Run.create(
+        folder / "run",
+        RunOptions(source=source, grid="extended", epochs=2, batch_size=8, device="cpu", rule="published"),
+    )
     conduct(made, lambda _: None, shown=False)
     return made
 
@@ -76,7 +79,22 @@ def test_an_aligned_run_from_the_command_line(tmp_path: Path) -> None:
     """Run, report, predict and export with alignment: the ensemble predicts what training evaluated."""
     source, out = tiny_file(tmp_path), tmp_path / "run"
     arguments = ["run", str(source), "--out", str(out), "--epochs", "3", "--batch-size", "8", "--device", "cpu"]
-    done = CliRunner().invoke(app, [*arguments, "--standardise", "online", "--align", "online", "--final", "refit"])
+    done = CliRunner().invoke(
+        app,
+        [
+            *arguments,
+            "--standardise",
+            "online",
+            "--align",
+            "online",
+            "--final",
+            "refit",
+            "--rule",
+            "published",
+            "--seeds",
+            "1",
+        ],
+    )
     assert done.exit_code == 0, done.output
     assert "zero-shot" in done.stdout
     choice = read_choice(out)

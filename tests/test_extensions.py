@@ -30,6 +30,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import load_model
 from autotransfer.search import procedure
+from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
 
 # A censor
@@ -149,10 +150,10 @@ def test_from_training_to_the_report(
 ) -> None:
     """It competes with the plain network; whatever validation says, it is chosen here, to see it delivered."""
     source = tiny_file(tmp_path)
-    options = RunOptions(source=str(source), epochs=3, batch_size=8)
+    options = RunOptions(source=str(source), epochs=3, batch_size=8, rule="published")
     plain = options.apply(at.Setting())
     monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
-    monkeypatch.setattr(procedure, "choose", lambda scores, candidates: candidates[-1])
+    monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(validation_scores, lambda scores, keys: keys[-1]))
     run = Run.create(tmp_path / "run", options)
     choice = procedure.conduct(run, lambda line: None, shown=False)
     assert choice.chosen.setting == added

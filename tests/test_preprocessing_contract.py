@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from autotransfer.search.preprocessing import PREPROCESSINGS
 from torch import Tensor
 
 import autotransfer as at
@@ -23,6 +22,7 @@ from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preproce
 from autotransfer.runs.executor import LocalExecutor, tensors_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
+from autotransfer.search.kinds import PENALISED, UNPENALISED, closed_forms
 from autotransfer.training import windows as windows_module
 from autotransfer.training.windows import Prepared, Windows, held_out_rows
 from tiny import assert_same_outcome, people, preprocessed, stacked_jobs, tiny, tiny_file
@@ -60,7 +60,9 @@ def ways() -> dict[str, Preprocessing]:
     found.append(Preprocessing((single["delays", 2], single["align", "online"], single["represent", "tangent"])))
     for first in VALUES["standardise"]:
         found += [Preprocessing((single["standardise", first], single["align", own])) for own in VALUES["align"]]
-    tried = [at.Setting(**way).preprocessing for ways in PREPROCESSINGS.values() for way in ways]
+    networks = [way for table in (PENALISED, UNPENALISED) for own in table.values() for way in own]
+    solved = [one for name in PENALISED for one in closed_forms(RunOptions(source="x", preprocessing=name), tiny())]
+    tried = list(dict.fromkeys(one.preprocessing for one in [*(at.Setting(**way) for way in networks), *solved]))
     return {" ".join(map(str, way.values().values())): way for way in dict.fromkeys([*found, *tried])}
 
 

@@ -36,7 +36,7 @@ def test_every_table_has_the_set_and_the_control(proven: tuple[Path, Path]) -> N
 def test_scores_are_those_of_the_run(proven: tuple[Path, Path]) -> None:
     scores = pd.read_csv(proven[1] / "scores.csv")
     results = pd.read_csv(proven[1] / "results.csv", keep_default_na=False)
-    assert {"none", "published", "nested", "mmd", "adversary"} <= set(scores["pipeline"])
+    assert {"none", "choosing", "equal", "nested", "mmd", "adversary", "without_eegnet"} <= set(scores["pipeline"])
     baseline = scores[(scores["pipeline"] == "none") & ~scores["control"]].set_index("subject")["score"]
     own = results[results["baseline"] & (results["control"].astype(str) == "False")]
     assert len(own) == 4 * 2  # subjects × seeds

@@ -16,6 +16,7 @@ from autotransfer.runs.ledger import Entry
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import procedure
+from autotransfer.search.validation import validation_scores
 from report_example import finished
 from report_outline import Outline, figure_data, light
 from tiny import tiny_file
@@ -27,11 +28,11 @@ CENSORED = Setting(method="mmd", mode="marginal", strength=0.3)
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Three settings, of which the censored one is chosen whatever they score."""
     folder = tmp_path_factory.mktemp("run")
-    options = RunOptions(source=str(tiny_file(folder)), epochs=2, device="cpu")
+    options = RunOptions(source=str(tiny_file(folder)), epochs=2, device="cpu", rule="published")
     few = [Setting(), Setting(batches="balanced"), CENSORED]
     with (
         mock.patch.object(options_module, "grid", return_value=few),
-        mock.patch.object(procedure, "choose", lambda scores, keys: keys[-1]),
+        mock.patch.dict(procedure.RULES, published=procedure.Rule(validation_scores, lambda scores, keys: keys[-1])),
     ):
         found = Run.create(folder / "run", options)
         procedure.conduct(found, lambda _: None, shown=False)

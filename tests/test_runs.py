@@ -250,7 +250,7 @@ def test_options_are_checked_and_stored() -> None:
         ({"search": "random"}, "unknown search 'random'"),
         ({"epochs": 0}, "epochs is 0"),
         ({"nested": "half"}, "unknown nested 'half'"),
-        ({"nested": "full", "search": "tpe"}, "use it with search grid"),
+        ({"nested": "full", "search": "tpe", "rule": "published"}, "use it with search grid"),
         ({"final": "best"}, "unknown final 'best'"),
         ({"standardise": "z"}, "unknown standardise 'z'"),
     ):

@@ -224,7 +224,7 @@ POOL: list[Any] = [
     True, False, 1, 2, 3, 7, 64, 0.1, 0.2, 0.3, 0.5, 1.5, 10.0, "none", "trial", "train", "online", "transductive",
     "balanced", "shuffled", "constant", "inverse_sqrt", "best", "last", "half", "median", "perplexity", "stein", "ssge",
     "nu_method", "all", "bernoulli", "clique", "labelled", "paper", "marginal", "conditional", "complementary",
-    "adversary", "began", "mmd", "mige", "pairwise_mmd", "my_encoder", "your_encoder",
+    "adversary", "began", "mmd", "mige", "pairwise_mmd", "my_encoder", "your_encoder", "features", "tangent", "auto",
 ]  # fmt: skip
 
 
@@ -245,7 +245,9 @@ def test_settings_that_differ_have_names_that_differ() -> None:
     settings = {options.apply(setting) for name in GRIDS for setting in at.grid(name)}
     tried = set()
     bases = [options.apply(setting) for setting in (at.Setting(), *METHODS, RICH)]
-    for base in [*bases, bases[0].replace(encoder="shallow")]:
+    delayed = {"standardise": "none", "delays": 2, "represent": "features", "centre": "online"}
+    solved = [at.Setting(encoder="linear", **delayed), at.Setting(encoder="templates", standardise="train")]
+    for base in [*bases, bases[0].replace(encoder="shallow"), *solved]:
         for field in field_names():
             others = one_change(base, field)
             settings.update([base, *others])

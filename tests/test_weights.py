@@ -81,6 +81,12 @@ def test_the_temperature_is_found(factor: float) -> None:
     assert sharpness(np.log(p) * factor, y, even(len(y))) == pytest.approx(1 / factor, rel=0.05)
 
 
+def test_predictions_without_a_mistake_do_not_become_certain() -> None:
+    y = np.array([0, 1, 0, 1])
+    log_p = np.log(np.where(np.eye(2)[y] > 0, 0.7, 0.3))
+    assert 2 < sharpness(log_p, y, even(4)) < 50
+
+
 def test_classes_count_the_same() -> None:
     weight = equal_classes(np.array([0, 0, 0, 2]))
     np.testing.assert_allclose(weight, [1 / 6, 1 / 6, 1 / 6, 1 / 2])

@@ -195,9 +195,12 @@ class Setting:
         told, head = self.traits(plain), self.name
         if self.penalty is None and self.encoder != plain.encoder:  # its kind says what it is
             head = self.kind
-            told = {name: value for name, value in told.items() if name not in ("encoder", "represent")}
-            if self.network.closed_form and told.get("standardise") == "none":
-                del told["standardise"]
+            told.pop("encoder", None)
+            if self.kind != self.encoder:
+                told.pop("represent")
+            if self.network.closed_form:  # its own statistics make others superfluous
+                told |= {"standardise": self.preprocessing.values()["standardise"]}
+                told = {name: value for name, value in told.items() if (name, value) != ("standardise", "none")}
         traits = [name if value is True else f"{name} {value}" for name, value in told.items()]
         return head + (f" with {', '.join(traits)}" if traits else "")
 

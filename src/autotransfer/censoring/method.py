@@ -44,7 +44,7 @@ class Method(nn.Module, ABC):
     label: ClassVar[str]  # in reports
     Options: ClassVar[type[MethodOptions]] = MethodOptions
     per_member: ClassVar[tuple[str, ...]] = ()  # options that are numbers, one for each stacked member
-    # Where searches look: the published grid, the few of an average and the quick grid by mode, the extended grid, Optuna
+    # Where searches look: the paper's grid; by mode, the grids few and quick; the extended grid; Optuna
     strengths: ClassVar[tuple[float, ...]] = (1.0, 0.3, 0.1, 0.03, 0.01)
     few: ClassVar[dict[str, float]] = {}
     quick: ClassVar[dict[str, float]] = {}

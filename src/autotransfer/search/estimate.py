@@ -50,7 +50,7 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
         tried, candidates = options.trials + 1, 1 + 5 * SHORTLIST_PER_METHOD
     else:
         every = networks(options, settings)
-        apart = options.rule == "average"
+        apart = options.preprocessing is not None
         counts = Counter((way_of(setting) if apart else None, setting.method) for setting in every)
         tried = len(every)
         candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())

@@ -53,7 +53,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Stage one: every setting on one fixed split, where there are more than go on. Returns the networks that do, the
     baseline first."""
     options, folds = run.options, run.folds()
-    average = options.rule == "average"
+    apart = options.preprocessing is not None  # networks of several kinds, each with the grid
     if options.search == "tpe":
         from .tpe import tpe_search
 
@@ -63,7 +63,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         settings = networks(options, options.settings())
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
         halving = options.search == "halving"
-        if not halving and all_go_on(settings, apart=average):
+        if not halving and all_go_on(settings, apart=apart):
             return settings
         tell(f"stage one: {len(settings)} settings on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
@@ -72,10 +72,11 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             left = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
             settings = [setting for setting in settings if setting in left]
     first = [entry for entry in entries_of(run, settings, [folds[0]]) if entry.seed == options.seed]
+    average = options.rule == "average"
     scores = honest_scores(first, both=False) if average else validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}
     # A list for every network: one that is best for some people must not crowd out another's settings.
-    ways = dict.fromkeys(way_of(setting) for setting in settings) if average else [None]
+    ways = dict.fromkeys(way_of(setting) for setting in settings) if apart else [None]
     kept = []
     for way in ways:
         kept += shortlist(scores, {k: s.method for k, s in by_key.items() if way is None or way_of(s) == way})

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
 
 Floats = NDArray[np.float64]
 SHRINKAGE = 0.01  # λ, in units of the log-loss
+DOUBT = 0.001  # the same for the temperature
 
 
 def fit(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats, shrinkage: float = SHRINKAGE) -> Floats:
@@ -37,11 +38,17 @@ def fit(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats, shrin
 
 
 def sharpness(log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats) -> float:
-    """The factor of log-probabilities (N, C) that makes them best calibrated: one over the temperature."""
-    found = minimize(
-        _log_loss, np.ones(1), args=(log_p[None], y, weight), jac=True, method="L-BFGS-B", bounds=[(1e-2, 1e2)]
-    )
-    return float(found.x[0])
+    """The factor of log-probabilities (N, C) that makes them best calibrated: one over the temperature.
+
+    It is drawn a little towards 1: where a few people are predicted without a mistake, nothing else would keep it
+    finite.
+    """
+
+    def objective(power: float) -> float:
+        loss, _ = _log_loss(np.exp([power]), log_p[None], y, weight)
+        return loss + DOUBT * power**2
+
+    return float(np.exp(minimize_scalar(objective, bounds=(-5, 5), method="bounded").x))
 
 
 def _log_loss(beta: Floats, log_p: NDArray[np.floating], y: NDArray[np.int64], weight: Floats) -> tuple[float, Floats]:
