@@ -88,7 +88,7 @@ def dann(task: Task, epochs: int, device: str) -> Iterator[tuple[str, Any]]:
     from skada.deep import DANN
 
     network = network_of(task)
-    yield "dann", _adapted(DANN, task, epochs, device, module=network, num_features=network.width)
+    yield "dann_skada", _adapted(DANN, task, epochs, device, module=network, num_features=network.width)
 
 
 def coral(task: Task, epochs: int, device: str) -> Iterator[tuple[str, Any]]:

@@ -37,7 +37,7 @@ PEERS = {
     "riemann": Peer(lambda task, *_: shallow.riemann(task), False),
     "riemann_templates": Peer(lambda task, *_: shallow.riemann_templates(task), False),
     "eegnet": Peer(deep.eegnet, True),
-    "dann": Peer(deep.dann, True),
+    "dann_skada": Peer(deep.dann, True),
     "coral": Peer(deep.coral, True),
 }
 SHALLOW = [name for name, peer in PEERS.items() if not peer.random]

@@ -19,6 +19,7 @@ import pandas as pd
 from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
+from . import averages
 from .control import control, leakage, penalty, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read
@@ -127,7 +128,7 @@ def _minus(head: str, own: Scores, peers: dict[str, Scores], sets: list[str]) ->
 # Peers that a new person's unlabelled windows are given to.
 ADAPTING = (
     "riemann_recentred", "riemann_templates_recentred", "riemann_running", "riemann_running_file_order", "dann",
-    "coral",
+    "dann_skada", "coral",
 )  # fmt: skip
 
 
@@ -226,7 +227,8 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "scores": every_score, "people": people, "gains": gains, "together": together, "censoring": censoring,
     "ensembles": ensembles, "adaptation": adaptation,
     "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
-    "optimism": optimism, "preprocessings": preprocessings,
+    "optimism": optimism, "preprocessings": preprocessings, "average_zero_shot": averages.zero_shot,
+    "average_transductive": averages.transductive, "average_kinds": averages.kinds,
 }  # fmt: skip
 
 

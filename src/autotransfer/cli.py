@@ -56,7 +56,10 @@ def run(
     data: Source,
     out: Annotated[Path, typer.Option(help="Folder for everything the run produces.")],
     grid: Annotated[
-        str, typer.Option(help="Settings: quick (13), extended (72), paper (346), uncensored (2).")
+        str,
+        typer.Option(
+            help="Settings: quick (13, or 4 where kinds are averaged), extended (72), paper (346), uncensored (1)."
+        ),
     ] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,

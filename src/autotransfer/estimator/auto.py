@@ -37,13 +37,14 @@ IMMATERIAL = {"source", "device", "population", "storage"}  # options that a res
 
 
 class AutoTransferClassifier(WindowClassifier):
-    """Tries censors, measures each on people left out, chooses by the worst quarter of them, and predicts with it.
+    """Trains candidates of several kinds, measures each on people left out, and predicts with their weighted average.
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, preprocessing, seeds, rule,
-        nested: as of `autotransfer run`
-    final: "ensemble" predicts with the models of all folds of the chosen setting, "refit" with one on everybody
+    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested:
+        as of `autotransfer run`
+    rule: "average", or "published": one setting, by the worst quarter of people, as in the paper
+    final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
         finished job again; a run on other data or with other options is refused. None: a temporary folder
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z

@@ -80,8 +80,8 @@ def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State],
     if not own:
         name = run.options.name_of(setting)
         raise UserError(
-            f"every training of {name!r} failed, although validation ranked it first; autotransfer status {run.folder} "
-            "shows why. Start a new run with a smaller --lr"
+            f"every training of {name!r} failed, and it was to be delivered; autotransfer status {run.folder} shows "
+            "why. Start a new run with a smaller --lr"
         )
     if most is not None and len(own) > most:
         own = [own[place] for place in np.linspace(0, len(own) - 1, most).round().astype(int).tolist()]
