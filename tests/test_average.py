@@ -13,6 +13,7 @@ from autotransfer.settings import Setting
 
 PEOPLE, CLASSES = 6, 3
 QUALITY = [2.0, 1.0, 0.3, 1.5]
+ALL = range(len(QUALITY))
 
 
 def said_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0, rows: int = 40) -> Said:
@@ -32,14 +33,14 @@ def said_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0,
 
 def test_whatever_a_person_has_touched_does_not_reach_their_weights() -> None:
     """Their labels, and everything said by trainings that held them out, of them and of the other, become noise."""
-    clean = find_nested(said_of()).weights
+    clean = find_nested(said_of(), ALL).weights
     for person in range(PEOPLE):
         noisy, generator = said_of(), np.random.default_rng(person)
         noisy.y[person] = generator.integers(0, CLASSES, 40)
         for (fold, _), own in noisy.said.items():
             if person in fold:
                 own[:] = np.log(generator.dirichlet(np.ones(CLASSES), own.shape[:2]))
-        again = find_nested(noisy).weights
+        again = find_nested(noisy, ALL).weights
         np.testing.assert_array_equal(again[person].exponents, clean[person].exponents)
         others = [q for q in range(PEOPLE) if q != person]
         assert any(not np.array_equal(again[q].exponents, clean[q].exponents) for q in others), "or nothing was changed"
@@ -47,7 +48,7 @@ def test_whatever_a_person_has_touched_does_not_reach_their_weights() -> None:
 
 def test_a_person_is_predicted_by_all_who_held_them_out() -> None:
     said = said_of()
-    nested = find_nested(said)
+    nested = find_nested(said, ALL)
     for person in range(PEOPLE):
         own = [np.exp(p) for (fold, who), p in said.said.items() if who == person]
         assert len(own) == 2
@@ -58,10 +59,10 @@ def test_a_person_is_predicted_by_all_who_held_them_out() -> None:
 
 def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
     said = said_of(rows=200)
-    found = find_weights(said)
+    found = find_weights(said, ALL)
     assert found.shares.sum() == pytest.approx(1)
     assert list(np.argsort(-found.exponents)[:2]) == [0, 3]
-    nested = find_nested(said)
+    nested = find_nested(said, ALL)
     together = np.mean([said.score(p, own) for p, own in nested.said.items()])
     alone = np.mean([said.score(p, said.of_person(p)[0]) for p in said.people])
     assert together > alone + 0.01
@@ -69,7 +70,7 @@ def test_the_better_weighs_more_and_the_average_beats_the_best_alone() -> None:
 
 def test_no_more_are_delivered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(average, "MOST", 2)
-    found = find_weights(said_of(rows=100))
+    found = find_weights(said_of(rows=100), ALL)
     assert (found.exponents > 0).sum() == 2
     assert set(np.flatnonzero(found.exponents)) == {0, 3}
 
@@ -83,15 +84,15 @@ def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(average, "BLOCKS", 3)
     assert blocks(range(7)) == [[0, 1, 2], [3, 4], [5, 6]]
     said = said_of(people=7)
-    nested = find_nested(said)
+    nested = find_nested(said, ALL)
     assert set(nested.weights) == set(range(7))
-    direct = find_weights(said, without=[3, 4])
+    direct = find_weights(said, ALL, without=[3, 4])
     np.testing.assert_array_equal(nested.weights[4].exponents, direct.exponents)
 
 
 def test_without_a_kind_the_others_keep_their_weights() -> None:
     said = said_of()
-    nested, kinds = find_nested(said), ["a", "b", "b", "a"]
+    nested, kinds = find_nested(said, ALL), ["a", "b", "b", "a"]
     found = without_kind(said, nested, kinds, "a")
     for person, value in found.items():
         beta = nested.weights[person].exponents * [0, 1, 1, 0]
@@ -100,7 +101,7 @@ def test_without_a_kind_the_others_keep_their_weights() -> None:
 
 
 def test_three_people_are_enough() -> None:
-    nested = find_nested(said_of(people=3))
+    nested = find_nested(said_of(people=3), ALL)
     assert set(nested.weights) == {0, 1, 2}
 
 
@@ -129,5 +130,5 @@ def test_a_temperature_calibrates_what_is_too_sure() -> None:
     for own in said.said.values():
         own *= 5
         own -= np.log(np.exp(own).sum(-1, keepdims=True))
-    found = calibration(said, find_nested(said))
+    found = calibration(said, find_nested(said, [0, 1]))
     assert found.error < 0.05 < found.error_before

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import balanced_accuracy_score
+from torch import Tensor
 
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.runs.assembly import assemble
 from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.executor import SAID
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import SavedModel
@@ -141,3 +144,39 @@ def test_damaged_scores_are_refused(finished: tuple[Run, Choice], tmp_path: Path
     (tmp_path / "choice.json").write_text(json.dumps(values | change))
     with pytest.raises(UserError, match="is damaged"):
         read_choice(tmp_path)
+
+
+def test_predictions_that_are_missing_or_damaged_are_told(
+    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = finished
+    entry, real = run.ledger.entries()[0], Run.weights
+    shape = run.said(entry).shape
+    assert shape == (24, 2)
+    for change, words in (
+        (None, "earlier version"),
+        (torch.zeros(3, 2), "damaged predictions"),
+        (torch.full(shape, torch.nan), "damaged predictions"),
+    ):
+
+        def weights(own: Run, key: str, change: Tensor | None = change) -> dict[str, Tensor]:
+            tensors = {name: tensor for name, tensor in real(own, key).items() if name != SAID}
+            return tensors if change is None else tensors | {SAID: change}
+
+        monkeypatch.setattr(Run, "weights", weights)
+        with pytest.raises(UserError, match=words):
+            run.said(entry)
+
+
+def test_a_candidate_whose_trainings_all_failed_is_not_delivered(
+    finished: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = finished
+    candidates = run.options.settings()
+    entries = [replace(e, status="failed") if e.setting == candidates[1] else e for e in run.ledger.entries()]
+    monkeypatch.setattr(run, "options", replace(run.options, rule="average"))
+    monkeypatch.setattr(run.ledger, "entries", lambda *_, **__: entries)
+    _, weights = procedure.decide(run, candidates)
+    assert weights is not None
+    assert weights.exponents[1] == 0
+    assert weights.exponents.sum() > 0

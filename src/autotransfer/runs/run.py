@@ -28,7 +28,7 @@ from ..settings import Setting
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
-from .executor import DTYPE, Executor, LocalExecutor
+from .executor import DTYPE, SAID, Executor, LocalExecutor
 from .files import companions, sync_folder, writable
 from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .options import RunOptions
@@ -165,6 +165,17 @@ class Run:
             raise UserError(
                 f"the ledger {self.ledger.path} has a job without weights (key {key!r}); {REMEDY}"
             ) from None
+
+    def said(self, entry: Entry) -> Tensor:
+        """Log-probabilities (n, C) of the rows that a finished job held out: validation rows, then test rows."""
+        who, tensors = self.recordings.subject, self.weights(entry.key)
+        n = int(((who == entry.validation) | (who == entry.test)).sum())
+        if SAID not in tensors:
+            raise UserError(f"{self.folder} was trained by an earlier version; start a new run")
+        found = tensors[SAID]
+        if found.shape != (n, self.recordings.n_classes) or not bool(found.isfinite().all()):
+            raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
+        return found
 
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)

@@ -43,11 +43,11 @@ class Nested:
     said: dict[int, NDArray[np.float64]]  # log-probabilities (n, C)
 
 
-def find_weights(said: Said, among: Sequence[int] | None = None, without: Sequence[int] = ()) -> Weights:
-    """Weights of the candidates `among` (all), from trainings that held none of `without` out."""
+def find_weights(said: Said, among: Sequence[int], without: Sequence[int] = ()) -> Weights:
+    """Weights of the candidates `among` all, from trainings that held none of `without` out."""
     out = frozenset(without)
     log_p, y, weight = _rows(said, out)
-    kept = np.arange(len(said.candidates)) if among is None else np.asarray(among)
+    kept = np.asarray(among)
     beta = fit(log_p[kept], y, weight)
     # The heaviest, and none that hardly counts; what they would then weigh is another question.
     order = np.argsort(-beta, kind="stable")[:MOST]
@@ -87,7 +87,8 @@ def blocks(people: Sequence[int]) -> list[list[int]]:
     return [part.tolist() for part in np.array_split(np.asarray(people), min(len(people), BLOCKS))]
 
 
-def find_nested(said: Said, among: Sequence[int] | None = None) -> Nested:
+def find_nested(said: Said, among: Sequence[int]) -> Nested:
+    """The same for each person without whatever held them out."""
     weights: dict[int, Weights] = {}
     for block in blocks(said.people):
         found = find_weights(said, among, block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,17 +59,16 @@ def most_of_each(networks: int) -> int:
     return max(2, MOST_NETWORKS // max(networks, 1))
 
 
-def members_of(run: Run, setting: Setting, weights: Weights, candidates: Sequence[Setting]) -> int:
-    """How many trained models of a candidate will be delivered."""
-    if setting.network.closed_form:
-        return 1
-    networks = sum(not one.network.closed_form for one in _exponents(candidates, weights))
-    return min(most_of_each(networks), len(_done(run, setting)))
+def members_of(run: Run, candidates: Sequence[Setting], weights: Weights) -> dict[Setting, int]:
+    """How many trained models of each weighted candidate will be delivered."""
+    exponents = _exponents(candidates, weights)
+    most = most_of_each(sum(not setting.network.closed_form for setting in exponents))
+    done = Counter(entry.setting for entry in _done(run))
+    return {one: 1 if one.network.closed_form else min(most, done[one]) for one in exponents}
 
 
-def _done(run: Run, setting: Setting) -> list[Entry]:
-    entries = run.ledger.entries(records=False)
-    return [e for e in entries if e.setting == setting and e.status == "done" and e.stage != "nested"]
+def _done(run: Run) -> list[Entry]:
+    return [e for e in run.ledger.entries(records=False) if e.status == "done" and e.stage != "nested"]
 
 
 def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State], list[Fold]]:
@@ -76,7 +76,7 @@ def _trained(run: Run, setting: Setting, most: int | None) -> tuple[list[State],
     once more, on everybody."""
     if setting.network.closed_form:
         return _refit(run, setting)
-    own = _done(run, setting)
+    own = [entry for entry in _done(run) if entry.setting == setting]
     if not own:
         name = run.options.name_of(setting)
         raise UserError(

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .. import schema
 from ..preprocessing import strongest
-from ..runs.choice import Average, Choice, Named, Weighted
+from ..runs.choice import Average, Choice, Named, Scores, Weighted
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
-from .average import Weights, calibration, find_nested, find_weights, without_kind
+from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
 from .kinds import closed_forms, networks, way_of
 from .models import build_models, members_of
 from .said import Said
@@ -116,34 +116,40 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         "nested_uncensored": {test: rule.choose(own, plain) for test, own in others.items()},
     }
     said = Said.of(run, candidates, entries)
-    found = None if options.rule == "published" else _averaged(run, candidates, said)
+    weights = nested = free = None
+    if options.rule == "average":
+        alive = {entry.setting for entry in entries if entry.status == "done"}
+        among = [k for k, setting in enumerate(candidates) if setting in alive] or [0]
+        uncensored = [k for k in among if candidates[k].penalty is None] or among
+        weights, nested = find_weights(said, among), find_nested(said, among)
+        free = nested if uncensored == among else find_nested(said, uncensored)
 
-    # Only now are test scores looked at, and nothing below this line chooses.
+    # Only now are test scores looked at, and nothing below this line decides.
     by_key = {setting.key: setting for setting in candidates}
     place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
     single = scores_on_test(entries)
 
-    def told(values: Mapping[int, float]) -> dict[str, float]:
-        return {str(subjects[test]): value for test, value in values.items()}
+    def alone(role: str) -> Scores:
+        return {str(subjects[test]): single[key, test] for test, key in picks[role].items()}
 
-    def alone(role: str) -> dict[str, float]:
-        return told({test: single[key, test] for test, key in picks[role].items()})
+    def together(role: str) -> Scores:
+        return {str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picks[role].items()}
 
-    def together(role: str) -> dict[str, float]:
-        return told({t: said.score(t, said.of_person(t)[place[key]]) for t, key in picks[role].items()})
+    def averaged(found: Nested) -> Scores:
+        return {str(subjects[test]): said.score(test, own) for test, own in found.said.items()}
 
     delivered = {role: together(role) for role in picks}
-    nested, uncensored = alone("nested"), alone("nested_uncensored")
-    adaptations = {t: by_key[key].adaptation for t, key in picks["nested"].items()}
-    adaptation = by_key[overall["chosen"]].adaptation
-    average = weights = None
-    if found is not None:
-        weights, average = found.weights, found.told(told, choosing=delivered["nested"])
-        nested, uncensored = told(found.scores), told(found.uncensored)
-        delivered |= {"nested_choice": delivered["nested"], "nested": nested, "nested_uncensored": uncensored}
-        adaptations = {test: _adaptation(candidates, own) for test, own in found.nested.items()}
+    nested_scores, nested_uncensored = alone("nested"), alone("nested_uncensored")
+    adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
+    adaptation, average = by_key[overall["chosen"]].adaptation, None
+    if weights is not None and nested is not None and free is not None:
+        average = describe(run, candidates, said, weights, nested, choosing=delivered["nested"])
+        nested_scores, nested_uncensored = averaged(nested), averaged(free)
+        delivered |= {"nested_choice": delivered["nested"], "nested": nested_scores}
+        delivered["nested_uncensored"] = nested_uncensored
+        adaptations = {test: _adaptation(candidates, own) for test, own in nested.weights.items()}
         adaptation = _adaptation(candidates, weights)
     choice = Choice(
         chosen=named[overall["chosen"]],
@@ -154,8 +160,8 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         validation_q25={named[key].name: lower_quartile(scores, key) for key in keys},
         validation_mean={named[key].name: float(by_subject(scores, key).mean()) for key in keys},
         test_scores={role: alone(role) for role in overall},
-        nested_test_scores=nested,
-        nested_uncensored_test_scores=uncensored,
+        nested_test_scores=nested_scores,
+        nested_uncensored_test_scores=nested_uncensored,
         nested_choices={str(subjects[t]): named[key].name for t, key in picks["nested"].items()},
         delivered_test_scores=delivered,
         transductive=adaptation == "transductive",
@@ -172,54 +178,28 @@ def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
     return strongest(used)
 
 
-@dataclass(frozen=True)
-class _Averaged:
-    """What averaging gives: weights for everybody, and by subject what was found without them."""
-
-    weights: Weights
-    nested: dict[int, Weights]
-    scores: dict[int, float]
-    uncensored: dict[int, float]
-    without: dict[str, dict[int, float]]
-    average: Average  # all but the scores by subject
-
-    def told(self, told: Callable[[Mapping[int, float]], dict[str, float]], choosing: dict[str, float]) -> Average:
-        without = {kind: told(own) for kind, own in self.without.items()}
-        return replace(self.average, without_kind=without, choosing_test_scores=choosing)
-
-
-def _averaged(run: Run, candidates: Sequence[Setting], said: Said) -> _Averaged:
-    names = [run.options.name_of(setting) for setting in candidates]
-    kinds = [setting.kind for setting in candidates]
-    weights, nested = find_weights(said), find_nested(said)
-    plain = [k for k, setting in enumerate(candidates) if setting.penalty is None]
-    free = nested if len(plain) == len(candidates) else find_nested(said, plain)
-    subjects = run.recordings.subjects
-    order = np.argsort(-weights.exponents, kind="stable")
-    equal = {p: said.score(p, said.of_person(p).mean(0)) for p in said.people}
-    average = Average(
-        weights=[
-            Weighted(names[k], kinds[k], float(weights.shares[k]), members_of(run, candidates[k], weights, candidates))
-            for k in order
-            if weights.exponents[k] > 0
-        ],
+def describe(
+    run: Run, candidates: Sequence[Setting], said: Said, weights: Weights, nested: Nested, choosing: Scores
+) -> Average:
+    """What choice.json says of an average. choosing: scores of the best single candidate, chosen without the person."""
+    names, kinds = [run.options.name_of(one) for one in candidates], [one.kind for one in candidates]
+    subjects = [str(subject) for subject in run.recordings.subjects]
+    heaviest = np.argsort(-weights.exponents, kind="stable")[: np.count_nonzero(weights.exponents)].tolist()
+    members = members_of(run, candidates, weights)
+    return Average(
+        weights=[Weighted(names[k], kinds[k], float(weights.shares[k]), members[candidates[k]]) for k in heaviest],
         temperature=weights.temperature,
         nested_weights={
-            str(subjects[p]): {names[k]: float(own.shares[k]) for k in np.flatnonzero(own.exponents).tolist()}
+            subjects[p]: {names[k]: float(own.shares[k]) for k in np.flatnonzero(own.exponents).tolist()}
             for p, own in nested.weights.items()
         },
-        choosing_test_scores={},
-        equal_test_scores={str(subjects[p]): value for p, value in equal.items()},
-        without_kind={},
+        choosing_test_scores=choosing,
+        equal_test_scores={subjects[p]: said.score(p, said.of_person(p).mean(0)) for p in said.people},
+        without_kind={
+            kind: {subjects[p]: value for p, value in without_kind(said, nested, kinds, kind).items()}
+            for kind in dict.fromkeys(kinds)
+        },
         calibration=calibration(said, nested),
-    )
-    return _Averaged(
-        weights=weights,
-        nested=nested.weights,
-        scores={p: said.score(p, own) for p, own in nested.said.items()},
-        uncensored={p: said.score(p, own) for p, own in free.said.items()},
-        without={kind: without_kind(said, nested, kinds, kind) for kind in dict.fromkeys(kinds)},
-        average=average,
     )
 
 

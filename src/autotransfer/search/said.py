@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.executor import SAID
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
@@ -40,14 +39,16 @@ class Said:
         total: dict[tuple[Fold, int], Array] = {}
         seeds: dict[tuple[int, Fold], int] = {}
         for entry in entries:
+            fold = (entry.validation, entry.test)
+            for person in fold:
+                shape = (len(candidates), len(y[person]), rec.n_classes)
+                total.setdefault((fold, person), np.zeros(shape, dtype=np.float32))
             if entry.status != "done" or entry.setting not in place:
                 continue
-            k, fold = place[entry.setting], (entry.validation, entry.test)
-            found = np.exp(run.weights(entry.key)[SAID].numpy())
+            k, found = place[entry.setting], np.exp(run.said(entry).numpy())
             cut = len(y[entry.validation])
-            for person, own in ((entry.validation, found[:cut]), (entry.test, found[cut:])):
-                shape = (len(candidates), *own.shape)
-                total.setdefault((fold, person), np.zeros(shape, dtype=np.float32))[k] += own
+            total[fold, entry.validation][k] += found[:cut]
+            total[fold, entry.test][k] += found[cut:]
             seeds[k, fold] = seeds.get((k, fold), 0) + 1
         for (fold, _), own in total.items():
             for k in range(len(candidates)):
