@@ -31,7 +31,8 @@ from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 
 EPOCHS = 6
-OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7, "preprocessing": "none"}
+OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7, "preprocessing": "none",
+           "seeds": 1}  # fmt: skip
 ARGUMENTS = [word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
