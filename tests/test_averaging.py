@@ -1,0 +1,144 @@
+"""Averaged weights: the mean over the last half of the steps, with batch statistics that belong to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autotransfer as at
+from autotransfer.runs.checkpoint import restore, save_checkpoint
+from autotransfer.runs.executor import tensors_of
+from autotransfer.training.averaging import Average
+from autotransfer.training.train import run
+from autotransfer.training.trainer import Trainer
+from autotransfer.training.windows import windows_for
+from plain_eegnet import PlainEEGNet, copy_member, our_name
+from tiny import assert_same_outcome, people, stacked_jobs
+
+CPU = torch.device("cpu")
+
+
+def jobs_of(rec: at.Recordings, epochs: int = 5, checkpoint: str = "averaged", **more: object) -> list[at.Job]:
+    setting = at.Setting(max_epochs=epochs, batch_size=16, checkpoint=checkpoint, schedule="constant", **more)
+    return [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)]
+
+
+def trainer_of(rec: at.Recordings, jobs: list[at.Job], dtype: torch.dtype = torch.float64) -> Trainer:
+    return Trainer(rec, jobs, windows_for(rec, jobs[0], device=CPU, dtype=dtype), dtype)
+
+
+def test_the_weights_are_the_mean_over_the_last_half_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rec = people()
+    population = trainer_of(rec, jobs_of(rec))
+    seen: list[Tensor] = []
+    follow = Average.follow
+
+    def noted(self: Average, values: Tensor, steps: Tensor, active: Tensor) -> None:
+        seen.append(values.clone())
+        follow(self, values, steps, active)
+
+    monkeypatch.setattr(Average, "follow", noted)
+    outcomes = {outcome.job: outcome for outcome in run(population)}
+    steps = len(seen)
+    assert steps == 5 * 3, "five epochs of three batches"
+    mean = torch.stack(seen[steps // 2 :]).mean(0)
+    fresh = trainer_of(rec, jobs_of(rec))
+    for member, outcome in enumerate(outcomes.values()):
+        expected = fresh.flat.unflatten(mean[member], fresh.flat.stats[member])
+        names = [column.name for column in fresh.flat.parameters]
+        for name in names:
+            torch.testing.assert_close(outcome.state[name], expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_batch_statistics_are_those_of_a_pass_with_the_averaged_weights() -> None:
+    """As torch.optim.swa_utils.update_bn has them, but without dropout: cumulative means over the last epoch's rows."""
+    rec = people()
+    population = trainer_of(rec, jobs_of(rec))
+    for _ in range(5):
+        population.train_epoch()
+        plan = population.groups.plan(population.epoch)
+    for member in range(len(population.jobs)):
+        plain = PlainEEGNet(3, 24, population.net.kernel).double()
+        copy_member(plain, population.net, member)
+        norms = [layer for layer in plain.modules() if isinstance(layer, nn.BatchNorm2d)]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # torch's cumulative mean
+        plain.train()
+        with torch.no_grad():
+            for rows in plan:
+                plain(population.prepared.gather(rows)[member])
+        found = dict(population.net.named_buffers())
+        for name, buffer in plain.named_buffers():
+            if not name.endswith("num_batches_tracked"):
+                torch.testing.assert_close(found[our_name(name)][member], buffer, rtol=1e-7, atol=1e-9)
+
+
+def test_before_the_end_nothing_but_the_average_differs_from_the_last_epoch() -> None:
+    rec = people()
+    averaged, last = (at.train(rec, jobs_of(rec, checkpoint=kind)) for kind in ("averaged", "last"))
+    for one, other in zip(averaged, last, strict=True):
+        assert one.history["train_loss"] == other.history["train_loss"]
+        assert one.history["validation_loss"][:-1] == other.history["validation_loss"][:-1]
+        assert one.history["validation_loss"][-1] != other.history["validation_loss"][-1]
+        assert one.best_epoch == one.epochs == 5
+
+
+def test_a_stacked_member_is_the_same_alone() -> None:
+    rec = people()
+    jobs = [*stacked_jobs(rec, checkpoint="averaged"), *stacked_jobs(rec), *jobs_of(rec, checkpoint="last")]
+    together, alone = (at.train(rec, jobs, population=size) for size in ("auto", 1))
+    assert max(outcome.population for outcome in together) > 20
+    for found, expected in zip(together, alone, strict=True):
+        assert_same_outcome(found, expected, tolerance=1e-6)
+
+
+def test_a_users_own_norms_are_followed_too() -> None:
+    def mine(n_channels: int, n_times: int) -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(n_channels), nn.Flatten(), nn.Linear(n_channels * n_times, 4))
+
+    rec = people()
+    jobs = jobs_of(rec, encoder="mine")
+    outcomes = at.train(rec, jobs, encoders={"mine": mine})
+    fold = jobs[0].fold
+    windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
+    x = windows.for_groups([fold.train], [fold.test]).gather(torch.from_numpy(fold.train)[None])[0]
+    name = next(name for name in outcomes[0].state if name.endswith("running_mean"))
+    torch.testing.assert_close(outcomes[0].state[name], x.mean((0, 2)), atol=0.05, rtol=0)
+
+
+def test_a_checkpoint_keeps_the_average(tmp_path: Path) -> None:
+    rec = people()
+    jobs = jobs_of(rec)
+    keys = [str(place) for place in range(len(jobs))]
+    whole, broken = trainer_of(rec, jobs, torch.float32), trainer_of(rec, jobs, torch.float32)
+    for population in (whole, broken):
+        for _ in range(4):
+            population.train_epoch()
+            population.evaluate()
+    save_checkpoint(tmp_path / "checkpoint", broken, keys)
+    windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
+    found = restore(rec, dict(zip(keys, jobs, strict=True)), windows, torch.float32, tmp_path / "checkpoint")
+    assert found is not None
+    ended = [{o.job.fold.key: tensors_of(o) for o in run(population)} for population in (whole, found[0])]
+    assert ended[0] == ended[1]
+
+
+def test_held_out_people_are_told_by_what_the_other_picked() -> None:
+    rec = people()
+    for kind in ("best", "last", "averaged"):
+        for outcome in at.train(rec, jobs_of(rec, checkpoint=kind)):
+            fold, cut = outcome.job.fold, len(outcome.job.fold.validation)
+            assert outcome.swapped is not None
+            for said, rows, score in (
+                (outcome.said[cut:], fold.test, outcome.test_score),
+                (outcome.said[:cut], fold.validation, outcome.swapped.test_score),
+            ):
+                y, predicted = rec.y[rows], said.argmax(1)
+                recall = [(predicted[y == k] == k).double().mean() for k in y.unique()]
+                assert score == pytest.approx(float(torch.stack(recall).mean()))
+            torch.testing.assert_close(outcome.swapped.said, outcome.said.roll(-cut, 0))
+            torch.testing.assert_close(outcome.said.exp().sum(1), torch.ones(len(outcome.said)))
