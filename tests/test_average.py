@@ -31,18 +31,19 @@ def said_of(quality: list[float] = QUALITY, people: int = PEOPLE, seed: int = 0,
     return Said(candidates, found, y)
 
 
-def test_whatever_a_person_has_touched_does_not_reach_their_weights() -> None:
+@pytest.mark.parametrize("people", [PEOPLE, 3])
+def test_whatever_a_person_has_touched_does_not_reach_their_weights(people: int) -> None:
     """Their labels, and everything said by trainings that held them out, of them and of the other, become noise."""
-    clean = find_nested(said_of(), ALL).weights
-    for person in range(PEOPLE):
-        noisy, generator = said_of(), np.random.default_rng(person)
+    clean = find_nested(said_of(people=people), ALL).weights
+    for person in range(people):
+        noisy, generator = said_of(people=people), np.random.default_rng(person)
         noisy.y[person] = generator.integers(0, CLASSES, 40)
         for (fold, _), own in noisy.said.items():
             if person in fold:
                 own[:] = np.log(generator.dirichlet(np.ones(CLASSES), own.shape[:2]))
         again = find_nested(noisy, ALL).weights
         np.testing.assert_array_equal(again[person].exponents, clean[person].exponents)
-        others = [q for q in range(PEOPLE) if q != person]
+        others = [q for q in range(people) if q != person]
         assert any(not np.array_equal(again[q].exponents, clean[q].exponents) for q in others), "or nothing was changed"
 
 
