@@ -307,8 +307,8 @@ def test_a_transductive_part_cannot_be_followed_and_is_named() -> None:
     with pytest.raises(UserError) as caught:
         mixed.new_person()
     said = str(caught.value)
-    assert "part 4 of the mixture (eegnet baseline with align transductive)" in said
-    assert "part 5 of the mixture (shallow baseline with standardise transductive)" in said
+    assert "'eegnet baseline with align transductive'" in said
+    assert "'shallow baseline with standardise transductive'" in said
     assert "part 1" not in said
     assert said.endswith("give them to predict_proba together, or train with 'online'")
 
@@ -371,8 +371,8 @@ def test_parts_that_are_no_graph_are_named_before_any_work(
     with pytest.raises(UserError) as caught:
         export_model(mixed, format, tmp_path / f"model{FORMATS[format].suffix}")
     said = str(caught.value)
-    assert "part 4 of the mixture (eegnet baseline with align online)" in said
-    assert "part 5 of the mixture (shallow baseline with standardise none, align online)" in said
+    assert "'eegnet baseline with align online'" in said
+    assert "'shallow baseline with standardise none, align online'" in said
     assert said.count("matrix square root") == 2
     assert said.count("use the format safetensors") == 1
     assert "\n" not in said
@@ -490,7 +490,7 @@ def test_the_commands_take_a_mixture(parts: tuple[at.Recordings, list[Part]], tm
     assert result.out.splitlines()[1:] == table.to_csv(index=False).splitlines()[1:]
     (run / "ledger.sqlite").touch()
     (run / "choice.json").touch()
-    assert_one_line(call("export", run, "--format", "torch"), 2, "part 2 of the mixture (shallow", "safetensors")
+    assert_one_line(call("export", run, "--format", "torch"), 2, "'shallow", "safetensors")
     assert call("export", run, "--format", "safetensors").code == 0
     np.testing.assert_array_equal(
         at.load_model(run / "model.safetensors").predict_proba(recordings.X), mixed.predict_proba(recordings.X)

@@ -203,7 +203,7 @@ def test_the_committed_page_is_the_one_that_the_csvs_make(tmp_path: Path) -> Non
     copy.mkdir()
     for path in (docs / "results").rglob("*.csv"):
         target = copy / path.relative_to(docs / "results")
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
     page = tmp_path / "results.md"
     page.write_text((docs / "results.md").read_text(encoding="utf-8"), encoding="utf-8")

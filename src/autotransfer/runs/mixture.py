@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -179,20 +180,30 @@ def combine(probabilities: Sequence[NDArray[np.float64]], exponents: Sequence[fl
 
 
 def refuse_parts(model: Model, check: Callable[[SavedModel], object]) -> None:
-    """Raise where the check refuses the model; of a mixture, with the names of all parts that it refuses."""
+    """Raise where the check refuses the model; of a mixture, each reason once, with the parts that it is about."""
     if isinstance(model, SavedModel):
         check(model)
         return
-    reasons, remedies = [], []
-    for number, part in enumerate(model.parts, 1):
+    refused: dict[str, list[SavedModel]] = {}
+    remedies: dict[str, None] = {}
+    for part in model.parts:
         try:
             check(part)
         except UserError as error:
             reason, _, remedy = str(error).partition("; ")
-            reasons.append(f"part {number} of the mixture ({name_of(part.setting)}): {reason}")
-            remedies += [remedy] * bool(remedy)
-    if reasons:
-        raise UserError("; ".join([*reasons, *dict.fromkeys(remedies)]))
+            refused.setdefault(reason, []).append(part)
+            remedies |= {remedy: None} if remedy else {}
+    if refused:
+        told = [f"{reason}: {_named(parts)}" for reason, parts in refused.items()]
+        raise UserError("; ".join([*told, *remedies]))
+
+
+def _named(parts: Sequence[SavedModel]) -> str:
+    """A few parts by their whole names, many by their kinds."""
+    if len(parts) <= 3:
+        return ", ".join(repr(name_of(part.setting)) for part in parts)
+    counts = Counter(part.setting.kind for part in parts)
+    return f"{len(parts)} parts (" + ", ".join(f"{kind} {n}" for kind, n in counts.items()) + ")"
 
 
 def name_of(setting: Setting) -> str:
