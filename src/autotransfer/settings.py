@@ -192,17 +192,25 @@ class Setting:
 
     def name_beside(self, plain: Setting) -> str:
         """The name, and all else that tells this setting from a plain one: 'baseline with align online', 'tangent'."""
-        told, head = self.traits(plain), self.name
-        if self.penalty is None and self.encoder != plain.encoder:  # its kind says what it is
-            head = self.kind
-            told.pop("encoder", None)
-            if self.kind != self.encoder:
-                told.pop("represent")
-            if self.network.closed_form:  # its own statistics make others superfluous
-                told |= {"standardise": self.preprocessing.values()["standardise"]}
-                told = {name: value for name, value in told.items() if (name, value) != ("standardise", "none")}
+        kind, told = self.beside(plain)
+        head = self.name if kind is None or self.penalty is not None else kind
+        if kind is not None and self.penalty is not None:
+            told |= {"encoder": self.encoder}
         traits = [name if value is True else f"{name} {value}" for name, value in told.items()]
         return head + (f" with {', '.join(traits)}" if traits else "")
+
+    def beside(self, plain: Setting) -> tuple[str | None, dict[str, Any]]:
+        """The kind, where it is not the plain one's, and the traits that it leaves to be told."""
+        told = self.traits(plain)
+        if self.encoder == plain.encoder:
+            return None, told
+        del told["encoder"]
+        if self.kind != self.encoder:
+            told.pop("represent")
+        if self.network.closed_form:  # its own statistics make others superfluous
+            told |= {"standardise": self.preprocessing.values()["standardise"]}
+            told = {name: value for name, value in told.items() if (name, value) != ("standardise", "none")}
+        return self.kind, told
 
     def traits(self, plain: Setting) -> dict[str, Any]:
         """Fields outside the penalty in which the setting differs from a plain one. Batches are told only where they

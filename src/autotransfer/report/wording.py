@@ -26,7 +26,8 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "tangent": ("Tangent space", "tangent space"),
     "templates": ("Templates", "templates"),
 }
-CONSTANT_LAST = {"schedule": "constant", "checkpoint": "last"}
+# what is kept of trainings at a constant rate, in words
+CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}
 
 
 def method_label(method: str) -> str:
@@ -64,13 +65,16 @@ def share(value: float) -> str:
 
 def setting_words(setting: Setting, plain: Setting) -> str:
     """A setting as a person would say it, beside the plain one of its run: 'MMD, conditional, λ = 0.3'."""
-    traits = setting.traits(plain)
-    constant = CONSTANT_LAST.items() <= traits.items()
-    told = [_field(name, value) for name, value in traits.items() if not (constant and name in CONSTANT_LAST)]
-    told += ["constant rate, last epoch"] if constant else []
-    own = setting.penalty
-    if own is None:
+    kind, traits = setting.beside(plain)
+    training = CONSTANT.get(str(traits.get("checkpoint"))) if traits.get("schedule") == "constant" else None
+    hidden = ("schedule", "checkpoint") if training else ()
+    told = [_field(name, value) for name, value in traits.items() if name not in hidden]
+    told += [training] if training else []
+    own, label = setting.penalty, [] if kind is None else [KIND_NAMES.get(kind, (kind, kind))[0]]
+    if own is None and not label:
         return ", ".join(["Uncensored", *told]) if told else "Uncensored baseline"
+    if own is None:
+        return ", ".join([*label, *told])
     options = {field.name: getattr(own.options, field.name) for field in fields(own.options)}
     # what a number is by default may depend on a kind: γ on the estimator
     kinds = {name: value for name, value in options.items() if isinstance(value, str)}
@@ -79,7 +83,7 @@ def setting_words(setting: Setting, plain: Setting) -> str:
     differing |= {"warm_up": own.warm_up} if own.warm_up else {}
     differing |= {"shuffle_subjects": True} if own.shuffle_subjects else {}
     words = [method_label(own.method), own.mode, f"λ\u00a0=\u00a0{number(own.strength)}"]
-    return ", ".join([*words, *(_field(name, value) for name, value in differing.items()), *told])
+    return ", ".join([*words, *(_field(name, value) for name, value in differing.items()), *label, *told])
 
 
 def _field(name: str, value: Any) -> str:
