@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -59,7 +61,7 @@ class DeployedMixture(nn.Module):
 
     def forward(self, windows: Tensor) -> Tensor:
         powers = [
-            exponent * part.logits(windows).double().softmax(-1).mean(0).clamp(min=TINY).log()  # type: ignore[operator]
+            exponent * cast(Deployed, part).logits(windows).double().softmax(-1).mean(0).clamp(min=TINY).log()
             for part, exponent in zip(self.parts, self.exponents, strict=True)
         ]
         return torch.stack(powers).sum(0).softmax(-1).float()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_types, shown
 from ..model.encoders import Encoders
-from ..preprocessing import Person, check_online
+from ..preprocessing import Person, check_online, strongest
 from ..settings import Setting
 from .saved_model import ModelCard, NewPerson, SavedModel
 
@@ -128,8 +128,7 @@ class Mixture:
     @property
     def adaptation(self) -> str:
         """As of a setting: that of the part that uses most of a new person's windows."""
-        kinds = {part.adaptation for part in self.parts}
-        return next(kind for kind in ("transductive", "online", "none") if kind in kinds)
+        return strongest(part.adaptation for part in self.parts)
 
     def check(self, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
         """Refuse windows that the model was not made for, naming the difference."""

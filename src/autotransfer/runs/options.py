@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST = {"trials": 10**6, "seeds": 10**4}  # larger values are probably typos
 # A network needs steps, not epochs: an epoch of 600 windows is four of them, one of 16,000 more than a hundred.
-SEEDS = 3  # one seed errs by as much as candidates differ
 STEPS = 2500  # of the optimiser, where the number of epochs is not given
 EPOCHS = (10, 500)  # the fewest and the most that these make
 RULES = ("average", "published")
@@ -45,7 +44,7 @@ class RunOptions:
     preprocessing: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
-    seeds: int = 1  # how many seeds candidates are trained with; SEEDS where nobody says otherwise
+    seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
     rule: str = "average"  # of candidates, weighted; published: one setting, by the lower quartile of validation scores
     nested: str = "fast"  # full: every pair of subjects left out
     final: str = "ensemble"  # refit: also one model trained on everybody

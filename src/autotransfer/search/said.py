@@ -29,6 +29,7 @@ class Said:
         self, candidates: Sequence[Setting], said: dict[tuple[Fold, int], Array], y: dict[int, NDArray[np.int64]]
     ):
         self.candidates, self.said, self.y = list(candidates), said, y
+        self._pools: dict[int, Array] = {}
 
     @classmethod
     def of(cls, run: Run, candidates: Sequence[Setting], entries: Sequence[Entry]) -> Said:
@@ -66,6 +67,13 @@ class Said:
 
     def of_person(self, person: int, without: frozenset[int] = frozenset()) -> Array:
         """(K, n, C): the mean probability over the trainings that held the person out and none of `without`."""
+        if not without & self.beside(person):  # nothing is left aside: asked for again and again
+            if person not in self._pools:
+                self._pools[person] = self._pooled(person, frozenset())
+            return self._pools[person]
+        return self._pooled(person, without)
+
+    def _pooled(self, person: int, without: frozenset[int]) -> Array:
         own = [found for (fold, who), found in self.said.items() if who == person and not without & set(fold)]
         mean: Array = np.mean([np.exp(one) for one in own], 0)
         return _logarithm(mean)

@@ -174,9 +174,11 @@ class Trainer:
     def _finish_averages(self, plan: Tensor) -> None:
         """Members whose training ends with this epoch and who keep averaged weights get these now, and the batch
         statistics that belong to them: over the rows of the epoch, without dropout or augmentation."""
+        if self.average is None:
+            return
         ending = [job.setting.training.checkpoint == "averaged" and job.setting.max_epochs == self.epoch
                   for job in self.jobs]  # fmt: skip
-        if self.average is None or not any(ending):
+        if not any(ending):
             return
         own, group = torch.tensor(ending, device=self.lr.device), self.groups.of_member
         self.flat.values.copy_(torch.where(own[:, None], self.average.values, self.flat.values))
