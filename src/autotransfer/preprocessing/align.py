@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import torch
@@ -44,27 +43,14 @@ class Align(Transform):
         return self.kind
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        groups = [stage.of_group(g) for g in range(len(training))] if stage.by_fold else [stage]
-        covariances = [group.known("person covariances", partial(person_covariances, group)) for group in groups]
-        mix = torch.stack([inverse_root(R).to(stage.like.dtype) for R in covariances])
+        covariances = stage.of_people("covariances", covariance, len(training))
+        mix = inverse_root(covariances).to(stage.like.dtype)
         if self.kind == "transductive":
             return PersonAlign(mix)
-        of_group = covariances if stage.by_fold else covariances * len(training)
-        priors = [R[stage.people(rows)].mean(0) for R, rows in zip(of_group, training, strict=True)]
-        return OnlineAlign(torch.stack(priors), mix)
+        return OnlineAlign(stage.priors(covariances, training), mix)
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         return PersonAlign() if self.kind == "transductive" else OnlineAlign(tensors["covariance"])
-
-
-def person_covariances(stage: Stage) -> Tensor:
-    """The mean covariance of each person's windows: (S, C, C) float64."""
-    subject, (channels, times) = stage.subject, stage.shape
-    total = torch.zeros(stage.n_subjects, channels, channels, dtype=torch.float64, device=subject.device)
-    for rows, x in stage.chunks(channels * max(channels, times)):
-        total.index_add_(0, subject[rows], covariance(x))
-    count = torch.bincount(subject, minlength=stage.n_subjects).clamp(min=1)
-    return total / count[:, None, None]
 
 
 class PersonAlign(Fitted):

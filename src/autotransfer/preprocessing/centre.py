@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import torch
@@ -45,27 +44,14 @@ class Centre(Transform):
         return self.kind
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        groups = [stage.of_group(g) for g in range(len(training))] if stage.by_fold else [stage]
-        means = [group.known("person means", partial(person_means, group)) for group in groups]
-        table = torch.stack([own.to(stage.like.dtype) for own in means])
+        means = stage.of_people("means", Tensor.double, len(training))
+        table = means.to(stage.like.dtype)
         if self.kind == "transductive":
             return PersonCentre(table)
-        of_group = means if stage.by_fold else means * len(training)
-        priors = [own[stage.people(rows)].mean(0) for own, rows in zip(of_group, training, strict=True)]
-        return OnlineCentre(torch.stack(priors), table)
+        return OnlineCentre(stage.priors(means, training), table)
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
         return PersonCentre() if self.kind == "transductive" else OnlineCentre(tensors["prior"])
-
-
-def person_means(stage: Stage) -> Tensor:
-    """Of each person's windows: (S, C, T) float64."""
-    channels, times = stage.shape
-    total = torch.zeros(stage.n_subjects, channels, times, dtype=torch.float64, device=stage.subject.device)
-    for rows, x in stage.chunks(max(channels * times, stage.X[0].numel())):
-        total.index_add_(0, stage.subject[rows], x.double())
-    count = torch.bincount(stage.subject, minlength=stage.n_subjects).clamp(min=1)
-    return total / count[:, None, None]
 
 
 class PersonCentre(Fitted):

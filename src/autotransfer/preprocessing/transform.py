@@ -10,6 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -193,6 +194,28 @@ class Stage:
         """Every window in order, in pieces of moderate size."""
         for rows in row_chunks(len(self.X), values_per_row):
             yield rows, self.windows(rows)
+
+    def of_people(self, what: str, measure: Callable[[Tensor], Tensor], groups: int) -> Tensor:
+        """The mean over each person's windows of what `measure` gives for windows (n, C, T), (n, ...) float64: for
+        every group, or once where groups make no difference, (G or 1, S, ...)."""
+        stages = [self.of_group(group) for group in range(groups)] if self.by_fold else [self]
+        return torch.stack([stage.known(what, partial(stage._of_people, measure)) for stage in stages])
+
+    def _of_people(self, measure: Callable[[Tensor], Tensor]) -> Tensor:
+        channels, times = self.shape
+        total: Tensor | None = None
+        for rows, x in self.chunks(max(channels * max(channels, times), self.X[0].numel())):
+            found = measure(x)
+            total = found.new_zeros(self.n_subjects, *found.shape[1:]) if total is None else total
+            total.index_add_(0, self.subject[rows], found)
+        assert total is not None, "there are windows"
+        count = torch.bincount(self.subject, minlength=self.n_subjects).clamp(min=1)
+        return total / count.view(-1, *[1] * (total.dim() - 1))
+
+    def priors(self, of_people: Tensor, training: Sequence[Rows]) -> Tensor:
+        """What `of_people` gave, averaged over the training people of each group: (G, ...)."""
+        return torch.stack([of_people[g if self.by_fold else 0, self.people(rows)].mean(0)
+                            for g, rows in enumerate(training)])  # fmt: skip
 
     def known(self, what: object, make: Callable[[], Any]) -> Any:
         """What data alone determine is worked out once for these recordings."""
