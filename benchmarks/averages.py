@@ -13,7 +13,7 @@ from .markdown import NAMES, NOTHING, markdown
 # Peers that see nothing of the test person, and those that see all of their unlabelled windows.
 PEERS = {
     "zero-shot": ("lda", "riemann", "riemann_templates"),
-    "transductive": ("riemann_recentred", "riemann_templates_recentred", "dann", "coral"),
+    "transductive": ("riemann_recentred", "riemann_templates_recentred", "dann", "coral", "coral_skada"),
 }
 KINDS = ("eegnet", "shallow", "features", "tangent", "templates")
 

@@ -94,7 +94,7 @@ def dann(task: Task, epochs: int, device: str) -> Iterator[tuple[str, Any]]:
 def coral(task: Task, epochs: int, device: str) -> Iterator[tuple[str, Any]]:
     from skada.deep import DeepCoral
 
-    yield "coral", _adapted(DeepCoral, task, epochs, device, module=network_of(task))
+    yield "coral_skada", _adapted(DeepCoral, task, epochs, device, module=network_of(task))
 
 
 def _adapted(make: Any, task: Task, epochs: int, device: str, **options: Any) -> NDArray[np.int64]:

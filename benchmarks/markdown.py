@@ -23,8 +23,8 @@ NAMES = {
     "riemann_templates_running": "pyRiemann, templates, online",
     "riemann_templates_running_file_order": "pyRiemann, templates, online, order of the file",
     "ensemble": "AutoTransfer, ensemble",
-    "eegnet": "EEGNet in skorch", "dann": "DANN (transductive)",
-    "dann_skada": "SKADA's DANN, which does not adapt", "coral": "SKADA's DeepCORAL (transductive)",
+    "eegnet": "EEGNet in skorch", "dann": "DANN (transductive)", "coral": "DeepCORAL (transductive)",
+    "dann_skada": "SKADA's DANN, which does not adapt", "coral_skada": "SKADA's DeepCORAL (transductive)",
 }  # fmt: skip
 NOTHING = "Not measured yet.\n"
 

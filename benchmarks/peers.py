@@ -38,7 +38,7 @@ PEERS = {
     "riemann_templates": Peer(lambda task, *_: shallow.riemann_templates(task), False),
     "eegnet": Peer(deep.eegnet, True),
     "dann_skada": Peer(deep.dann, True),
-    "coral": Peer(deep.coral, True),
+    "coral_skada": Peer(deep.coral, True),
 }
 SHALLOW = [name for name, peer in PEERS.items() if not peer.random]
 

@@ -128,7 +128,7 @@ def _minus(head: str, own: Scores, peers: dict[str, Scores], sets: list[str]) ->
 # Peers that a new person's unlabelled windows are given to.
 ADAPTING = (
     "riemann_recentred", "riemann_templates_recentred", "riemann_running", "riemann_running_file_order", "dann",
-    "dann_skada", "coral",
+    "dann_skada", "coral", "coral_skada",
 )  # fmt: skip
 
 
