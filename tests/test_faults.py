@@ -38,7 +38,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
 from autotransfer.runs.run import begin_ledger
 from autotransfer.search.procedure import conduct
-from autotransfer.training import train
+from autotransfer.training import closed_form
 from autotransfer.training.trainer import Trainer
 from faults import (
     ARGUMENTS,
@@ -175,7 +175,7 @@ def cluster() -> Iterator[object]:
 
 def small_memory(most: int) -> None:
     """On a worker: no population of more than so many members fits."""
-    import autotransfer.cluster as module
+    import autotransfer.training.closed_form as module
 
     class Small(Trainer):
         def __init__(self, recordings: at.Recordings, jobs: list[at.Job], *others: object) -> None:
@@ -456,7 +456,7 @@ class Shrinking(Trainer):
 def test_a_population_that_does_not_fit_is_trained_in_parts(
     tmp_path: Path, source: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Trainer]
 ) -> None:
-    monkeypatch.setattr(executor, "Trainer", kind)
+    monkeypatch.setattr(closed_form, "Trainer", kind)
     monkeypatch.setattr(executor, "CHECKPOINT_EVERY", -1.0)
     run = make_run(tmp_path / "run", source, population=12)
     conduct(run, quiet, shown=False)
@@ -465,9 +465,29 @@ def test_a_population_that_does_not_fit_is_trained_in_parts(
     assert run.ledger.open_populations() == []
 
 
+def test_a_passing_shortage_leaves_other_populations_whole(
+    tmp_path: Path, source: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program takes the memory for a while. What waits is not cut up for it."""
+    short = iter([True, True])
+
+    class Short(Trainer):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)  # type: ignore[arg-type]
+            if next(short, False):
+                raise RuntimeError("cusolver error: …, when calling `cusolverDnCreate(handle)`")
+
+    monkeypatch.setattr(closed_form, "Trainer", Short)
+    run = make_run(tmp_path / "run", source, population=4)
+    conduct(run, quiet, shown=False)
+    assert_same_run(run.folder, undisturbed)
+    sizes = [entry.record.population for entry in run.ledger.entries()]
+    assert (sizes.count(1), sizes.count(2), sizes.count(4)) == (2, 2, len(sizes) - 4)
+
+
 def test_not_even_one_member(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Small, "most", 0)
-    monkeypatch.setattr(executor, "Trainer", Small)
+    monkeypatch.setattr(closed_form, "Trainer", Small)
     result = call("run", source, *ARGUMENTS, "--out", tmp_path / "run")
     assert_one_line(result, 2, "not even one training fits into memory (CUDA out of memory", "smaller batch_size")
 
@@ -478,13 +498,13 @@ def test_train_splits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [at.Job(setting, fold) for setting in settings for fold in at.leave_one_subject_out(recordings)]
     expected = at.train(recordings, jobs, "cpu")
     for kind in (Small, Shrinking):
-        monkeypatch.setattr(train, "Trainer", kind)
+        monkeypatch.setattr(closed_form, "Trainer", kind)
         for own, other in zip(at.train(recordings, jobs, "cpu"), expected, strict=True):
             assert own.history == other.history
             assert all(torch.equal(tensor, other.state[name]) for name, tensor in own.state.items())
             assert own.population <= 12
     monkeypatch.setattr(Small, "most", 0)
-    monkeypatch.setattr(train, "Trainer", Small)
+    monkeypatch.setattr(closed_form, "Trainer", Small)
     with pytest.raises(UserError, match="not even one training"):
         at.train(recordings, jobs, "cpu")
 

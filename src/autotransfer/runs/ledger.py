@@ -288,11 +288,16 @@ class Ledger:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
 
     def replace_population(self, number: int, compositions: Sequence[Sequence[str]]) -> None:
-        """Others take its place, pruned when it would have been."""
+        """Others take its place, pruned when it would have been: the first one keeps the number, and with it its turn,
+        the rest come after everything else."""
+        first, *rest = compositions
         with self.transaction() as connection:
             (prune_at,) = connection.execute("SELECT prune_at FROM populations WHERE number = ?", (number,)).fetchone()
-            connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
-            _insert_populations(connection, compositions, prune_at)
+            connection.execute(
+                "UPDATE populations SET keys = ?2, checksum = checksum(?2, prune_at) WHERE number = ?1",
+                (number, json.dumps(list(first))),
+            )
+            _insert_populations(connection, rest, prune_at)
 
 
 def _insert_populations(
