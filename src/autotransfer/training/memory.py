@@ -6,7 +6,6 @@ import torch
 
 from ..errors import UserError
 
-
 # The words of allocators, and of CUDA's libraries, which have no memory left for a workspace of their own.
 WORDS = ("allocate memory", "out of memory", "alloc_failed", "cublascreate", "cusolverdncreate")
 
