@@ -89,6 +89,9 @@ def run(
     rule: Annotated[
         str, typer.Option(help="What is delivered: average, over candidates; published, one setting, as in the paper.")
     ] = "average",
+    as_printed: Annotated[
+        bool, typer.Option("--as-printed", help="Penalties exactly as the paper prints them, in shuffled batches.")
+    ] = False,
     nested: Annotated[str, typer.Option(help="fast, or full: every pair of subjects left out.")] = "fast",
     final: Annotated[str, typer.Option(help="ensemble of the folds; refit: also one on everybody.")] = "ensemble",
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
@@ -105,7 +108,7 @@ def run(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
-        population=_population(population),
+        population=_population(population), as_printed=as_printed,
     )  # fmt: skip
     encoders = _encoders(encoder)
     if dry_run:

@@ -9,16 +9,17 @@ from .censoring import CENSORS, MODES
 from .errors import check_choice
 from .settings import Setting
 
+PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # the methods of the paper
+
 
 def _paper() -> list[Setting]:
     """The published search: 346 settings with the baseline."""
-    published = ("adversary", "began", "mmd", "pairwise_mmd", "mige")
     return [
         Setting(),
         *(
             Setting(method=method, mode=mode, strength=strength, **asdict(options))
             for mode in MODES
-            for method in published
+            for method in PUBLISHED
             for strength in CENSORS[method].strengths
             for options in CENSORS[method].variations()
         ),

@@ -59,7 +59,7 @@ class Penalty:
 class Training:
     """How a network learns, whatever it is."""
 
-    batches: str = "auto"  # auto: subject-balanced with a penalty, shuffled without
+    batches: str = "auto"  # auto: subject-balanced with a penalty (not as printed), shuffled without
     batch_size: int = 128
     lr: float = 1e-3
     schedule: str = "inverse_sqrt"  # of the learning rates: lr/√epoch, as published, or constant
@@ -116,8 +116,7 @@ class Setting:
         penalty = _penalty(values)
         training = Training(**_picked(values, Training))
         if training.batches == "auto":
-            batches = "shuffled" if penalty is None else "balanced"
-            training = Training(**asdict(training) | {"batches": batches})
+            training = Training(**asdict(training) | {"batches": _usual_batches(penalty)})
         encoder, network = _network(values, given)
         augmentation = augmentation_of(values)
         if network.closed_form:
@@ -219,7 +218,7 @@ class Setting:
             _values_of(**_parts(setting) | {"penalty": None, "network": network}) | {"encoder": setting.encoder}
             for setting, network in ((self, self.network), (plain, self._usual_network(plain)))
         )
-        usual["batches"] = "shuffled" if self.penalty is None else "balanced"
+        usual["batches"] = _usual_batches(self.penalty)
         solved = [field.name for field in fields(Training)] if self.network.closed_form else []
         names = dict.fromkeys(name for name in [*own, *usual] if name not in solved)
         return {name: own.get(name, "none") for name in names if own.get(name) != usual.get(name)}
@@ -348,6 +347,11 @@ def _penalty(values: dict[str, Any]) -> Penalty | None:
     own = _picked(values, Penalty)
     options = CENSORS[method].Options(**_picked(values, CENSORS[method].Options))
     return Penalty(**{name: value for name, value in own.items() if value is not None}, options=options)
+
+
+def _usual_batches(penalty: Penalty | None) -> str:
+    """A penalty needs several rows of several subjects in a batch; the paper shuffles all the same."""
+    return "shuffled" if penalty is None or getattr(penalty.options, "as_printed", None) else "balanced"
 
 
 def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, EncoderOptions]:

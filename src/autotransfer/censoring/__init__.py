@@ -58,7 +58,7 @@ def make_censor(
         for member in range(members or 1)
     ]
     for name, value in given.items():
-        if getattr(own[0], name) is None:
+        if getattr(own[0], name) is None and value is not False:
             raise UserError(f"{method} does not read {name}={value!r} with these options")
     return Censor(
         kind, mode, own, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,

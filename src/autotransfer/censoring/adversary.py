@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from .critics import MLP, CriticOptions, label_width, with_labels
+from .critics import MLP, CriticOptions, label_width, one_rate_in_print, with_labels
 from .groups import equal_shares, find_groups
 from .method import Method, MethodOptions
+from .printed import PrintedOptions, row_sums
 from .terms import Term, TermSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdversaryOptions(PrintedOptions, CriticOptions):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_rate_in_print(self)
 
 
 class Adversary(Method):
@@ -20,7 +29,7 @@ class Adversary(Method):
     """
 
     label = "Adversary"
-    Options = CriticOptions
+    Options = AdversaryOptions
     per_member = ("critic_lr",)
     few: ClassVar[dict[str, float]] = {"conditional": 0.1}
     quick: ClassVar[dict[str, float]] = {"marginal": 0.03, "conditional": 0.1}
@@ -28,11 +37,12 @@ class Adversary(Method):
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
-        (own,) = {one.critic_hidden for one in options if isinstance(one, CriticOptions)}
-        self.contexts = spec.contexts
+        own = options[0]
+        assert isinstance(own, AdversaryOptions)
+        self.contexts, self.printed = spec.contexts, own.as_printed
         self.critic = MLP(
             spec.dim + label_width(spec.contexts),
-            own,
+            own.critic_hidden,
             spec.nuisances,
             keys=spec.keys,
             members=spec.members,
@@ -46,9 +56,14 @@ class Adversary(Method):
 
     def cross_entropy(self, term: Term, z: Tensor, *, frozen: bool) -> Tensor:
         """(P,)"""
-        groups = find_groups(term, self.min_rows)
         logits: Tensor = self.critic(with_labels(z, (term.context, self.contexts)), frozen=frozen)
         target = term.nuisance.clamp(min=0)[..., None]
         nll = -logits.log_softmax(-1).gather(-1, target)[..., 0]
-        weight = equal_shares(groups.counts, groups.context_rows)
-        return (weight * nll).sum(-1)
+        return (self.weights(term) * nll).sum(-1)
+
+    def weights(self, term: Term) -> Tensor:
+        """Of rows, (P, B)."""
+        if self.printed:
+            return row_sums(term, self.contexts)
+        groups = find_groups(term, self.min_rows)
+        return equal_shares(groups.counts, groups.context_rows)

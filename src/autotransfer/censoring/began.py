@@ -12,9 +12,10 @@ from torch import Tensor
 from ..errors import check_choice
 from ..fusing import fused
 from ..randomness import fold_in
-from .critics import MLP, CriticOptions, label_width, with_labels
+from .critics import MLP, CriticOptions, label_width, one_rate_in_print, with_labels
 from .groups import Groups, equal_shares, find_groups
 from .method import Method, MethodOptions, member_numbers
+from .printed import PrintedOptions, find_sets, shares
 from .terms import Term, TermSpec
 
 # From k = 0 the labelled critic has no reason to tell subjects apart, and with γ = 1 nothing would ever move it.
@@ -24,7 +25,7 @@ DIVERSITY = {"labelled": 1.0, "paper": 0.7}
 
 
 @dataclass(frozen=True, kw_only=True)
-class BEGANOptions(CriticOptions):
+class BEGANOptions(PrintedOptions, CriticOptions):
     variant: str = "labelled"
     control_rate: float = 0.001  # β
     diversity: float | None = None  # γ; None: the variant's own
@@ -32,12 +33,15 @@ class BEGANOptions(CriticOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("variant", self.variant, DIVERSITY)
+        if self.as_printed:
+            object.__setattr__(self, "variant", "paper")
+        one_rate_in_print(self)
         if self.diversity is None:
             object.__setattr__(self, "diversity", DIVERSITY[self.variant])
 
     @property
     def words(self) -> list[str]:
-        variant = [] if self.variant == "labelled" else [self.variant]
+        variant = [] if self.variant == "labelled" or self.as_printed else [self.variant]
         usual = self.diversity == DIVERSITY[self.variant]
         return [*variant, *([] if usual else [f"diversity {self.diversity}"]), *self._differing("variant", "diversity")]
 
@@ -78,7 +82,7 @@ class BEGAN(Method):
         own = options[0]
         assert isinstance(own, BEGANOptions)
         self.contexts, self.nuisances = spec.contexts, spec.nuisances
-        self.labelled = own.variant != "paper"
+        self.labelled, self.printed = own.variant != "paper", own.as_printed
         labels = label_width(spec.contexts, spec.nuisances) if self.labelled else 0
         self.critic = MLP(spec.dim + labels, own.critic_hidden, spec.dim, keys=spec.keys, members=spec.members)
         self.register_buffer("rate", member_numbers(options, "control_rate", spec.members))
@@ -108,6 +112,10 @@ class BEGAN(Method):
 
     def losses(self, term: Term, z: Tensor, key: Tensor, *, frozen: bool) -> tuple[Tensor, Tensor]:
         """real and fake, (P,) each."""
+        if self.printed:
+            error = self.errors(z, z, frozen=frozen)
+            per_context, per_group = shares(find_sets(term), self.nuisances)
+            return (per_context * error).sum(-1), (per_group * error).sum(-1)
         groups = find_groups(term, self.min_rows)
         per_group = equal_shares(groups.counts, groups.group_rows)
         if not self.labelled:

@@ -17,7 +17,7 @@ from .method import MethodOptions
 class CriticOptions(MethodOptions):
     """Of every method with a critic."""
 
-    critic_lr: float = 1e-2  # ten times the encoder's: a critic that lags behind teaches nothing
+    critic_lr: float | None = 1e-2  # ten times the encoder's: a critic that lags behind teaches nothing; None: as its
     critic_steps: int = 1  # critic updates per main step
     critic_hidden: int = 64  # width of the critic's hidden layer
 
@@ -25,6 +25,12 @@ class CriticOptions(MethodOptions):
         super().__post_init__()
         check_positive(self, "critic_lr", "critic_steps", "critic_hidden")
         check_at_most(self, critic_hidden=10**5, critic_steps=10**4)
+
+
+def one_rate_in_print(options: CriticOptions) -> None:
+    """As printed, encoder and critic learn at the same rate."""
+    if getattr(options, "as_printed", None) and options.critic_lr == CriticOptions.critic_lr:
+        object.__setattr__(options, "critic_lr", None)
 
 
 class MLP(nn.Module):

@@ -31,8 +31,9 @@ class MethodOptions:
 
     def _differing(self, *told: str) -> list[str]:
         """Fields that differ from their defaults, but for those that are told otherwise."""
-        own = [field for field in fields(self) if field.name not in told]
-        return [f"{f.name} {getattr(self, f.name)}" for f in own if getattr(self, f.name) != f.default]
+        own = {field: getattr(self, field.name) for field in fields(self) if field.name not in told}
+        differing = {field.name: value for field, value in own.items() if value not in (field.default, None)}
+        return [name.replace("_", " ") if value is True else f"{name} {value}" for name, value in differing.items()]
 
 
 class Method(nn.Module, ABC):

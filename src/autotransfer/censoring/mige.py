@@ -16,6 +16,7 @@ from .filters import nu_steps
 from .groups import Groups, find_groups
 from .kernels import check_length_scale
 from .method import Method, MethodOptions, member_numbers
+from .printed import PrintedOptions, Sets, find_sets, shares
 from .scores import ESTIMATORS, nu_method
 from .terms import Term, TermSpec
 
@@ -27,7 +28,7 @@ PUBLISHED = (0.01, 0.001, 0.0001)  # γ of the published grid
 
 
 @dataclass(frozen=True, kw_only=True)
-class MIGEOptions(MethodOptions):
+class MIGEOptions(PrintedOptions):
     estimator: str = "stein"
     length_scale: str | float = "median"
     regularization: float | None = None  # what the number means depends on the estimator; None: its default
@@ -40,10 +41,13 @@ class MIGEOptions(MethodOptions):
         if self.regularization is None:
             object.__setattr__(self, "regularization", REGULARIZATION[self.estimator])
         check_positive(self, "regularization")
+        if self.as_printed:
+            object.__setattr__(self, "projection", False)
 
     @property
     def words(self) -> list[str]:
-        told = self._differing("estimator", "regularization", "length_scale")
+        implied = ["projection"] if self.as_printed else []
+        told = self._differing("estimator", "regularization", "length_scale", *implied)
         return [self.estimator, number(self.regularization or 0.0), str(self.length_scale), *told]
 
 
@@ -80,6 +84,7 @@ class MIGE(Method):
             stops = sorted(set(nu_steps(self.gamma.reshape(-1)).int().tolist()))
             self.estimator = partial(nu_method, stops=stops)
         self.length_scale, self.projection = own.length_scale, own.projection
+        self.contexts, self.nuisances, self.printed = spec.contexts, spec.nuisances, own.as_printed
 
     @classmethod
     def variations(cls) -> list[MethodOptions]:
@@ -101,8 +106,10 @@ class MIGE(Method):
         )
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        groups = find_groups(term, self.min_rows)
-        gradient = self.gradient(term.z.detach(), groups)
+        if self.printed:
+            gradient = self.printed_gradient(term.z.detach(), find_sets(term))
+        else:
+            gradient = self.gradient(term.z.detach(), find_groups(term, self.min_rows))
         return (gradient * term.z).sum(-1).sum(-1)
 
     @torch.no_grad()
@@ -116,6 +123,14 @@ class MIGE(Method):
             score = stein_identity(score, z, same, groups.context)
         rows = groups.counts.sum(-1).clamp(min=1)[:, None, None]
         return (score[0] - score[1]) / rows
+
+    @torch.no_grad()
+    def printed_gradient(self, z: Tensor, sets: Sets) -> Tensor:
+        """The same with the weights of the printed equations: 1/C for every class, 1/M for every subject of it."""
+        same = torch.stack([sets.group, sets.context]) > 0
+        score = self.estimator(z, same=same, length_scale=self.length_scale, regularization=self.gamma.reshape(-1))
+        per_context, per_group = shares(sets, self.nuisances)
+        return (per_group[..., None] * score[0] - per_context[..., None] * score[1]) / self.contexts
 
 
 @fused

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -14,16 +15,18 @@ from ..errors import UserError, check_choice, check_positive
 from ..fusing import fused
 from ..gpu import pairs
 from ..randomness import fold_in, uniform
+from . import printed
 from .groups import Groups, equal_shares, find_groups
 from .kernels import check_length_scale, diagonal, inverse_scales, own_distances, pair_scales, rbf
 from .method import Method, MethodOptions
+from .printed import PrintedOptions, find_sets
 from .terms import Term, TermSpec
 
 PAIRS = ("all", "bernoulli", "clique")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MMDOptions(MethodOptions):
+class MMDOptions(PrintedOptions):
     length_scale: str | float = "median"
 
     def __post_init__(self) -> None:
@@ -87,11 +90,15 @@ class MMD(Method):
         super().__init__(spec, options)
         own = options[0]
         assert isinstance(own, MMDOptions)
-        self.length_scale = own.length_scale
+        self.length_scale, self.printed = own.length_scale, own.as_printed
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        groups = find_groups(term, self.min_rows)
         d2 = own_distances(term.z)
+        if self.printed:
+            sets = find_sets(term)
+            beta = inverse_scales(d2, sets.context > 0, self.length_scale)
+            return printed.mmd(d2, pair_scales(beta, self.length_scale), sets)
+        groups = find_groups(term, self.min_rows)
         beta = inverse_scales(d2, groups.context, self.length_scale)
         if gpu.available(d2):
             return pairs.groups_against_contexts(d2, beta, *groups, paired=self.length_scale == "perplexity")
@@ -134,16 +141,22 @@ class PairwiseMMD(Method):
         own = options[0]
         assert isinstance(own, PairwiseMMDOptions)
         self.length_scale, self.fraction, self.size = own.length_scale, own.fraction, own.size
+        self.printed, self.nuisances = own.as_printed, spec.nuisances
         if self.size is not None and self.size > spec.nuisances:
             raise UserError(
                 f"size is {self.size}; a clique has 2 to {spec.nuisances} subjects, for that is all there are"
             )
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:
-        groups = find_groups(term, self.min_rows)
         d2 = own_distances(term.z)
+        if self.printed:
+            sets = find_sets(term)
+            beta = inverse_scales(d2, sets.context > 0, self.length_scale)
+            selection = self.selection(term, key, self.rank_of_all)
+            return printed.pairwise_mmd(d2, pair_scales(beta, self.length_scale), sets, selection)
+        groups = find_groups(term, self.min_rows)
         beta = inverse_scales(d2, groups.context, self.length_scale)
-        selection = self.selection(term, groups, key)
+        selection = self.selection(term, key, partial(self.rank_of_present, groups))
         if gpu.available(d2):
             masks = (groups.context, groups.group, selection)
             return pairs.groups_against_groups(
@@ -151,20 +164,29 @@ class PairwiseMMD(Method):
             )
         return groups_against_groups(d2, pair_scales(beta, self.length_scale), groups, selection)
 
-    def selection(self, term: Term, groups: Groups, key: Tensor) -> Tensor:
-        """(P, B, B) bool: whether the subjects of rows i and j, in this order, form a selected pair."""
+    def selection(self, term: Term, key: Tensor, rank: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """(P, B, B) bool: whether the subjects of rows i and j, in this order, form a selected pair.
+
+        rank: of key (P,) and hashed subjects (P, B): the place of each row's subject in a random order, (P, B).
+        """
         subject = fold_in(key[:, None], term.nuisance)  # (P, B): distinct for distinct subjects
         if self.fraction is not None:
             pair = fold_in(subject[..., :, None], term.nuisance[..., None, :])
             return uniform(pair, 1)[..., 0] < self.fraction
         if self.size is not None:
-            # The first subjects of a random order, among those that count, so that a clique is never
-            # empty because its subjects are not in the batch.
-            before = groups.context & (subject[..., None, :] < subject[..., :, None])
-            rank = (before / groups.group_rows[..., None, :]).sum(-1).round()
-            chosen = rank < self.size
+            chosen = rank(key, subject) < self.size
             return chosen[..., :, None] & chosen[..., None, :]
-        return torch.ones_like(groups.context)
+        return torch.ones((*subject.shape, subject.shape[-1]), dtype=torch.bool, device=subject.device)
+
+    def rank_of_present(self, groups: Groups, key: Tensor, subject: Tensor) -> Tensor:
+        """Among those that count, so that a clique is never empty because its subjects are not in the batch."""
+        before = groups.context & (subject[..., None, :] < subject[..., :, None])
+        return (before / groups.group_rows[..., None, :]).sum(-1).round()
+
+    def rank_of_all(self, key: Tensor, subject: Tensor) -> Tensor:
+        """Among all subjects there are, as printed."""
+        everybody = fold_in(key[:, None], torch.arange(self.nuisances, device=key.device))  # (P, M)
+        return (everybody[:, None, :] < subject[..., None]).sum(-1)
 
 
 @fused

@@ -38,8 +38,8 @@ class CensoredClassifier(WindowClassifier):
     as `subjects` by default; no `set_fit_request` is needed. MOABB's CrossSubjectEvaluation passes them by itself.
 
     method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline
-    estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr: options of the methods that
-        read them, as in `Setting`; None is the method's default, and the others ignore them
+    estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
+        methods that read them, as in `Setting`; None is the method's default, and the others ignore them
     warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
     standardise, align, mu_law, append_scale, log_power: how a person's windows are preprocessed and encoded, as in
         `Setting`. With "online" the model adapts to a new person from their own unlabelled windows so far, with
@@ -72,6 +72,7 @@ class CensoredClassifier(WindowClassifier):
         size: int | None = None,
         variant: str | None = None,
         critic_lr: float | None = None,
+        as_printed: bool | None = None,
         max_epochs: int = 100,
         checkpoint: str = "best",
         patience: int | None = None,
@@ -108,6 +109,7 @@ class CensoredClassifier(WindowClassifier):
         self.size = size
         self.variant = variant
         self.critic_lr = critic_lr
+        self.as_printed = as_printed
         self.max_epochs = max_epochs
         self.checkpoint = checkpoint
         self.patience = patience

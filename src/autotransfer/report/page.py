@@ -179,6 +179,6 @@ def _details(run: Summary) -> Html:
 def _told(options: RunOptions) -> dict[str, object]:
     """Options as the reader should see them: what was used, and nothing that played no role."""
     unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
-    unused |= set() if options.shuffle_subjects else {"shuffle_subjects"}
+    unused |= {name for name in ("shuffle_subjects", "as_printed") if not getattr(options, name)}
     told = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
     return {name: value for name, value in (told | {"epochs": options.max_epochs}).items() if value is not None}

@@ -78,8 +78,10 @@ def setting_words(setting: Setting, plain: Setting) -> str:
     options = {field.name: getattr(own.options, field.name) for field in fields(own.options)}
     # what a number is by default may depend on a kind: γ on the estimator
     kinds = {name: value for name, value in options.items() if isinstance(value, str)}
-    plainest, usual = type(own.options)(), type(own.options)(**kinds)
+    printed = {"as_printed": True} if options.get("as_printed") else {}  # which settles some others
+    plainest, usual = type(own.options)(**printed), type(own.options)(**kinds | printed)
     differing = {n: v for n, v in options.items() if v != getattr(plainest if n in kinds else usual, n)}
+    differing |= printed
     differing |= {"warm_up": own.warm_up} if own.warm_up else {}
     differing |= {"shuffle_subjects": True} if own.shuffle_subjects else {}
     words = [method_label(own.method), own.mode, f"λ\u00a0=\u00a0{number(own.strength)}"]
@@ -94,6 +96,8 @@ def _field(name: str, value: Any) -> str:
         return f"γ\u00a0=\u00a0{value}"
     if name == "length_scale":
         return f"{value} scale" if isinstance(value, str) else f"σ\u00a0=\u00a0{value}"
+    if name == "as_printed":
+        return "as printed"
     return name if value is True else f"no {name}" if value is False else f"{name} {value}"
 
 

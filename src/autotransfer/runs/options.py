@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, check_choice, check_types
-from ..grids import GRIDS, grid
+from ..grids import GRIDS, PUBLISHED, grid
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
 from ..settings import RENAMED_VALUES, Setting, renamed_value
@@ -51,6 +51,7 @@ class RunOptions:
     device: str = "auto"
     population: int | str = "auto"
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
+    as_printed: bool = False  # penalties as the paper prints them
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -122,6 +123,8 @@ class RunOptions:
             changes |= {"encoder": self.encoder, "network": None}
         if self.shuffle_subjects:
             changes["shuffle_subjects"] = True
+        if self.as_printed and setting.method in PUBLISHED:
+            changes |= {"as_printed": True, "batches": "auto"}
         for name in ("patience", "batch_size", "lr", "standardise", "align"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)
@@ -135,6 +138,8 @@ class RunOptions:
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
         elif ENCODERS[self.encoder].closed_form:  # there is nothing to censor, and nothing to train otherwise
             settings = settings[:1]
+        if self.grid == "paper" and len(settings) > 1 and not self.as_printed:
+            settings.append(Setting(batches="balanced"))  # so that batches and penalties are not confounded
         return list(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:

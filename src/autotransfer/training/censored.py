@@ -38,7 +38,8 @@ class _Part:
         critics = [one for one in options if isinstance(one, CriticOptions)]
         self.steps = critics[0].critic_steps if critics else 1
         if any(True for _ in self.censor.parameters()):
-            rates = [one.critic_lr for one in critics] or [settings[member].training.lr for member in index]
+            usual = [settings[member].training.lr for member in index]
+            rates = [one.critic_lr or own for one, own in zip(critics, usual, strict=True)] if critics else usual
             decay = [settings[member].training.weight_decay for member in index]
             self.rate = torch.tensor(rates, dtype=dtype, device=device)
             self.critic = AdamW(Flat(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
