@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotransfer.training.batches import balanced, n_batches, shuffled
+from autotransfer.training.batches import BALANCES, Balance, balanced, n_batches, n_people, shuffled
+
+CELLS, PEOPLE = BALANCES["balanced"], BALANCES["people"]
+both = pytest.mark.parametrize("balance", BALANCES.values(), ids=BALANCES)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -29,38 +32,59 @@ def labels(n_subjects: int, n_classes: int, per_cell: int) -> tuple[np.ndarray, 
     return np.arange(len(y)), y[order], subject[order]
 
 
-def test_emg_like_data_have_four_rows_in_every_group() -> None:
+def test_emg_like_data_have_two_rows_in_every_group() -> None:
     """38 subjects, 8 classes, 128 rows: shuffled batches would have 0.4 rows a group."""
     rows, y, subject = labels(38, 8, 13)
-    batches = balanced(rows, y, subject, 128, generator=rng())
+    batches = balanced(rows, y, subject, 128, CELLS, generator=rng())
     assert batches.shape == (len(rows) // 128, 128)
     for batch in batches:
         cells, count = np.unique(np.stack([subject[batch], y[batch]]), axis=1, return_counts=True)
-        assert count.min() >= 4
+        assert count.min() >= 2
         present, share = np.unique(subject[batch], return_counts=True)
-        assert len(present) == 4
-        assert (share == 32).all()
+        assert len(present) == n_people(CELLS, 128, 8, 38) == 8
+        assert (share == 16).all()
         per_class = np.bincount(cells[1], minlength=8)
-        assert (per_class >= 2).sum() >= 6  # nearly every class has two subjects to compare
+        assert (per_class >= 2).all()  # every class has subjects to compare
     appearances = np.bincount(subject[batches.ravel()], minlength=38)
-    assert appearances.max() - appearances.min() <= 32
+    assert appearances.max() - appearances.min() <= 16
     assert np.bincount(batches.ravel()).max() <= 2
 
 
-def test_class_proportions_are_kept() -> None:
+def test_as_many_people_as_fit_where_the_class_is_nothing() -> None:
+    rows, y, subject = labels(38, 8, 13)
+    batches = balanced(rows, y, subject, 128, PEOPLE, generator=rng())
+    for batch in batches:
+        present, share = np.unique(subject[batch], return_counts=True)
+        assert len(present) == n_people(PEOPLE, 128, 8, 38) == 32
+        assert (share == 4).all()
+    # Two rows of a person are of one class as often as two rows of theirs drawn at random.
+    alike = np.mean([y[batch].reshape(32, 4)[:, 0] == y[batch].reshape(32, 4)[:, 1] for batch in batches])
+    assert alike == pytest.approx(12 / 103, abs=0.03)
+
+
+@pytest.mark.parametrize(("size", "classes", "subjects", "wanted"),
+                         [(128, 11, 21, (5, 21)), (128, 22, 5, (2, 5)), (64, 2, 40, (16, 16)), (8, 8, 9, (2, 2)),
+                          (3, 2, 9, (2, 1))])  # fmt: skip
+def test_how_many_people(size: int, classes: int, subjects: int, wanted: tuple[int, int]) -> None:
+    assert (n_people(CELLS, size, classes, subjects), n_people(PEOPLE, size, classes, subjects)) == wanted
+
+
+@both
+def test_class_proportions_are_kept(balance: Balance) -> None:
     """The loss weights classes by their training counts, so batches must not equalise them."""
     generator = rng(3)
     subject = np.repeat(np.arange(10), 200)
     y = (generator.random(2000) < 0.2).astype(np.int64)
-    epochs = [balanced(np.arange(2000), y, subject, 64, generator=rng(epoch)) for epoch in range(5)]
+    epochs = [balanced(np.arange(2000), y, subject, 64, balance, generator=rng(epoch)) for epoch in range(5)]
     assert np.mean([y[batches].mean() for batches in epochs]) == pytest.approx(y.mean(), abs=0.02)
 
 
-def test_subjects_of_very_different_size_appear_equally_often() -> None:
+@both
+def test_subjects_of_very_different_size_appear_equally_often(balance: Balance) -> None:
     sizes = [14, 720, 100, 60, 300]
     subject = np.repeat(np.arange(5), sizes)
     y = rng().integers(0, 2, len(subject))
-    batches = balanced(np.arange(len(subject)), y, subject, 32, generator=rng())
+    batches = balanced(np.arange(len(subject)), y, subject, 32, balance, generator=rng())
     share = np.bincount(subject[batches.ravel()]) / batches.size
     np.testing.assert_allclose(share, 0.2, atol=0.02)
 
@@ -69,29 +93,39 @@ def test_rare_classes_are_seen() -> None:
     subject = np.repeat(np.arange(4), 50)
     y = np.zeros(200, dtype=np.int64)
     y[[3, 60, 61, 62]] = 1  # subject 0 has one row of class 1, subject 1 three
-    seen = {row for epoch in range(3) for row in balanced(np.arange(200), y, subject, 32, generator=rng(epoch)).ravel()}
+    seen = {
+        row
+        for epoch in range(3)
+        for row in balanced(np.arange(200), y, subject, 32, CELLS, generator=rng(epoch)).ravel()
+    }
     assert {3, 60, 61, 62} <= seen
 
 
-def test_every_row_is_seen_over_the_epochs() -> None:
+@both
+def test_every_row_is_seen_over_the_epochs(balance: Balance) -> None:
     rows, y, subject = labels(6, 3, 7)
-    seen = {row for epoch in range(20) for row in balanced(rows, y, subject, 24, generator=rng(epoch)).ravel()}
+    seen = {row for epoch in range(20) for row in balanced(rows, y, subject, 24, balance, generator=rng(epoch)).ravel()}
     assert seen == set(rows)
 
 
-def test_the_same_generator_gives_the_same_batches() -> None:
+@both
+def test_the_same_generator_gives_the_same_batches(balance: Balance) -> None:
     rows, y, subject = labels(6, 3, 7)
-    first, again, other = (balanced(rows, y, subject, 24, generator=rng(seed)) for seed in (5, 5, 6))
+    first, again, other = (balanced(rows, y, subject, 24, balance, generator=rng(seed)) for seed in (5, 5, 6))
     assert (first == again).all()
     assert (first != other).any()
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), min_size=2, max_size=80), st.integers(2, 40))
-def test_any_labels_give_full_batches_of_known_rows(cells: list[tuple[int, int]], size: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), min_size=2, max_size=80),
+    st.integers(2, 40),
+    st.sampled_from([*BALANCES.values()]),
+)
+def test_any_labels_give_full_batches_of_known_rows(cells: list[tuple[int, int]], size: int, balance: Balance) -> None:
     subject, y = (np.array(column) for column in zip(*cells, strict=True))
     rows = np.arange(len(y)) * 3
     size = min(size, len(rows))
-    batches = balanced(rows, y, subject, size, generator=rng())
+    batches = balanced(rows, y, subject, size, balance, generator=rng())
     assert batches.shape == (n_batches(len(rows), size), size)
     assert set(batches.ravel()) <= set(rows)

@@ -276,7 +276,7 @@ def test_unknown_names_come_with_the_choices():
         make_censor("mmd", "joint", **SIZES)
     with pytest.raises(UserError, match=r"unknown estimator 'kde'; choose from 'ssge', 'stein'"):
         make_censor("mige", "marginal", estimator="kde", **SIZES)
-    with pytest.raises(UserError, match=r"unknown option 'bandwidth'; choose from 'control_rate', .*'length_scale'"):
+    with pytest.raises(UserError, match=r"unknown option 'bandwidth'; choose from 'as_printed', .*'length_scale'"):
         make_censor("mmd", "marginal", bandwidth=1.0, **SIZES)
     with pytest.raises(UserError, match=r"unknown pairs 'some'; choose from 'all'"):
         make_censor("pairwise_mmd", "marginal", pairs="some", **SIZES)
@@ -287,7 +287,7 @@ def test_unknown_names_come_with_the_choices():
 
 
 def test_options_that_would_be_ignored_are_refused():
-    with pytest.raises(UserError, match=r"mmd does not read estimator='stein'; it reads length_scale"):
+    with pytest.raises(UserError, match=r"mmd does not read estimator='stein'; it reads as_printed, length_scale"):
         make_censor("mmd", "marginal", estimator="stein", **SIZES)
     with pytest.raises(UserError, match=r"pairwise_mmd does not read size=2"):
         make_censor("pairwise_mmd", "marginal", size=2, **SIZES)

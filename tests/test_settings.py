@@ -28,7 +28,8 @@ def test_fields_that_a_method_does_not_read_do_not_tell_settings_apart() -> None
     assert Setting(method="mmd", estimator="stein", variant="paper") == Setting(method="mmd")
     assert Setting(method="mmd", length_scale=2) == Setting(method="mmd", length_scale=2.0)
     assert Setting(method="pairwise_mmd", pairs="all", size=3) == Setting(method="pairwise_mmd")
-    assert Setting(method="mmd").batches == "balanced"
+    assert Setting(method="mmd", mode="conditional").batches == "balanced"
+    assert Setting(method="mmd").batches == "people"
     assert hash(Setting(method="mmd", strength=1)) == hash(Setting(method="mmd", strength=1.0))
 
 
@@ -205,7 +206,7 @@ def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
             here = [s for s in own if (s.standardise, s.align) == base]
             assert {s.mode for s in here} == {"marginal", "conditional", "complementary"}
             assert {s.strength for s in here} == useful
-        assert all(s.batches == "balanced" for s in own)
+        assert all(s.batches == ("balanced" if s.mode == "conditional" else "people") for s in own)
 
 
 def test_names_say_what_but_censoring_differs() -> None:

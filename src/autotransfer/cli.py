@@ -58,7 +58,7 @@ def run(
     grid: Annotated[
         str,
         typer.Option(
-            help="Settings: quick (13, or 4 where kinds are averaged), extended (72), paper (346), uncensored (1)."
+            help="Settings: quick (14, or 4 where kinds are averaged), extended (72), paper (346), uncensored (1)."
         ),
     ] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",
@@ -155,7 +155,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     from .folds import describe, leave_one_subject_out
     from .recordings import load
     from .runs.run import check_packages
-    from .search.estimate import estimate
+    from .search.estimate import balances, estimate
     from .training.progress import clock
 
     check_packages(options)
@@ -163,6 +163,8 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     options = options.for_data(recordings)
     say(repr(recordings))
     say(describe(leave_one_subject_out(recordings)))
+    for line in balances(recordings, options):
+        say(line)
     cost = estimate(recordings, options, encoders)
     say(cost.work(options))
     say(f"about {clock(cost.seconds)} on this machine, about {cost.bytes / 2**30:.1f} GiB of memory")

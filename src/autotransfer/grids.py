@@ -12,6 +12,9 @@ from .settings import Setting
 PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # the methods of the paper
 
 
+BALANCED = ("balanced", "people")  # batches that penalties have: conditional ones, and others
+
+
 def _paper() -> list[Setting]:
     """The published search: 346 settings with the baseline."""
     return [
@@ -39,10 +42,10 @@ def _few() -> list[Setting]:
 
 
 def _quick() -> list[Setting]:
-    """Every method in the range where it is useful, and the network without a penalty in its balanced batches."""
+    """Every method in the range where it is useful, and the network without a penalty in the batches of each."""
     return [
         Setting(),
-        Setting(batches="balanced"),
+        *(Setting(batches=kind) for kind in BALANCED),
         *(
             Setting(method=method, mode=mode, strength=strength)
             for method, kind in CENSORS.items()

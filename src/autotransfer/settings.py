@@ -22,7 +22,7 @@ from .model.encoders import ENCODERS, OwnEncoder
 from .preprocessing import TRANSFORMS, Preprocessing
 from .preprocessing.represent import Represent
 
-BATCHES = ("auto", "balanced", "shuffled")
+BATCHES = ("auto", "balanced", "people", "shuffled")
 SCHEDULES = ("inverse_sqrt", "constant")
 CHECKPOINTS = ("best", "last", "averaged")
 
@@ -59,7 +59,9 @@ class Penalty:
 class Training:
     """How a network learns, whatever it is."""
 
-    batches: str = "auto"  # auto: subject-balanced with a penalty (not as printed), shuffled without
+    # auto: shuffled without a penalty, and as printed; with a conditional one balanced over classes and subjects, with
+    # any other over people
+    batches: str = "auto"
     batch_size: int = 128
     lr: float = 1e-3
     schedule: str = "inverse_sqrt"  # of the learning rates: lr/√epoch, as published, or constant
@@ -350,8 +352,11 @@ def _penalty(values: dict[str, Any]) -> Penalty | None:
 
 
 def _usual_batches(penalty: Penalty | None) -> str:
-    """A penalty needs several rows of several subjects in a batch; the paper shuffles all the same."""
-    return "shuffled" if penalty is None or getattr(penalty.options, "as_printed", None) else "balanced"
+    """A penalty needs several rows of several subjects in a batch, of one class where it is conditional. As printed it
+    does with what chance gives it."""
+    if penalty is None or getattr(penalty.options, "as_printed", None):
+        return "shuffled"
+    return "balanced" if penalty.mode == "conditional" else "people"
 
 
 def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, EncoderOptions]:

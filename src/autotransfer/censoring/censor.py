@@ -38,8 +38,12 @@ class Censor(nn.Module):
     def __init__(
         self, method: type[Method], mode: str, options: Sequence[MethodOptions], *, latent_dim: int, n_classes: int,
         n_subjects: int, seeds: Sequence[int], members: int | None = None, min_rows: int = 2,
+        branches: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        """`options`, `seeds`: one per member; the options agree in everything but `method.per_member`."""
+        """`options`, `seeds`: one per member; the options agree in everything but `method.per_member`.
+
+        branches: widths of what z is made of, each of which a mode splits; None: z is one.
+        """
         super().__init__()
         if len(options) != (members or 1) or len(seeds) != len(options):
             raise UserError(f"{len(options)} options and {len(seeds)} seeds for {members or 1} members")
@@ -53,9 +57,13 @@ class Censor(nn.Module):
             raise UserError(f"stacked members may differ in {', '.join(method.per_member) or 'nothing'} only")
         self.mode = mode
         self.latent_dim = latent_dim
+        self.branches = tuple(branches or (latent_dim,))
+        if sum(self.branches) != latent_dim:
+            widths = " + ".join(map(str, self.branches))
+            raise UserError(f"latent_dim is {latent_dim}; branches of {widths} do not add up to it")
         self.members = members
         contexts = [n_classes if rule.by_class else 1 for rule in MODES[self.mode]]
-        dims = term_dims(self.mode, latent_dim)
+        dims = term_dims(self.mode, self.branches)
         self.methods = nn.ModuleList()
         for index, (dim, n_contexts) in enumerate(zip(dims, contexts, strict=True)):
             keys = as_keys([key_of("critic", seed, index) for seed in seeds])
@@ -122,4 +130,4 @@ class Censor(nn.Module):
                 found = f"{ids.dtype} {tuple(ids.shape)}"
                 raise UserError(f"{name} is {found}; it must hold an integer for each row of z")
             labels.append(ids.long().expand(z.shape[:2]))
-        return make_terms(self.mode, z, *labels)
+        return make_terms(self.mode, z, labels[0], labels[1], self.branches)

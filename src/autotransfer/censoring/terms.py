@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -52,27 +53,37 @@ class TermSpec(NamedTuple):
     keys: Tensor  # (P,) int32: all that the initial critic of a member depends on
 
 
-def term_dims(mode: str, latent_dim: int) -> list[int]:
-    """The width of z in every term of the mode."""
+def term_dims(mode: str, branches: Sequence[int]) -> list[int]:
+    """The width of z in every term of the mode. branches: the widths of what z is made of, one after the other; each is
+    split, so that no half of z has a branch to itself."""
     check_choice("mode", mode, MODES)
     for rule in MODES[mode]:
-        if latent_dim % rule.parts:
-            raise UserError(
-                f"latent_dim is {latent_dim}; the {mode} mode splits z into {rule.parts} equal parts, "
-                f"so it must be a multiple of {rule.parts}"
-            )
-    return [latent_dim // rule.parts for rule in MODES[mode]]
+        for width in branches:
+            if width % rule.parts:
+                raise UserError(
+                    f"latent_dim is {' + '.join(map(str, branches))}; the {mode} mode splits z into {rule.parts} equal "
+                    f"parts, so it must be a multiple of {rule.parts}"
+                )
+    return [sum(branches) // rule.parts for rule in MODES[mode]]
 
 
-def make_terms(mode: str, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
-    """z (P, B, D), y and s (P, B) -> the terms of the mode.
+def part_of(z: Tensor, branches: Sequence[int], rule: Rule) -> Tensor:
+    """A rule's slice of every branch of z (..., D), side by side."""
+    if rule.parts == 1:
+        return z
+    slices = [branch.chunk(rule.parts, -1)[rule.part] for branch in torch.split(z, list(branches), -1)]
+    return slices[0] if len(slices) == 1 else torch.cat(slices, -1)
+
+
+def make_terms(mode: str, z: Tensor, y: Tensor, s: Tensor, branches: Sequence[int] | None = None) -> list[Term]:
+    """z (P, B, D), y and s (P, B) -> the terms of the mode. branches: see `term_dims`; None: z is one.
 
     Rows with s < 0 are padding; so are, where the class is the context, rows with y < 0.
     """
     terms = []
     for rule in MODES[mode]:
         known = (s >= 0) & (y >= 0) if rule.by_class else s >= 0
-        part = z.chunk(rule.parts, -1)[rule.part]
+        part = part_of(z, branches or (z.shape[-1],), rule)
         # Whatever a padding row holds, even NaN, reaches neither the value nor the gradient.
         part = torch.where(known[..., None], part, torch.zeros_like(part))
         context = y if rule.by_class else torch.zeros_like(s)

@@ -121,7 +121,9 @@ class EEGNet(nn.Module):
         self.pools = (FIRST_POOL, min(SECOND_POOL, n_times // FIRST_POOL))
         self.dropout = dropout
         wide = temporal_filters * spatial_depth
-        self.latent_dim = (latent_filters + (wide if log_power else 0)) * (n_times // self.pools[0] // self.pools[1])
+        steps = n_times // self.pools[0] // self.pools[1]
+        self.branches = tuple(width * steps for width in (latent_filters, wide if log_power else 0) if width)
+        self.latent_dim = sum(self.branches)
 
         stack = () if members is None else (members,)
         self.temporal = nn.Parameter(torch.empty(*stack, temporal_filters, self.kernel))

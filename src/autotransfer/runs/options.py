@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, check_choice, check_types
-from ..grids import GRIDS, PUBLISHED, grid
+from ..grids import BALANCED, GRIDS, PUBLISHED, grid
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
 from ..settings import RENAMED_VALUES, Setting, renamed_value
@@ -139,7 +139,7 @@ class RunOptions:
         elif ENCODERS[self.encoder].closed_form:  # there is nothing to censor, and nothing to train otherwise
             settings = settings[:1]
         if self.grid == "paper" and len(settings) > 1 and not self.as_printed:
-            settings.append(Setting(batches="balanced"))  # so that batches and penalties are not confounded
+            settings += [Setting(batches=kind) for kind in BALANCED]  # so that batches and penalty are not confounded
         return list(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:

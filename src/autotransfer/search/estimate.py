@@ -13,6 +13,7 @@ from ..recordings import Recordings
 from ..runs.executor import DTYPE
 from ..runs.options import RunOptions
 from ..settings import Setting
+from ..training.batches import BALANCES, n_people
 from ..training.closed_form import population_of
 from ..training.packing import member_bytes, pack, resolve_device
 from ..training.windows import release, windows_for
@@ -59,6 +60,20 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
     if options.nested == "full":
         trainings += len(settings) * n * (n - 1) // 2
     return tried, candidates, trainings
+
+
+def balances(recordings: Recordings, options: RunOptions) -> list[str]:
+    """How the batches of penalised networks are made up, in words."""
+    found = []
+    settings = [setting for setting in networks(options, options.settings()) if setting.penalty is not None]
+    for kind, balance in BALANCES.items():
+        sizes = {setting.training.batch_size for setting in settings if setting.training.batches == kind}
+        for size in sorted(sizes):
+            people = n_people(balance, size, recordings.n_classes, recordings.n_subjects - 2)
+            rows = f"{balance.block} or more rows of each{' class' if balance.by_class else ''}"
+            modes = "conditional" if balance.by_class else "other"
+            found.append(f"batches of {size} for {modes} penalties: {people} people, {rows} where the data allow it")
+    return found
 
 
 def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | None = None) -> Estimate:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..jobs import Job
 from ..randomness import as_keys, key_of
 from ..recordings import Recordings
-from .batches import balanced, n_batches, shuffled
+from .batches import BALANCES, balanced, n_batches, shuffled
 
 
 class Groups:
@@ -58,10 +58,12 @@ class Groups:
         for g, job in enumerate(self.jobs):
             generator = np.random.default_rng([key_of("batches", job.fold.trajectory), job.seed, epoch])
             rows = job.fold.train
-            if job.setting.training.batches == "balanced":
-                own = balanced(rows, self.y[rows], self.subject[g][rows], self.batch_size, generator=generator)
-            else:
+            balance = BALANCES.get(job.setting.training.batches)
+            if balance is None:
                 own = shuffled(rows, self.batch_size, generator=generator)
+            else:
+                labels = self.y[rows], self.subject[g][rows]
+                own = balanced(rows, *labels, self.batch_size, balance, generator=generator)
             plan[: len(own), g] = own
         return torch.from_numpy(plan)
 

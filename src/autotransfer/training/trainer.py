@@ -80,6 +80,7 @@ class Trainer:
         self.censors = Censors(
             settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.members.latent_dim,
             n_classes=recordings.n_classes, n_subjects=self.groups.n_subjects, device=device, dtype=dtype,
+            branches=getattr(self.net, "branches", None),
         )  # fmt: skip
         self.epoch = 0
         self.seconds = [0.0] * members  # each member's share of the time spent so far
