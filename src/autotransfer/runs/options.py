@@ -10,7 +10,7 @@ from ..errors import UserError, check_choice, check_types
 from ..grids import GRIDS, grid
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
-from ..settings import RENAMED_VALUES, Setting, renamed_value
+from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
 
 if TYPE_CHECKING:
@@ -51,11 +51,13 @@ class RunOptions:
     device: str = "auto"
     population: int | str = "auto"
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
+    nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in RENAMED_VALUES:
             object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
+        object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
         check_choice("grid", self.grid, GRIDS)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)
@@ -122,6 +124,8 @@ class RunOptions:
             changes |= {"encoder": self.encoder, "network": None}
         if self.shuffle_subjects:
             changes["shuffle_subjects"] = True
+        if self.nuisance != SUBJECT:
+            changes["nuisance"] = self.nuisance
         for name in ("patience", "batch_size", "lr", "standardise", "align"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)

@@ -22,7 +22,7 @@ def shuffled(rows: Ints, batch_size: int, *, generator: np.random.Generator) -> 
 
 
 def balanced(rows: Ints, y: Ints, subject: Ints, batch_size: int, *, generator: np.random.Generator) -> Ints:
-    """Subject-balanced batches for censoring: (steps, batch_size).
+    """Subject-balanced batches for censoring: (steps, batch_size). Subjects may be groups of any other nuisance.
 
     A batch holds few subjects, so that each (class, subject) group in it has at least 4 rows where the data
     allow it: S = B / (4 C) subjects, at least 2. Every subject of a batch gives the same number of blocks of
