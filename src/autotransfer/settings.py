@@ -153,6 +153,10 @@ class Setting:
         return None if self.penalty is None else self.penalty.strength
 
     @property
+    def nuisance(self) -> str | None:
+        return None if self.penalty is None else self.penalty.nuisance
+
+    @property
     def max_epochs(self) -> int:
         return self.training.max_epochs
 

@@ -190,8 +190,8 @@ class CensoredClassifier(WindowClassifier):
         own |= {"log_power": log_power} if "log_power" in read or log_power else {}
         return Setting(
             method=self.method, mode=self.mode, strength=self.strength, nuisance=self.nuisance,
-            estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization, pairs=self.pairs,
-            fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
+            estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization,
+            pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             max_epochs=self.max_epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
             weight_decay=self.weight_decay, standardise=self.standardise, align=self.align,
             mu_law=renamed(self, "compress", "mu_law"), append_scale=renamed(self, "levels", "append_scale"),

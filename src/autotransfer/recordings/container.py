@@ -100,8 +100,8 @@ class Recordings:
         `epochs.info["subject_info"]["his_id"]`, if all have it, else the position. y holds the names of the
         events, or the metadata column `label`; `session` is a metadata column too. Subjects must share
         channels, sampling rate and window. Without `session`, a column "session" is it; other columns of numbers or
-        text that everybody has become `columns`. X has the data channels in MNE's sense, EEG or MEG or ECoG ..., without
-        triggers, EOG and the like; where there are none of these, every channel but the triggers. Channels
+        text that everybody has become `columns`. X has the data channels in MNE's sense, EEG or MEG or ECoG ...,
+        without triggers, EOG and the like; where there are none of these, every channel but the triggers. Channels
         marked bad are kept: interpolate them (`epochs.interpolate_bads()`), or drop them from all subjects.
         Values stay in MNE's units, such as volts.
         """

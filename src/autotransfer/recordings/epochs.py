@@ -91,7 +91,7 @@ def block(
     if session is not None:
         sessions: list[Label] | None = _column(epochs, session, "session", name)
     else:
-        sessions = plain_values(others.get("session", []))  # type: ignore[assignment]  # lists of either
+        sessions = plain_values(others.get("session", []))
         sessions = None if sessions is None or None in sessions else sessions  # every trial has one, or none
     return Block(
         X=_windows(epochs, picks, name),

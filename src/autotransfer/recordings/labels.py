@@ -82,7 +82,7 @@ def _column(values: object, n_trials: int, what: str) -> Column:
             return Column(np.array([np.nan if value is None else float(value) for value in plain]))
         except OverflowError:
             raise UserError(f"{what} holds a number that no float can hold; give smaller numbers") from None
-    labels = tuple(sorted(known))  # type: ignore[type-var]  # all numbers or all text
+    labels = tuple(sorted(known))  # all numbers or all text
     code = {label: k for k, label in enumerate(labels)} | {None: -1}
     return Column(np.array([code[value] for value in plain], dtype=np.int64), labels)
 

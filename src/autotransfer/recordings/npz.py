@@ -151,8 +151,7 @@ def _columns(arrays: dict[str, Array], labels: dict[str, list[Label]], path: Pat
     for name, array in arrays.items():
         own = labels.get(name)
         if own is None:
-            values = array.tolist() if array.dtype.kind != "S" else as_list(array, name)
-            found |= plain_columns({name: values})
+            found |= plain_columns({name: as_list(array, name)})
             continue
         if array.dtype.kind not in "iu" or bool(((array < -1) | (array >= len(own))).any()):
             raise UserError(

@@ -25,7 +25,8 @@ SHOWN = ("prepare", "search", "folds")
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
 PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
 DRAWN_TRIALS = 600
-PROBED_COLUMNS = 6  # beside the subject: those of the nuisance, then the others
+PROBED_COLUMNS = 6  # beside the subject
+PROBED_PEOPLE = 8  # within whom a column is read
 
 
 def collect(run: Run, *, weights: bool = True) -> Summary:
@@ -102,7 +103,7 @@ def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry
             continue
         spread = np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int))
         probed = [(done[place], *_codes(run, done[place])) for place in spread]
-        found.leakage[role] = [leak for own in probed for leak in _leaks(run, *own)]
+        found.leakage[role] = [leak for n, own in enumerate(probed) for leak in _leaks(run, *own, every=n == 0)]
         if role != "uncensored":
             found.latent[role] = _picture(*probed[0][1:], run.recordings)
     if found != known:
@@ -120,20 +121,22 @@ def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
     return z[0], rows
 
 
-def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64]) -> list[Leak]:
-    """What is read of the subject, and of each column that tells at least two groups of trials apart.
+def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every: bool) -> list[Leak]:
+    """What is read of the subject and of the run's nuisance; of every other column too, if asked, for it takes time.
 
     A column that varies within people is read within each of them, for otherwise it could be read off the person. One
     that does not, such as an age, is read among all trials.
     """
     recordings, train = run.recordings, run.job(entry).fold.train
-    own = nuisance_parts(run.options.nuisance)
-    columns = sorted(columns_of(recordings), key=lambda name: (name != "subject", name not in own))
+    asked = dict.fromkeys(["subject", *nuisance_parts(run.options.nuisance)])
+    others = [name for name in columns_of(recordings) if name not in asked]
     who, everybody = recordings.subject.numpy()[rows], np.zeros(len(rows), dtype=np.int64)
+    people = np.unique(who)
+    few = np.isin(who, people[np.linspace(0, len(people) - 1, PROBED_PEOPLE).astype(int)])
     found = []
-    for name in columns[: 1 + PROBED_COLUMNS]:
+    for name in [*asked, *(others[:PROBED_COLUMNS] if every else [])]:
         labels = groups_of(recordings, name, train)[rows]
-        inside = None if name == "subject" else leakage_within(z, labels, who)
+        inside = None if name == "subject" else leakage_within(z[few], labels[few], who[few])
         leak = inside or leakage_within(z, labels, everybody)
         if leak is not None:  # a fold of three people trains on one, who can be told from nobody
             where = str(recordings.subjects[entry.test])

@@ -68,8 +68,8 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
 def leakage_within(z: Any, s: Any, context: Any) -> Leakage | None:
     """How well a label is read among the trials of one context, such as the session of one person: means over contexts.
 
-    z: (N, D), s and context: (N,); a negative s is missing. A group of fewer than FEWEST trials is left out, and so is a
-    context with fewer than two groups; None where nothing is left.
+    z: (N, D), s and context: (N,); a negative s is missing. A group of fewer than FEWEST trials is left out, and so is
+    a context with fewer than two groups; None where nothing is left.
     """
     codes, labels, contexts = np.asarray(z), np.asarray(s), np.asarray(context)
     found = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +38,13 @@ def groups_of(recordings: Recordings, nuisance: str, rows: Ints) -> Ints:
 
 def most_groups(recordings: Recordings, nuisance: str) -> int:
     """No rows have more groups than this. All trials count, so that folds agree in it, whoever trains."""
-    parts = {name: _values(recordings, name) for name in nuisance_parts(nuisance)}
-    labels = [values for values in parts.values() if values.dtype.kind == "i"]
-    joint = 1
+    parts = [_values(recordings, name) for name in nuisance_parts(nuisance)]
+    labels, joint = [values for values in parts if values.dtype.kind == "i"], 1
     if labels:
-        codes = np.stack(labels)
+        codes: Ints = np.stack(labels)
         joint = int(_numbered(codes[:, (codes >= 0).all(0)]).max(initial=0)) + 1
-    return joint * prod(min(QUANTILES, _n_distinct(values)) for values in parts.values() if values.dtype.kind == "f")
+    cuts = [min(QUANTILES, len(np.unique(values[~np.isnan(values)]))) for values in parts if values.dtype.kind == "f"]
+    return joint * math.prod(cuts)
 
 
 def check_nuisance(recordings: Recordings, nuisance: str, folds: Iterable[Ints]) -> None:
@@ -51,12 +52,12 @@ def check_nuisance(recordings: Recordings, nuisance: str, folds: Iterable[Ints])
     for name in nuisance_parts(nuisance):
         _values(recordings, name)
     for rows in folds:
-        n = groups_of(recordings, nuisance, rows).max(initial=-1) + 1
+        n = int(groups_of(recordings, nuisance, rows).max(initial=-1)) + 1
         if n < 2:
             others = [name for name in columns_of(recordings) if name not in nuisance_parts(nuisance)]
             raise UserError(
-                f"the nuisance {shown(nuisance)} has {n} value{'s' * (n != 1)} among the training people of a fold, and "
-                f"at least 2 are needed; choose from {', '.join(map(shown, others))}, or record more of it"
+                f"the nuisance {shown(nuisance)} has {n} value{'s' * (n != 1)} among the training people of a fold, "
+                f"and at least 2 are needed; choose from {', '.join(map(shown, others))}, or record more of it"
             )
 
 
@@ -86,7 +87,7 @@ def cut(values: Floats, rows: Ints) -> Ints:
     return groups
 
 
-def _values(recordings: Recordings, name: str) -> NDArray[np.int64] | NDArray[np.float64]:
+def _values(recordings: Recordings, name: str) -> NDArray[Any]:
     """A column (N,): whole numbers, -1: missing; or float64, NaN: missing."""
     if name == "subject":
         return recordings.subject.numpy()
@@ -107,7 +108,3 @@ def _numbered(codes: Ints) -> Ints:
         joint = joint * (part.max(initial=0) + 1) + part
         joint = np.unique(joint, return_inverse=True)[1].astype(np.int64)
     return joint
-
-
-def _n_distinct(values: Floats) -> int:
-    return max(len(np.unique(values[~np.isnan(values)])), 1)

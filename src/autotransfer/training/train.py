@@ -134,12 +134,10 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
                 "use checkpoint='last', or hold somebody out"
             )
     check_whole_subjects(recordings, jobs)
-    asked = {
-        (job.setting.penalty.nuisance, job.fold.trajectory): job for job in jobs if job.setting.penalty is not None
-    }
-    for (nuisance, _), job in asked.items():
-        if nuisance != SUBJECT:  # one person alone trains without a penalty
-            check_nuisance(recordings, nuisance, [job.fold.train])
+    asked = {(job.setting.nuisance, job.fold.trajectory): job.fold.train for job in jobs}
+    for (nuisance, _), rows in asked.items():
+        if nuisance is not None and nuisance != SUBJECT:  # where one person is left, training goes on without a penalty
+            check_nuisance(recordings, nuisance, [rows])
 
 
 def _as_asked(job: Job, outcome: Outcome) -> Outcome:
