@@ -1,4 +1,4 @@
-"""The parts of docs/results.md that say what each penalty and augmentation is worth, from changes.csv (one_change.py)."""
+"""The parts of docs/results.md that say what each penalty and augmentation is worth, from changes.csv."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     python -m benchmarks.one_change DATA... --out changes.csv [--parts penalties augmentations nuisances control]
 
 The network is the EEGNet that a zero-shot run averages. Every person is left out once, and scored by the networks that
-left them out, for which nothing was chosen: they keep averaged weights. A change of the penalty is compared with the same
-network in the same batches, any other with the same in shuffled ones. What is in the CSV is not trained again.
+left them out, for which nothing was chosen: they keep averaged weights. A penalty is compared with the same network in
+the same batches, an augmentation with the same in shuffled ones. What is in the CSV is not trained again.
 `python -m benchmarks.results` makes a table of it.
 """
 
@@ -46,8 +46,8 @@ def references(plain: Setting) -> list[Change]:
 
 
 def penalties(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
-    """Each method in each mode it has, but for complementary: at the stronger of its two useful strengths, and from 1 to
-    10 where a conditional one aligns."""
+    """Each method, marginal and conditional where it has these modes: at the stronger of its two useful strengths, and
+    from 1 to 10 where a conditional one aligns."""
     for method, kind in CENSORS.items():
         for mode in ("marginal", "conditional"):
             if mode not in getattr(kind, "modes", ("marginal", "conditional")):

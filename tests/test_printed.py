@@ -230,7 +230,7 @@ def test_one_learning_rate() -> None:
         for extra in ({}, {"as_printed": True}, {"as_printed": True, "critic_lr": 0.05}):
             setting = at.Setting(method=method, lr=0.004, **extra)
             made = Censors(
-                [setting], [0], latent_dim=4, n_classes=2, n_subjects=3, device=torch.device("cpu"), dtype=torch.float64
+                [setting], [0], latent_dim=4, n_classes=2, n_groups=[3], device=torch.device("cpu"), dtype=torch.float64
             )
             rates.append(made.parts[0].rate.item())
     assert rates == [0.01, 0.004, 0.05] * 2

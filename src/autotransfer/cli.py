@@ -82,6 +82,10 @@ def run(
         ),
     ] = "auto",
     prepare: Annotated[str | None, typer.Option(hidden=True)] = None,
+    nuisance: Annotated[
+        str,
+        typer.Option(help="What penalties remove: subject, session, the name of a column, or several joined with +."),
+    ] = "subject",
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
@@ -108,7 +112,7 @@ def run(
         source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
-        population=_population(population), as_printed=as_printed,
+        population=_population(population), as_printed=as_printed, nuisance=nuisance,
     )  # fmt: skip
     encoders = _encoders(encoder)
     if dry_run:
@@ -154,12 +158,13 @@ def _encoders(text: str) -> dict[str, Any] | None:
 def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     from .folds import describe, leave_one_subject_out
     from .recordings import load
-    from .runs.run import check_packages
+    from .runs.run import check_columns, check_packages
     from .search.estimate import balances, estimate
     from .training.progress import clock
 
     check_packages(options)
     recordings = load(options.source)
+    check_columns(options, recordings)
     options = options.for_data(recordings)
     say(repr(recordings))
     say(describe(leave_one_subject_out(recordings)))

@@ -26,6 +26,7 @@ BATCHES = ("auto", "balanced", "people", "shuffled")
 SCHEDULES = ("inverse_sqrt", "constant")
 CHECKPOINTS = ("best", "last", "averaged")
 
+SUBJECT = "subject"  # the usual nuisance
 WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # what the baseline says of these
 
 # Spellings of an earlier version, accepted with a warning.
@@ -45,6 +46,7 @@ class Penalty:
     strength: float = 1.0
     warm_up: int = 0  # epochs over which strength rises linearly from 0
     shuffle_subjects: bool = False  # the control: subject labels shuffled within class before training sees them
+    nuisance: str = "subject"  # what z is not to tell: subject, session, another column, or several joined with +
     options: MethodOptions
 
     def __post_init__(self) -> None:
@@ -53,6 +55,7 @@ class Penalty:
         if self.warm_up < 0:
             raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
         check_at_most(self, warm_up=10**6)
+        object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,8 @@ class Setting:
 
         Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardise="trial")
 
-    Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects and the method's options;
+    Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects, nuisance and the method's
+    options;
     encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read as an
     attribute, None where it plays no role. A method does not see the options of other methods; method=None or
     strength=0 is the baseline, for which mode and strength mean nothing.
@@ -150,6 +154,10 @@ class Setting:
         return None if self.penalty is None else self.penalty.strength
 
     @property
+    def nuisance(self) -> str | None:
+        return None if self.penalty is None else self.penalty.nuisance
+
+    @property
     def max_epochs(self) -> int:
         return self.training.max_epochs
 
@@ -173,7 +181,7 @@ class Setting:
             if name.startswith("_") or "training" not in self.__dict__ or name not in field_names():
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             off = TRANSFORMS[name].default if name in TRANSFORMS else WITHOUT_PENALTY.get(name)
-            return self.to_dict().get(name, off)
+            return self._values().get(name, off)
 
     def __repr__(self) -> str:
         usual = Setting().to_dict()
@@ -188,6 +196,7 @@ class Setting:
         own = self.penalty
         words = [own.method, own.mode, number(own.strength), *own.options.words]
         words += [f"warm_up {own.warm_up}"] if own.warm_up else []
+        words += [f"nuisance {own.nuisance}"] if own.nuisance != SUBJECT else []
         words += ["shuffled"] if own.shuffle_subjects else []
         return " ".join(words)
 
@@ -243,15 +252,20 @@ class Setting:
         """Members that agree in this run the same censor; everything else about them is a number per member."""
         if self.penalty is None:
             return ()
-        return self.penalty.method, self.penalty.mode, *code_path(CENSORS[self.penalty.method], self.penalty.options)
+        own = self.penalty
+        other = () if own.nuisance == SUBJECT else (own.nuisance,)  # critics have as many answers as there are groups
+        return own.method, own.mode, *code_path(CENSORS[own.method], own.options), *other
 
     def as_row(self) -> dict[str, Any]:
         """For tables: every field that any setting has, 'none' where it plays no role."""
-        values = self.to_dict()
+        values = self._values()
         return {name: "none" if values.get(name) is None else values[name] for name in field_names()}
 
     def to_dict(self) -> dict[str, Any]:
-        """The keywords that make this setting; what plays no role is left out."""
+        """The keywords that make this setting; what plays no role is left out, and so is the usual nuisance."""
+        return {name: value for name, value in self._values().items() if (name, value) != ("nuisance", SUBJECT)}
+
+    def _values(self) -> dict[str, Any]:
         return _values_of(**_parts(self)) | {"encoder": self.encoder}
 
     @classmethod
@@ -304,6 +318,16 @@ def field_names() -> list[str]:
     training = [field.name for field in fields(Training)]
     names = [*own[:3], *censors, *own[3:], "encoder", *encoders, *TRANSFORMS, *AUGMENTATIONS, *extra, *training]
     return list(dict.fromkeys(names))
+
+
+def nuisance_parts(nuisance: str) -> tuple[str, ...]:
+    """The columns that a nuisance joins, in one order: subject, session, then the others by name."""
+    parts = {part.strip() for part in nuisance.split("+")}
+    if "" in parts:
+        raise UserError(
+            f"nuisance is {shown(nuisance)}; give subject, session, the name of a column, or several joined with +"
+        )
+    return tuple(sorted(parts, key=lambda name: (name != SUBJECT, name != "session", name)))
 
 
 def _values_of(

@@ -28,6 +28,7 @@ from ..runs.results import results_table, trained
 from ..runs.run import Run, check_packages, fingerprint, is_run, reopen
 from ..runs.saved_model import load_model
 from ..search.procedure import conduct
+from ..settings import SUBJECT
 from ..training.packing import resolve_device
 from .inputs import encoder_of, renamed, seed_of, training_recordings
 from .window_classifier import WindowClassifier
@@ -41,8 +42,8 @@ class AutoTransferClassifier(WindowClassifier):
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested:
-        as of `autotransfer run`
+    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested,
+    nuisance: as of `autotransfer run`
     rule: "average", or "published": one setting, by the worst quarter of people, as in the paper
     final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
@@ -75,6 +76,7 @@ class AutoTransferClassifier(WindowClassifier):
         standardise: str | None = None,
         align: str | None = None,
         preprocessing: str | None = "auto",
+        nuisance: str = "subject",
         encoder: str | Factory = "eegnet",
         run_folder: str | os.PathLike[str] | None = None,
         sfreq: float | None = None,
@@ -97,6 +99,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.standardise = standardise
         self.align = align
         self.preprocessing = preprocessing
+        self.nuisance = nuisance
         self.encoder = encoder
         self.run_folder = run_folder
         self.sfreq = sfreq
@@ -106,18 +109,28 @@ class AutoTransferClassifier(WindowClassifier):
         self.prepare = prepare
 
     def fit(
-        self, X: object, y: object, *, subjects: object = None, groups: object = None, sample_domain: object = None
+        self,
+        X: object,
+        y: object,
+        *,
+        subjects: object = None,
+        groups: object = None,
+        sample_domain: object = None,
+        columns: object = None,
     ) -> Self:
         """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
 
         subjects (N,): the subject of each trial. `groups` and `sample_domain` are other names for it, of which exactly
         one may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
         marks an unlabelled target: such trials are left out of training, with a warning.
+        columns: what else is known of each trial, for `nuisance`: a DataFrame, or a dict of arrays (N,), such as
+        "session" or "age"; columns of the epochs' metadata are known already. Cross-validation divides a DataFrame as
+        it divides X, but no dict.
         """
         name, encoders = encoder_of(self.encoder)
         options = self._options(name)
         recordings, classes, named = training_recordings(
-            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq
+            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
         )
         kept = self.run_folder is not None
         with (
@@ -156,6 +169,7 @@ class AutoTransferClassifier(WindowClassifier):
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
             align=self.align, preprocessing=preprocessing, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
+            nuisance=self.nuisance,
         )  # fmt: skip
         check_packages(options)
         return options
@@ -210,7 +224,8 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Refuse to pass another run's answer off as this one's."""
     known, asked = run.recordings, recordings
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
-    if not same_names or fingerprint(known) != fingerprint(asked):
+    nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ
+    if not same_names or fingerprint(known, nuisance) != fingerprint(asked, nuisance):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
     stored, wanted = run.options.to_dict(), options.for_data(run.recordings).to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]

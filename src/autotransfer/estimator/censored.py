@@ -38,6 +38,7 @@ class CensoredClassifier(WindowClassifier):
     as `subjects` by default; no `set_fit_request` is needed. MOABB's CrossSubjectEvaluation passes them by itself.
 
     method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline
+    nuisance: what z is not to tell: "subject", "session", "subject+session" or a column handed to fit, as in `Setting`
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
         methods that read them, as in `Setting`; None is the method's default, and the others ignore them
     warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
@@ -64,6 +65,7 @@ class CensoredClassifier(WindowClassifier):
         mode: str = "marginal",
         strength: float = 0.1,
         *,
+        nuisance: str = "subject",
         estimator: str | None = None,
         length_scale: str | float | None = None,
         regularization: float | None = None,
@@ -101,6 +103,7 @@ class CensoredClassifier(WindowClassifier):
         self.method = method
         self.mode = mode
         self.strength = strength
+        self.nuisance = nuisance
         self.estimator = estimator
         self.length_scale = length_scale
         self.regularization = regularization
@@ -136,19 +139,29 @@ class CensoredClassifier(WindowClassifier):
         self.keep = keep
 
     def fit(
-        self, X: object, y: object, *, subjects: object = None, groups: object = None, sample_domain: object = None
+        self,
+        X: object,
+        y: object,
+        *,
+        subjects: object = None,
+        groups: object = None,
+        sample_domain: object = None,
+        columns: object = None,
     ) -> Self:
         """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
 
         subjects (N,): the subject of each trial. `groups` and `sample_domain` are other names for it, of which exactly
         one may be given; epochs whose metadata have a column "subject" need none. As in SKADA, a negative sample_domain
         marks an unlabelled target: such trials are left out of training, with a warning.
+        columns: what else is known of each trial, for `nuisance`: a DataFrame, or a dict of arrays (N,), such as
+        "session" or "age"; columns of the epochs' metadata are known already. Cross-validation divides a DataFrame as
+        it divides X, but no dict.
         """
         name, encoders = encoder_of(self.encoder)
         setting, seed = self._setting(name), seed_of(self.random_state)
         resolve_device(self.device)
         recordings, classes, named = training_recordings(
-            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq
+            X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
         )
         fold = validation_fold(recordings, self.validation_subjects, seed)
         job, shown = Job(setting, fold, seed), bool(self.verbose)
@@ -178,9 +191,9 @@ class CensoredClassifier(WindowClassifier):
         own = {"dropout": self.dropout} if "dropout" in read else {}
         own |= {"log_power": log_power} if "log_power" in read or log_power else {}
         return Setting(
-            method=self.method, mode=self.mode, strength=self.strength, estimator=self.estimator,
-            length_scale=self.length_scale, regularization=self.regularization, pairs=self.pairs,
-            fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
+            method=self.method, mode=self.mode, strength=self.strength, nuisance=self.nuisance,
+            estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization,
+            pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             max_epochs=self.max_epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
             weight_decay=self.weight_decay, standardise=self.standardise, align=self.align,
             mu_law=renamed(self, "compress", "mu_law"), append_scale=renamed(self, "levels", "append_scale"),

@@ -36,7 +36,14 @@ def raw_windows(X: object) -> Raw:
 
 
 def training_recordings(
-    X: object, y: object, *, subjects: object, groups: object, sample_domain: object, sfreq: float | None
+    X: object,
+    y: object,
+    *,
+    subjects: object,
+    groups: object,
+    sample_domain: object,
+    sfreq: float | None,
+    columns: object = None,
 ) -> tuple[Recordings, NDArray[Any], bool]:
     """Checked recordings, the classes in the values and dtype of y, and whether X named its channels.
 
@@ -49,13 +56,31 @@ def training_recordings(
         raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
     labels = column_or_1d(y, warn=True)
     check_length(len(labels), n_trials, "y")
+    session, others = _columns(columns, raw, n_trials)
     if sample_domain is not None:
         source = _sources(ids)
         raw, labels, ids = replace(raw, X=raw.X[source]), labels[source], [ids[n] for n in source]
+        session = None if session is None else [session[n] for n in source]
+        others = {name: [values[n] for n in source] for name, values in others.items()}
     check_classification_targets(labels)
     rate = _agreed_rate(sfreq, raw.sfreq)
-    recordings = Recordings(raw.X, labels, ids, sfreq=rate, channels=raw.channels)
+    recordings = Recordings(raw.X, labels, ids, session, sfreq=rate, channels=raw.channels, columns=others)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
+
+
+def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
+    """The session of each trial, if anybody says so, and other columns: the epochs' own, and those that were given."""
+    own: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
+    own |= {} if raw.session is None else {"session": raw.session}
+    if given is not None:
+        items = getattr(given, "items", None)
+        if not callable(items):
+            raise UserError(f"columns are {show(given)}; give a dict or a DataFrame with one value per trial in each")
+        own |= dict(items())
+    found = {name: as_list(values, f"the column {show(name)}") for name, values in own.items()}
+    for name, values in found.items():
+        check_length(len(values), n_trials, f"the column {show(name)}")
+    return found.pop("session", None), found
 
 
 def _ids(subjects: object, groups: object, sample_domain: object, own: object, n_trials: int) -> list[Any]:

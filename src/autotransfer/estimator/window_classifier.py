@@ -33,7 +33,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     # Under metadata routing: fit cannot do without ids, so they are asked for as `subjects` unless the user says
     # otherwise, and `groups` then belong to the splitter alone, which is whom they are mostly passed for.
-    __metadata_request__fit = {"subjects": True, "groups": False}  # noqa: RUF012  # scikit-learn reads it off the class
+    __metadata_request__fit = {"subjects": True, "groups": False, "columns": True}  # noqa: RUF012  # scikit-learn reads it off the class
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
     model_: Model

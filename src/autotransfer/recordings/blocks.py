@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import UserError
+from .columns import plain_columns
 from .messages import show
 from .raw import Array, Label, Raw
 
@@ -22,6 +23,7 @@ class Block:
     y: list[Label] | None = None
     subject: list[Label] | None = None
     session: list[Label] | None = None
+    columns: dict[str, list[Label]] = field(default_factory=dict)
     channels: tuple[str, ...]
     sfreq: float | None  # Hz
     start: float | None = None  # s, the first sample relative to the event
@@ -62,6 +64,7 @@ def stacked(
         y=_joined([block.y for block in kept]),
         subject=_joined([block.subject for block in kept]),
         session=_joined([block.session for block in kept]),
+        columns=_joined_columns([block.columns for block in kept]),
         sfreq=kept[0].sfreq,
         channels=kept[0].channels,
         classes=classes,
@@ -110,6 +113,12 @@ def _joined_windows(blocks: list[Block]) -> Array:
 def _joined(parts: list[list[Label] | None]) -> list[Label] | None:
     known = [part for part in parts if part is not None]
     return [label for part in known for label in part] if len(known) == len(parts) else None
+
+
+def _joined_columns(parts: list[dict[str, list[Label]]]) -> dict[str, list[Label]]:
+    """Columns that every block has, where they hold the same kind of values."""
+    common = [name for name in parts[0] if all(name in part for part in parts)]
+    return dict(plain_columns({name: [value for part in parts for value in part[name]] for name in common}))
 
 
 def _same(a: float | None, b: float | None) -> bool:

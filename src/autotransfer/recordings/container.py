@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..errors import UserError
-from .labels import encode, encode_session
+from .columns import Column
+from .labels import encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
 from .windows import channel_names, float32_windows, window_array
@@ -23,6 +24,8 @@ class Recordings:
 
     `y` and `subject` may be given as anything hashable and are stored as contiguous integers, `classes` and
     `subjects` holding what they stand for; given as names they label integers 0, 1, ... (see labels.encode).
+    `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
+    other numbers are continuous; None, NaN and empty text are missing.
     A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
     """
 
@@ -30,6 +33,7 @@ class Recordings:
     y: Tensor  # (N,) int64, 0..n_classes-1
     subject: Tensor  # (N,) int64, 0..n_subjects-1
     session: Tensor | None  # (N,) int64
+    columns: dict[str, Column]  # what else is known of each trial
     sfreq: float | None  # Hz
     channels: tuple[str, ...]
     classes: tuple[Label, ...]
@@ -49,6 +53,7 @@ class Recordings:
         classes: object = None,
         subjects: object = None,
         name: str = "recordings",
+        columns: object = None,
     ) -> None:
         source = window_array(X)
         n_trials = source.shape[0]
@@ -60,6 +65,7 @@ class Recordings:
             "y": y_codes,
             "subject": subject_codes,
             "session": None if session is None else encode_session(session, n_trials),
+            "columns": encode_columns(columns, n_trials),
             "sfreq": check_sfreq(sfreq),
             "channels": names,
             "classes": classes_found,
@@ -93,8 +99,9 @@ class Recordings:
         "subject" or "participant_id" (in any case of letters) of one object; the key in a dict; in a list
         `epochs.info["subject_info"]["his_id"]`, if all have it, else the position. y holds the names of the
         events, or the metadata column `label`; `session` is a metadata column too. Subjects must share
-        channels, sampling rate and window. X has the data channels in MNE's sense, EEG or MEG or ECoG ..., without
-        triggers, EOG and the like; where there are none of these, every channel but the triggers. Channels
+        channels, sampling rate and window. Without `session`, a column "session" is it; other columns of numbers or
+        text that everybody has become `columns`. X has the data channels in MNE's sense, EEG or MEG or ECoG ...,
+        without triggers, EOG and the like; where there are none of these, every channel but the triggers. Channels
         marked bad are kept: interpolate them (`epochs.interpolate_bads()`), or drop them from all subjects.
         Values stay in MNE's units, such as volts.
         """

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import UserError
 from .blocks import Block, Remedies, stacked
 from .chunks import row_chunks
+from .columns import plain_columns, plain_values
 from .messages import show
 from .optional import need
 from .raw import Array, Label, Raw
@@ -77,6 +78,7 @@ def block(
     if not epochs.preload:
         epochs = epochs.copy().drop_bad(verbose="ERROR")  # apply the rejection criteria, which MNE has not done yet
     people: list[Label] | None
+    column = subject
     if subject is not None:
         people = _column(epochs, subject, "subject", name)
     elif who is not None:
@@ -85,11 +87,18 @@ def block(
         column = _subject_column(epochs)
         people = None if column is None else _column(epochs, column, "subject", name)
     picks = data_channels(epochs.info)
+    others = _others(epochs, {column, session, label})
+    if session is not None:
+        sessions: list[Label] | None = _column(epochs, session, "session", name)
+    else:
+        sessions = plain_values(others.get("session", []))
+        sessions = None if sessions is None or None in sessions else sessions  # every trial has one, or none
     return Block(
         X=_windows(epochs, picks, name),
         y=_event_names(epochs) if label is None else _column(epochs, label, "label", name),
         subject=people,
-        session=None if session is None else _column(epochs, session, "session", name),
+        session=sessions,
+        columns=dict(plain_columns(others)),
         channels=tuple(epochs.ch_names[index] for index in picks),
         sfreq=float(epochs.info["sfreq"]),
         start=float(epochs.tmin),
@@ -140,6 +149,15 @@ def _subject_column(epochs: Any) -> str | None:
         return None
     found = {str(column).lower(): column for column in reversed(list(epochs.metadata.columns))}
     return next((found[name] for name in SUBJECT_COLUMNS if name in found), None)
+
+
+def _others(epochs: Any, used: set[str | None]) -> dict[Any, list[Label]]:
+    """The columns of the metadata that are not used."""
+    if epochs.metadata is None:
+        return {}
+    names = [name for name in dict.fromkeys(epochs.metadata.columns) if name not in used]
+    alone = [name for name in names if getattr(epochs.metadata[name], "ndim", 1) == 1]  # no two of a name
+    return {name: list(epochs.metadata[name].tolist()) for name in alone}
 
 
 def _column(epochs: Any, column: str, what: str, name: str) -> list[Label]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from .columns import Column, is_name, plain_values
 from .messages import show
 from .raw import Label
 
@@ -46,6 +47,44 @@ def encode_session(values: object, n_trials: int) -> Tensor:
         check_length(len(labels), n_trials, "session")
         return torch.tensor(labels, dtype=torch.int64)
     return encode(labels, n_trials, "session")[0]
+
+
+def encode_columns(columns: object, n_trials: int) -> dict[str, Column]:
+    """Columns by name, from a dict or a DataFrame of anything that gives one value per trial."""
+    if columns is None:
+        return {}
+    items: Callable[[], Iterable[tuple[Any, object]]] | None = getattr(columns, "items", None)
+    if not callable(items) or isinstance(columns, type):
+        raise UserError(f"columns are {show(columns)}; give a dict or a DataFrame with one value per trial in each")
+    found = {}
+    for name, values in items():
+        if not is_name(name):
+            raise UserError(
+                f"a column is called {show(name)}; give it a short printable name without +, / and \\ that no argument "
+                "or array of Recordings has"
+            )
+        found[name] = _column(values, n_trials, f"the column {show(name)}")
+    return found
+
+
+def _column(values: object, n_trials: int, what: str) -> Column:
+    if isinstance(values, Column):
+        check_length(len(values.values), n_trials, what)
+        return values
+    given = as_list(values, what)
+    check_length(len(given), n_trials, what)
+    plain = plain_values(given)
+    if plain is None:
+        raise UserError(f"{what} holds {show(given)}; give numbers alone or text alone, at least one of them")
+    known = {value for value in plain if value is not None}
+    if any(isinstance(value, float) for value in known):
+        try:
+            return Column(np.array([np.nan if value is None else float(value) for value in plain]))
+        except OverflowError:
+            raise UserError(f"{what} holds a number that no float can hold; give smaller numbers") from None
+    labels = tuple(sorted(known))  # all numbers or all text
+    code = {label: k for k, label in enumerate(labels)} | {None: -1}
+    return Column(np.array([code[value] for value in plain], dtype=np.int64), labels)
 
 
 def check_length(length: int, n_trials: int, what: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import UserError, check_choice
 from .blocks import Block, Remedies, stacked
+from .columns import plain_columns
 from .epochs import block
 from .labels import as_list
 from .messages import reason, show
@@ -77,6 +78,7 @@ def _blocks(dataset: Any, name: str, paradigm: Any, subjects: list[Any]) -> Iter
             part.X *= dataset.unit_factor  # to microvolts, as MOABB's own pipelines get them
             part.y = list(labels)
             part.session = about["session"].tolist()
+            part.columns = dict(plain_columns({name: about[name].tolist() for name in about.columns}))  # such as run
         yield part
 
 

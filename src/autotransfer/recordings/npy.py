@@ -68,12 +68,17 @@ def read_member(archive: zipfile.ZipFile, name: str, path: Path) -> Array:
 def read_npy(path: Path, *, mapped: bool = False) -> Array:
     """The array in one .npy file; `mapped`: left in the file and read when used."""
     with readable(path, path.stem):
-        with path.open("rb") as stream:
-            header = _header(stream, os.fstat(stream.fileno()).st_size, path.stem, path)
+        header = npy_header(path)
         if not mapped:
             check_memory(header.nbytes, path.stem, path)
         array: Array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
         return array
+
+
+def npy_header(path: Path) -> Header:
+    """The header of one .npy file, checked against its size."""
+    with readable(path, path.stem), path.open("rb") as stream:
+        return _header(stream, os.fstat(stream.fileno()).st_size, path.stem, path)
 
 
 def _header(stream: IO[bytes], size: int, name: str, path: Path) -> Header:

@@ -1,7 +1,8 @@
 """The layout of AutoTransfer: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
-text: sfreq, channels, classes, subjects, name). Other arrays are ignored.
+text: sfreq, channels, classes, subjects, name, and the labels of columns). Any other array (N,) of numbers or text is a
+column of its name; the rest is ignored.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import math
 import os
 import shutil
 import zipfile
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ import numpy as np
 
 from ..errors import UserError
 from .chunks import row_chunks
+from .columns import KINDS, Column, is_name, plain_columns
 from .container import Recordings
-from .labels import check_length
+from .labels import as_list, check_distinct, check_length
 from .messages import reason, show
-from .npy import AS_FOLDER, Header, check_memory, member_header, read_member, read_npy, readable
+from .npy import AS_FOLDER, Header, check_memory, member_header, npy_header, read_member, read_npy, readable
 from .raw import Array, Label, Raw
 
 ARRAYS = ("X", "y", "subject", "session", "scale")
@@ -49,6 +51,11 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
     with archive:
         stored = set(archive.namelist())
         headers = {name: member_header(archive, name, path) for name in (*ARRAYS, "meta") if f"{name}.npy" in stored}
+        _check_has_X(headers, path)
+        for name in _other_names(stored):
+            with suppress(UserError):  # what nobody has asked for may be anything, even damaged
+                header = member_header(archive, name, path)
+                headers |= {name: header} if _is_column(header, headers["X"].shape) else {}
         _check_headers(headers, path)
         arrays = {name: read_member(archive, name, path) for name in headers}
     text = _text(arrays.pop("meta"), path) if "meta" in arrays else None
@@ -57,14 +64,13 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
 
 def _check_headers(headers: dict[str, Header], path: Path) -> None:
     """Refuse arrays that do not match or do not fit into memory before they are unpacked: zeros pack a thousandfold."""
-    _check_has_X(headers, path)
     if "meta" in headers:
         _check_text(headers["meta"], path)
     needed = {name: header.nbytes for name, header in headers.items()}
     X = headers["X"]
     if X.dtype != np.float32 or "scale" in headers:
         needed["X"] += 4 * math.prod(X.shape)  # the copy as float32
-    for name in {"y", "subject", "session"} & set(headers):
+    for name in set(headers) - {"X", "scale", "meta"}:
         shape = headers[name].shape
         needed[name] += LABEL_BYTES * math.prod(shape)
         if len(X.shape) == 3 and len(shape) == 1:
@@ -90,6 +96,10 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
         if os.path.isfile(file) and name != "meta"
     }
     _check_has_X(arrays, path)
+    for name in _other_names(os.listdir(path) if os.access(path, os.R_OK) else []):
+        with suppress(UserError):
+            if _is_column(npy_header(path / f"{name}.npy"), arrays["X"].shape):
+                arrays[name] = read_npy(path / f"{name}.npy")
     text = None
     if os.path.isfile(path / "meta.json"):
         with readable(path, "meta.json"):
@@ -97,6 +107,16 @@ def read_folder(path: str | os.PathLike[str]) -> Raw:
     elif os.path.isfile(files["meta"]):
         text = _text(read_npy(files["meta"]), path)
     return _raw(path, arrays, text)
+
+
+def _other_names(files: Iterable[str]) -> list[str]:
+    """Names of arrays that may be columns, from those of the files."""
+    return [name for file in sorted(files) if file.endswith(".npy") and is_name(name := file.removesuffix(".npy"))]
+
+
+def _is_column(header: Header, windows: tuple[int, ...]) -> bool:
+    """windows: the shape of X."""
+    return len(windows) == 3 and header.shape == windows[:1] and header.dtype.kind in KINDS
 
 
 def _check_is_zip(path: Path) -> None:
@@ -119,7 +139,27 @@ def _raw(path: Path, arrays: dict[str, Array], meta_text: str | None) -> Raw:
         X = _scaled(X, arrays["scale"], path)
     meta = {} if meta_text is None else _meta(meta_text, path)
     labels = {name: arrays.get(name) for name in ("y", "subject", "session")}
-    return Raw(**{"X": X, "name": path.stem, **labels, **meta})
+    columns = _columns(
+        {name: array for name, array in arrays.items() if is_name(name)}, meta.pop("column_labels", {}), path
+    )
+    return Raw(**{"X": X, "name": path.stem, "columns": columns, **labels, **meta})
+
+
+def _columns(arrays: dict[str, Array], labels: dict[str, list[Label]], path: Path) -> dict[str, Any]:
+    """Columns by name. labels: what whole numbers stand for, as `save_npz` writes them; -1 is missing."""
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():
+        own = labels.get(name)
+        if own is None:
+            found |= plain_columns({name: as_list(array, name)})
+            continue
+        if array.dtype.kind not in "iu" or bool(((array < -1) | (array >= len(own))).any()):
+            raise UserError(
+                f"{name} of {str(path)!r} holds other numbers than -1 to {len(own) - 1}, the places of its labels in "
+                "meta; leave the labels out of meta, or correct them"
+            )
+        found[name] = Column(array.astype(np.int64), tuple(own))
+    return found
 
 
 def _scaled(X: Array, scale: Array, path: Path) -> Array:
@@ -186,7 +226,13 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
         if not isinstance(value, list) or not all(isinstance(entry, simple) for entry in value):
             raise UserError(f"{key} in {where} is {show(value)}; it must be a list of names")
         known[key] = _tuples(value)
-    return known
+    columns = meta.get("column_labels", {})
+    lists = isinstance(columns, dict) and all(isinstance(labels, list) for labels in columns.values())
+    if not lists or any(type(label) not in (str, int) for labels in columns.values() for label in labels):
+        raise UserError(f"column_labels in {where} is {show(columns)}; it must give the labels of each as a list")
+    for name, labels in columns.items():
+        check_distinct(labels, f"the labels of {show(name)} in {where}")
+    return known | {"column_labels": columns}
 
 
 def _tuples(value: Label) -> Label:
@@ -218,7 +264,8 @@ def save_folder(path: str | os.PathLike[str], recordings: Recordings) -> None:
 
 def _arrays(recordings: Recordings) -> dict[str, Array]:
     fields = {name: getattr(recordings, name) for name in ("X", "y", "subject", "session")}
-    return {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
+    own = {name: tensor.numpy() for name, tensor in fields.items() if tensor is not None}
+    return own | {name: column.values for name, column in recordings.columns.items()}
 
 
 def _meta_text(recordings: Recordings) -> str:
@@ -228,7 +275,8 @@ def _meta_text(recordings: Recordings) -> str:
         for label in meta[field]:
             if not _survives_json(label):
                 raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
-    return json.dumps(meta)
+    columns = {name: column.labels for name, column in recordings.columns.items() if not column.continuous}
+    return json.dumps(meta | ({"column_labels": columns} if columns else {}))
 
 
 def _survives_json(label: Label) -> bool:

@@ -22,6 +22,7 @@ class Raw:
     y: object = None  # (N,)
     subject: object = None  # (N,)
     session: object = None  # (N,)
+    columns: object = None  # name -> (N,): what else is known of each trial
     sfreq: object = None
     channels: object = None
     classes: object = None  # names that y counts into

@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 
 from ..runs.choice import Average, Choice
+from ..settings import SUBJECT, Setting, nuisance_parts
 from .averaging import moved_weight
 from .comparison import Contender, find, honest
 from .escaping import Html, joined, tag
@@ -18,9 +19,9 @@ from .verdict import verdict
 from .wording import count, interval, probability, score, setting_names, setting_words, share, signed
 
 MODE_MEANING = {
-    "marginal": "what the network extracts should not tell who the subject is",
-    "conditional": "within each class, what the network extracts should not tell who the subject is",
-    "complementary": "one half of what the network extracts should not tell who the subject is, the other half should",
+    "marginal": "what the network extracts should not tell {what}",
+    "conditional": "within each class, what the network extracts should not tell {what}",
+    "complementary": "one half of what the network extracts should not tell {what}, the other half should",
 }
 
 
@@ -32,7 +33,7 @@ def answer(summary: Summary, rows: list[Contender]) -> Html:
     base, best = find(rows, "none"), honest(rows)
     pair = paired(best.scores, base.scores) if base and best else None
     found = verdict(summary, pair)
-    meaning = MODE_MEANING.get(choice.chosen.setting.mode or "") if choice.average is None else None
+    meaning = _meaning(choice.chosen.setting) if choice.average is None else None
     notes = chain(
         failed_jobs(summary),
         _adaptation(choice),
@@ -53,6 +54,15 @@ def answer(summary: Summary, rows: list[Contender]) -> Html:
         id="answer",
         aria_labelledby="answer-title",
     )
+
+
+def _meaning(setting: Setting) -> str | None:
+    """What the penalty of a setting is for."""
+    own = setting.penalty
+    if own is None or own.mode not in MODE_MEANING:
+        return None
+    what = "who the subject is" if own.nuisance == SUBJECT else f"the {' and the '.join(nuisance_parts(own.nuisance))}"
+    return MODE_MEANING[own.mode].format(what=what)
 
 
 def incomplete(summary: Summary) -> Html:

@@ -14,9 +14,10 @@ from ..runs.choice import Choice, read_choice
 from ..runs.ledger import FINISHED, Entry
 from ..runs.results import trained
 from ..runs.run import Run
-from ..settings import Setting
+from ..settings import Setting, nuisance_parts
 from ..training.latent import encode_states
-from ..training.leakage import leakage
+from ..training.leakage import leakage_within
+from ..training.nuisance import columns_of, groups_of
 from ..training.packing import resolve_device
 from .summary import Data, Leak, Point, Split, Summary, WeightsStory
 
@@ -24,6 +25,8 @@ SHOWN = ("prepare", "search", "folds")
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
 PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
 DRAWN_TRIALS = 600
+PROBED_COLUMNS = 6  # beside the subject
+PROBED_PEOPLE = 8  # within whom a column is read
 
 
 def collect(run: Run, *, weights: bool = True) -> Summary:
@@ -100,8 +103,7 @@ def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry
             continue
         spread = np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int))
         probed = [(done[place], *_codes(run, done[place])) for place in spread]
-        leaks = [_leak(str(run.recordings.subjects[entry.test]), z, rows, run.recordings) for entry, z, rows in probed]
-        found.leakage[role] = [leak for leak in leaks if leak is not None]
+        found.leakage[role] = [leak for n, own in enumerate(probed) for leak in _leaks(run, *own, every=n == 0)]
         if role != "uncensored":
             found.latent[role] = _picture(*probed[0][1:], run.recordings)
     if found != known:
@@ -119,14 +121,27 @@ def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
     return z[0], rows
 
 
-def _leak(test_subject: str, z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> Leak | None:
-    """None where there is nobody to tell apart: a fold of three people trains on one."""
-    subject = recordings.subject.numpy()[rows]
-    enough = np.bincount(subject)[subject] >= 5  # a probe cannot be tested on fewer
-    if len(np.unique(subject[enough])) < 2:
-        return None
-    found = leakage(z[torch.as_tensor(enough)], subject[enough])
-    return Leak(test_subject, found.accuracy, found.chance, found.bits)
+def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every: bool) -> list[Leak]:
+    """What is read of the subject and of the run's nuisance; of every other column too, if asked, for it takes time.
+
+    A column that varies within people is read within each of them, for otherwise it could be read off the person. One
+    that does not, such as an age, is read among all trials.
+    """
+    recordings, train = run.recordings, run.job(entry).fold.train
+    asked = dict.fromkeys(["subject", *nuisance_parts(run.options.nuisance)])
+    others = [name for name in columns_of(recordings) if name not in asked]
+    who, everybody = recordings.subject.numpy()[rows], np.zeros(len(rows), dtype=np.int64)
+    people = np.unique(who)
+    few = np.isin(who, people[np.linspace(0, len(people) - 1, PROBED_PEOPLE).astype(int)])
+    found = []
+    for name in [*asked, *(others[:PROBED_COLUMNS] if every else [])]:
+        labels = groups_of(recordings, name, train)[rows]
+        inside = None if name == "subject" else leakage_within(z[few], labels[few], who[few])
+        leak = inside or leakage_within(z, labels, everybody)
+        if leak is not None:  # a fold of three people trains on one, who can be told from nobody
+            where = str(recordings.subjects[entry.test])
+            found.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
+    return found
 
 
 def _picture(z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> list[Point]:

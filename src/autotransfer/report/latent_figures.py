@@ -7,6 +7,7 @@ from dataclasses import astuple
 
 import numpy as np
 
+from ..settings import SUBJECT, nuisance_parts
 from . import plot
 from .escaping import plot_text
 from .plot import ACCENT, GREY, MUTED, PALETTE, Figure, Json
@@ -20,7 +21,10 @@ Measured = dict[str, Leak]  # by test subject of the fold
 
 def leakage(summary: Summary) -> Figure | None:
     """How well a fresh probe reads the subject from z, before and after, per fold."""
-    found = {side: {leak.test_subject: leak for leak in summary.weights.leakage.get(side, [])} for side in SIDES}
+    found = {
+        side: {leak.test_subject: leak for leak in summary.weights.leakage.get(side, []) if leak.nuisance == SUBJECT}
+        for side in SIDES
+    }
     folds = [subject for subject in summary.data.subjects if any(subject in own for own in found.values())]
     if not folds:
         return None
@@ -57,6 +61,8 @@ def _reading(summary: Summary, found: dict[str, Measured]) -> str:
         none = "no censor was chosen" if choice.average is None else "the best single candidate has no censor"
         what = "batches are drawn" if alike else "windows are preprocessed and learned from"
         return f"; {none}, so the dots differ by how {what}"
+    if SUBJECT not in nuisance_parts(choice.chosen.setting.penalty.nuisance):
+        return f"; the censor removes the {choice.chosen.setting.penalty.nuisance}, not the subject: see the table"
     if found["uncensored"]:
         rest = "draws its batches" if alike else "preprocesses its windows or trains"
         return (

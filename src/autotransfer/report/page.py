@@ -19,7 +19,7 @@ from .escaping import Html, joined, script_json, tag
 from .figures import figures
 from .plot import Figure
 from .summary import Summary
-from .tables import estimates, facts, failures, settings, splits, subjects
+from .tables import estimates, facts, failures, leakages, settings, splits, subjects
 from .wording import count, duration, moment
 
 # Nothing may be fetched, sent or framed; what runs is written in this file.
@@ -67,6 +67,7 @@ def document(run: Summary, *, plotly: Html) -> str:
         "results": [estimates(rows) if run.complete else None, subjects(run, rows)],
         "average": [kinds(run), alternatives(run)],
         "search": [settings(run)],
+        "people": [leakages(run)],
     }
     present = [key for key in shown if shown[key] or any(tables.get(key, []))]
     body = joined(

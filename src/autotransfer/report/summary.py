@@ -44,12 +44,15 @@ class Split:
 
 @dataclass(frozen=True)
 class Leak:
-    """How well a fresh probe reads the subject from z of a fold's training trials at the last epoch."""
+    """How well a fresh probe reads the subject, or another column, from z of a fold's training trials at the last
+    epoch."""
 
     test_subject: str  # of the fold
     accuracy: float
     chance: float
     bits: float
+    nuisance: str = "subject"  # what is read
+    within: bool = False  # among the trials of one person, mean over people
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ..runs.run import STAGES
+from ..settings import SUBJECT
+from ..training.nuisance import QUANTILES
 from .comparison import Contender, find, ranking, subject_order
 from .escaping import Html, joined, tag
 from .outcomes import scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
-from .summary import Summary
+from .summary import Leak, Summary
 from .wording import duration, interval, probability, score, setting_names, signed, significance
 
 MOST_FAILURES = 50
@@ -132,6 +134,29 @@ def settings(summary: Summary) -> Html | None:
 
 def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
+
+
+def leakages(summary: Summary) -> Html | None:
+    """What a fresh probe reads from z, by column; the subject alone has a figure."""
+    found: dict[tuple[str, str], list[Leak]] = {}
+    for side, leaks in summary.weights.leakage.items():
+        for leak in leaks:
+            found.setdefault((leak.nuisance, side), []).append(leak)
+    if all(name == SUBJECT for name, _ in found):
+        return None
+    order = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in found))}
+    lines = []
+    for (name, side), own in sorted(found.items(), key=lambda item: order[item[0][0]]):
+        means = [_mean([getattr(leak, field) for leak in own]) for field in ("accuracy", "chance", "bits")]
+        told = "within each person" if own[0].within else "among all trials"
+        lines.append([name, told, summary.role_names[side], *map(score, means)])
+    caption = (
+        "How well a fresh classifier reads each column from the representation: balanced accuracy, mean over folds. "
+        f"Continuous columns are read as {QUANTILES} groups of equal size"
+    )
+    return table(
+        caption, ("column", "read", "model", "accuracy", "chance", "bits, at least"), lines, numeric=3, less="5"
+    )
 
 
 def splits(summary: Summary) -> Html | None:

@@ -11,7 +11,7 @@ from typing import Any
 from ..censoring import CENSORS
 from ..errors import number
 from ..runs.choice import Average
-from ..settings import Setting
+from ..settings import SUBJECT, Setting
 from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
 from .summary import Summary
@@ -83,6 +83,7 @@ def setting_words(setting: Setting, plain: Setting) -> str:
     differing = {n: v for n, v in options.items() if v != getattr(plainest if n in kinds else usual, n)}
     differing |= printed
     differing |= {"warm_up": own.warm_up} if own.warm_up else {}
+    differing |= {"nuisance": own.nuisance} if own.nuisance != SUBJECT else {}
     differing |= {"shuffle_subjects": True} if own.shuffle_subjects else {}
     words = [method_label(own.method), own.mode, f"λ\u00a0=\u00a0{number(own.strength)}"]
     return ", ".join([*words, *(_field(name, value) for name, value in differing.items()), *label, *told])

@@ -10,7 +10,7 @@ from ..errors import UserError, check_choice, check_types
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
-from ..settings import RENAMED_VALUES, Setting, renamed_value
+from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
 
 if TYPE_CHECKING:
@@ -52,11 +52,13 @@ class RunOptions:
     population: int | str = "auto"
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
     as_printed: bool = False  # penalties as the paper prints them
+    nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
 
     def __post_init__(self) -> None:
         check_types(self)
         for name in RENAMED_VALUES:
             object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
+        object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
         check_choice("grid", self.grid, GRIDS)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)
@@ -125,6 +127,8 @@ class RunOptions:
             changes["shuffle_subjects"] = True
         if self.as_printed and setting.method in PUBLISHED:
             changes |= {"as_printed": True, "batches": "auto"}
+        if self.nuisance != SUBJECT:
+            changes["nuisance"] = self.nuisance
         for name in ("patience", "batch_size", "lr", "standardise", "align"):
             if getattr(self, name) is not None:
                 changes[name] = getattr(self, name)

@@ -24,7 +24,8 @@ from ..jobs import Job
 from ..model.encoders import ENCODERS, Encoders, find_factory
 from ..recordings import Recordings, absolute, load
 from ..recordings.optional import need
-from ..settings import Setting
+from ..settings import SUBJECT, Setting
+from ..training.nuisance import check_nuisance, raw_values
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
@@ -38,13 +39,16 @@ STAGES = {"prepare": "preprocessing", "search": "stage one", "folds": "stage two
 Tell = Callable[[str], None]  # says a line to the user
 
 
-def fingerprint(recordings: Recordings) -> str:
+def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
     """Tells whether the data are the ones that a run began with."""
     digest = hashlib.blake2b(digest_size=16)
     for tensor in (recordings.X, recordings.y, recordings.subject):
         digest.update(str(tuple(tensor.shape)).encode())
         for start in range(0, len(tensor), 1024):
             digest.update(tensor[start : start + 1024].contiguous().numpy().tobytes())
+    if nuisance != SUBJECT:
+        for values in raw_values(recordings, nuisance):
+            digest.update(values)
     return digest.hexdigest()
 
 
@@ -94,10 +98,11 @@ class Run:
         check_packages(options)
         check_encoder(options, encoders)
         recordings = load(options.source) if recordings is None else recordings
+        check_columns(options, recordings)
         options = options.for_data(recordings)
         facts: dict[str, Any] = {
             "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
-            "fingerprint": fingerprint(recordings),
+            "fingerprint": fingerprint(recordings, options.nuisance),
             "versions": versions(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -133,7 +138,7 @@ class Run:
             options = RunOptions.from_dict(stored)
             check_encoder(options, encoders)
             recordings = load(options.source) if recordings is None else recordings
-            if fingerprint(recordings) != ledger.recall("fingerprint", str):
+            if fingerprint(recordings, options.nuisance) != ledger.recall("fingerprint", str):
                 raise UserError(f"{options.source} has changed since {folder} was begun; restore it or start a new run")
             check_entries(ledger, ledger.entries(), recordings.n_subjects)
             check_populations(ledger)
@@ -248,6 +253,12 @@ def check_packages(options: RunOptions) -> None:
         need("optuna", "search tpe", "optuna")
         if (options.storage or "").startswith("postgresql"):
             need("psycopg", f"the storage {options.storage!r}", "autotransfer[postgres]")
+
+
+def check_columns(options: RunOptions, recordings: Recordings) -> None:
+    """A nuisance other than people must be in the data, and differ among the people who train."""
+    if options.nuisance != SUBJECT:
+        check_nuisance(recordings, options.nuisance, [fold.train for fold in leave_one_subject_out(recordings)])
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:

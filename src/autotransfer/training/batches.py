@@ -44,7 +44,7 @@ def shuffled(rows: Ints, batch_size: int, *, generator: np.random.Generator) -> 
 def balanced(
     rows: Ints, y: Ints, subject: Ints, batch_size: int, balance: Balance, *, generator: np.random.Generator
 ) -> Ints:
-    """Subject-balanced batches for censoring: (steps, batch_size).
+    """Subject-balanced batches for censoring: (steps, batch_size). Subjects may be groups of any other nuisance.
 
     A batch holds `n_people` subjects. Each gives the same number of blocks (up to one block), and all subjects appear
     equally often; a subject's rows keep their natural class proportions, which the class weights of the loss assume,

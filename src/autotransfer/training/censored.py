@@ -23,7 +23,7 @@ class _Part:
 
     def __init__(
         self, settings: list[Setting], index: list[int], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
-        n_subjects: int, branches: Sequence[int] | None, device: torch.device, dtype: torch.dtype,
+        n_groups: int, branches: Sequence[int] | None, device: torch.device, dtype: torch.dtype,
     ) -> None:  # fmt: skip
         own = [settings[member].penalty for member in index]
         penalties = [penalty for penalty in own if isinstance(penalty, Penalty)]
@@ -32,7 +32,7 @@ class _Part:
         self.index = torch.tensor(index, device=device)
         self.censor = Censor(
             CENSORS[first.method], first.mode, options, latent_dim=latent_dim, n_classes=n_classes,
-            n_subjects=n_subjects, members=len(index), seeds=[seeds[member] for member in index], branches=branches,
+            n_subjects=n_groups, members=len(index), seeds=[seeds[member] for member in index], branches=branches,
         ).to(device=device, dtype=dtype)  # fmt: skip
         self.critic: AdamW | None = None
         critics = [one for one in options if isinstance(one, CriticOptions)]
@@ -58,17 +58,18 @@ class Censors:
     """Penalties (P,) of a population, 0 for members without a censor."""
 
     def __init__(
-        self, settings: list[Setting], seeds: Sequence[int], *, latent_dim: int, n_classes: int, n_subjects: int,
-        device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
+        self, settings: list[Setting], seeds: Sequence[int], *, latent_dim: int, n_classes: int,
+        n_groups: Sequence[int], device: torch.device, dtype: torch.dtype, branches: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        """branches: widths of what the code is made of, where these are several."""
+        """seeds, n_groups: one per member; members of one code path have the same number of nuisance groups. branches:
+        widths of what the code is made of, where these are several."""
         paths: dict[tuple[object, ...], list[int]] = {}
         for member, setting in enumerate(settings):
             if setting.penalty is not None:
                 paths.setdefault(setting.code_path, []).append(member)
         self.parts = [
             _Part(
-                settings, index, seeds, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
+                settings, index, seeds, latent_dim=latent_dim, n_classes=n_classes, n_groups=n_groups[index[0]],
                 branches=branches, device=device, dtype=dtype,
             )
             for index in paths.values()

@@ -12,13 +12,15 @@ from torch import Tensor
 from ..jobs import Job
 from ..randomness import as_keys, key_of
 from ..recordings import Recordings
+from ..settings import SUBJECT
 from .batches import BALANCES, balanced, n_batches, shuffled
+from .nuisance import groups_of, most_groups
 
 
 class Groups:
     """Members that train on the same rows in the same order: one minibatch serves them all.
 
-    G groups, one for every (training rows, held-out rows, seed, kind of batches, subject labels) among the jobs.
+    G groups, one for every (training rows, held-out rows, seed, kind of batches, nuisance labels) among the jobs.
     """
 
     def __init__(self, recordings: Recordings, jobs: Sequence[Job], batch_size: int, device: torch.device) -> None:
@@ -31,20 +33,21 @@ class Groups:
         self._apart = len(first) == len(jobs)
         self.batch_size = batch_size
         self.y = recordings.y.numpy()
-        self.subject = [_training_subjects(recordings, job) for job in self.jobs]
-        self.n_subjects = len(np.unique(self.subject[0][self.jobs[0].fold.train]))
+        self.nuisance = [_training_labels(recordings, job) for job in self.jobs]
+        self.n_labels = [_n_labels(recordings, job) for job in self.jobs]
         self.steps_of = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
         self.steps = torch.tensor(self.steps_of, device=device)  # (G,) in an epoch
         self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
-        self.rank = torch.stack([_ranks(s, job.fold.train) for s, job in zip(self.subject, self.jobs, strict=True)])
-        self.rank = self.rank.to(device)  # (G, N): subject labels counted from 0 among the training rows, else -1
+        # (G, N): nuisance labels counted from 0 among the training rows, else -1, so that no other row is ever censored
+        self.rank = torch.from_numpy(np.stack(self.nuisance)).to(device)
         counts = [np.bincount(self.y[job.fold.train], minlength=recordings.n_classes) for job in self.jobs]
         self.class_counts = torch.tensor(np.stack(counts), device=device)
 
     @staticmethod
     def _identity(job: Job) -> tuple[object, ...]:
         penalty = job.setting.penalty
-        return (*job.trajectory[1:], job.setting.training.batches, penalty is not None and penalty.shuffle_subjects)
+        shuffled = penalty is not None and penalty.shuffle_subjects
+        return (*job.trajectory[1:], job.setting.training.batches, shuffled, _nuisance(job))
 
     @property
     def shared(self) -> Tensor | None:
@@ -62,7 +65,7 @@ class Groups:
             if balance is None:
                 own = shuffled(rows, self.batch_size, generator=generator)
             else:
-                labels = self.y[rows], self.subject[g][rows]
+                labels = self.y[rows], self.nuisance[g][rows]
                 own = balanced(rows, *labels, self.batch_size, balance, generator=generator)
             plan[: len(own), g] = own
         return torch.from_numpy(plan)
@@ -73,27 +76,33 @@ class Groups:
         self.of_member, self._apart = of_member, of_member.tolist() == list(range(len(stay)))
         numbers = stay.tolist()
         self.jobs = [self.jobs[g] for g in numbers]
-        self.subject = [self.subject[g] for g in numbers]
+        self.nuisance, self.n_labels = [self.nuisance[g] for g in numbers], [self.n_labels[g] for g in numbers]
         self.steps_of, self.steps = [self.steps_of[g] for g in numbers], self.steps[stay]
         self.keys, self.rank, self.class_counts = self.keys[stay], self.rank[stay], self.class_counts[stay]
         return torch.tensor(numbers, dtype=torch.long, device=keep.device)
 
 
-def _training_subjects(recordings: Recordings, job: Job) -> NDArray[np.int64]:
-    """Subject labels (N,) as training sees them: for the control, shuffled within class over the training rows."""
-    subject = recordings.subject.numpy()
+def _n_labels(recordings: Recordings, job: Job) -> int:
+    """How many nuisance labels a critic tells apart. People are counted in the training rows, which folds share; of any
+    other nuisance folds may have different numbers, and the most that there can be is a number for all of them."""
+    if _nuisance(job) == SUBJECT:
+        return len(np.unique(recordings.subject.numpy()[job.fold.train]))
+    return most_groups(recordings, _nuisance(job))
+
+
+def _nuisance(job: Job) -> str:
+    return SUBJECT if job.setting.penalty is None else job.setting.penalty.nuisance
+
+
+def _training_labels(recordings: Recordings, job: Job) -> NDArray[np.int64]:
+    """Nuisance labels (N,) as training sees them: for the control, shuffled within class over the training rows."""
+    rows = job.fold.train
+    labels = groups_of(recordings, _nuisance(job), rows)
     if job.setting.penalty is None or not job.setting.penalty.shuffle_subjects:
-        return subject
-    subject, y, rows = subject.copy(), recordings.y.numpy(), job.fold.train
+        return labels
+    y = recordings.y.numpy()
     generator = np.random.default_rng([key_of("control", job.fold.trajectory), job.seed])
     for label in range(recordings.n_classes):
-        own = rows[y[rows] == label]
-        subject[own] = generator.permutation(subject[own])
-    return subject
-
-
-def _ranks(subject: NDArray[np.int64], rows: NDArray[np.int64]) -> Tensor:
-    """(N,) labels of the training rows as 0, 1, ...; -1 elsewhere, so that no other row is ever censored."""
-    ranks = np.full(len(subject), -1, dtype=np.int64)
-    ranks[rows] = np.unique(subject[rows], return_inverse=True)[1]
-    return torch.from_numpy(ranks)
+        own = rows[(y[rows] == label) & (labels[rows] >= 0)]
+        labels[own] = generator.permutation(labels[own])
+    return labels

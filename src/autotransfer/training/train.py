@@ -12,8 +12,10 @@ from ..errors import UserError
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..settings import SUBJECT
 from .closed_form import population_of
 from .memory import first_line, no_room, out_of_memory
+from .nuisance import check_nuisance
 from .packing import pack, resolve_device
 from .progress import Progress
 from .trainer import Trainer
@@ -132,6 +134,10 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
                 "use checkpoint='last', or hold somebody out"
             )
     check_whole_subjects(recordings, jobs)
+    asked = {(job.setting.nuisance, job.fold.trajectory): job.fold.train for job in jobs}
+    for (nuisance, _), rows in asked.items():
+        if nuisance is not None and nuisance != SUBJECT:  # where one person is left, training goes on without a penalty
+            check_nuisance(recordings, nuisance, [rows])
 
 
 def _as_asked(job: Job, outcome: Outcome) -> Outcome:

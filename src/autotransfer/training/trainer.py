@@ -77,9 +77,10 @@ class Trainer:
         methods = {setting.method for setting in settings if setting.method is not None}
         self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
         self.optimiser = AdamW(self.flat, numbers([setting.training.weight_decay for setting in settings]))
+        n_labels = [self.groups.n_labels[group] for group in self.groups.of_member.tolist()]
         self.censors = Censors(
             settings, [critic_seed(job.fold.trajectory, job.seed) for job in jobs], latent_dim=self.members.latent_dim,
-            n_classes=recordings.n_classes, n_subjects=self.groups.n_subjects, device=device, dtype=dtype,
+            n_classes=recordings.n_classes, n_groups=n_labels, device=device, dtype=dtype,
             branches=getattr(self.net, "branches", None),
         )  # fmt: skip
         self.epoch = 0

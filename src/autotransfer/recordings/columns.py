@@ -1,0 +1,72 @@
+"""Columns: what else is known of every trial, such as the position of an electrode, an age or the time of day."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import plain_value
+from .raw import Array, Label
+
+TAKEN = ("X", "y", "subject", "session", "scale", "meta")  # names that files and arguments use otherwise
+MOST_LETTERS = 100  # of a name
+KINDS = "biufUS"  # of arrays that can be columns: numbers and text
+Value = str | int | float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One value per trial. Whole numbers and text are labels of groups; other numbers are a continuous quantity."""
+
+    values: Array  # (N,) int64 places in `labels`, -1: missing; without labels (N,) float64, NaN: missing
+    labels: tuple[Label, ...] | None = None
+
+    @property
+    def continuous(self) -> bool:
+        return self.labels is None
+
+
+def is_name(name: object) -> bool:
+    """Whether a column can be called so: a nuisance joins names with +, and a folder has a file of each name."""
+    return (
+        isinstance(name, str)
+        and name not in TAKEN
+        and 0 < len(name) <= MOST_LETTERS
+        and name.isprintable()
+        and name == name.strip()
+        and not name.startswith(".")
+        and not set(name) & set("+/\\")
+    )
+
+
+def plain_values(values: Iterable[Any]) -> list[Value] | None:
+    """Numbers or text, None where one is missing; None in place of all where there are others, both or neither."""
+    found: list[Value] = [None if _missing(value) else _plain(value) for value in values]
+    known = [value for value in found if value is not None]
+    if all(isinstance(value, str) for value in known) or all(isinstance(value, (int, float)) for value in known):
+        return found if known else None
+    return None
+
+
+def plain_columns(columns: Mapping[Any, Iterable[Any]]) -> dict[str, list[Value]]:
+    """Of a stranger's table what can be columns; the rest is left aside."""
+    named = {name: values for name, values in columns.items() if is_name(name)}
+    return {name: plain for name, values in named.items() if (plain := plain_values(values)) is not None}
+
+
+def _plain(value: Any) -> Any:
+    value = plain_value(value)
+    return int(value) if isinstance(value, bool) else value
+
+
+def _missing(value: Any) -> bool:
+    if value is None or isinstance(value, str):
+        return value is None or not value.strip()
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    try:
+        return not bool(value == value)  # NaT
+    except (TypeError, ValueError):  # pandas.NA refuses to be a truth value
+        return True

@@ -1,0 +1,168 @@
+"""Columns of any name: what becomes of values, and where they are read and kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.recordings import load, read, save_folder, save_npz
+from tiny import tiny
+
+
+def with_columns(recordings: at.Recordings, session: object = None, **columns: object) -> at.Recordings:
+    raw = recordings.raw()
+    return at.Recordings.of(replace(raw, session=raw.session if session is None else session, columns=columns))
+
+
+def refused(work: Callable[[], object], text: str) -> None:
+    with pytest.raises(UserError, match=text) as caught:
+        work()
+    assert "\n" not in str(caught.value)
+
+
+N = 48
+
+
+def columns() -> dict[str, Any]:
+    age = np.linspace(20, 60, N)
+    age[3] = np.nan
+    return {"age": age, "place": ["a", "", "b", None] * 12, "rep": np.arange(N) % 5, "left handed": [True, False] * 24}
+
+
+def assert_same_columns(a: at.Recordings, b: at.Recordings) -> None:
+    assert list(a.columns) == list(b.columns)
+    for name, column in a.columns.items():
+        assert column.labels == b.columns[name].labels, name
+        np.testing.assert_array_equal(column.values, b.columns[name].values)
+        assert column.values.dtype == b.columns[name].values.dtype
+
+
+def test_whole_numbers_and_text_are_groups_and_other_numbers_are_continuous() -> None:
+    rec = with_columns(tiny(), **columns())
+    found = rec.columns
+    assert [name for name, column in found.items() if column.continuous] == ["age"]
+    assert found["place"].labels == ("a", "b")
+    assert found["place"].values[:4].tolist() == [0, -1, 1, -1]
+    assert found["rep"].labels == (0, 1, 2, 3, 4)
+    assert found["left handed"].labels == (0, 1)
+    assert np.isnan(found["age"].values).tolist() == [n == 3 for n in range(N)]
+    assert_same_columns(with_columns(tiny(), **pd.DataFrame(columns())), rec)
+    assert_same_columns(at.Recordings.of(rec.raw()), rec)
+    mixed = with_columns(tiny(), hour=[1, 2.5] * 24, count=[1, None] * 24)
+    assert (mixed.columns["hour"].continuous, mixed.columns["count"].labels) == (True, (1,))
+    assert tiny().columns == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ([1, 2], r"columns are \[1, 2\]; give a dict or a DataFrame"),
+        ({"age": [1, 2]}, "the column 'age' has 2 entries but X has 48 trials"),
+        ({"age": np.zeros((N, 2))}, "the column 'age' has the shape"),
+        ({"age": [1, "x"] * 24}, r"the column 'age' holds \[1, 'x'.*numbers alone or text alone"),
+        ({"age": [None, ""] * 24}, "the column 'age' holds .* at least one of them"),
+        ({"age": [(1, 2)] * N}, r"the column 'age' holds \[\(1, 2\)"),
+        ({"age": [1.5, 10**400] * 24}, "no float can hold"),
+        ({"y": [1] * N}, "a column is called 'y'"),
+        ({"session": [1] * N}, "a column is called 'session'"),
+        ({"../../x": [1] * N}, "a column is called '../../x'"),
+        ({"a+b": [1] * N}, r"a column is called 'a\+b'"),
+        ({3: [1] * N}, "a column is called 3"),
+    ],
+)
+def test_wrong_columns_are_refused_in_one_line(given: Any, text: str) -> None:
+    refused(lambda: at.Recordings.of(replace(tiny().raw(), columns=given)), text)
+
+
+def test_columns_are_saved_and_loaded(tmp_path: Path) -> None:
+    rec = with_columns(tiny(), session=np.arange(N) % 2, **columns())
+    save_npz(tmp_path / "a.npz", rec)
+    save_folder(tmp_path / "a", rec)
+    for path in (tmp_path / "a.npz", tmp_path / "a"):
+        names = sorted(rec.columns)
+        assert_same_columns(with_columns(load(path), **{n: load(path).columns[n] for n in rec.columns}), rec)
+        assert sorted(load(path).columns) == names
+    wrong = {"column_labels": {"rep": ["a"]}}
+    refused(lambda: read(rewritten(tmp_path / "a.npz", wrong)), "rep of .* holds other numbers than -1 to 0")
+    refused(lambda: read(rewritten(tmp_path / "a.npz", {"column_labels": [1]})), "column_labels in meta of .* is")
+    refused(lambda: read(rewritten(tmp_path / "a.npz", {"column_labels": {"rep": ["a", "a"]}})), "'a' twice")
+
+
+def rewritten(path: Path, meta: dict[str, Any]) -> Path:
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored.files} | {"meta": np.array(json.dumps(meta))}
+    np.savez(path, **arrays)
+    return path
+
+
+def test_arrays_of_a_file_that_can_be_columns_are(tmp_path: Path) -> None:
+    plain = tiny()
+    arrays: dict[str, Any] = {
+        "X": plain.X.numpy(), "y": plain.y.numpy(), "subject": plain.subject.numpy(),
+        "age": np.linspace(1, 2, N), "day": np.arange(N, dtype=np.uint8) % 3, "place": np.array([b"x", b"y"] * 24),
+        "word": np.array(["a", ""] * 24),
+    }  # fmt: skip
+    ignored: dict[str, Any] = {
+        "matrix": np.zeros((N, 2)), "short": np.zeros(3), "objects": np.array([{}] * N, dtype=object),
+        "complex": np.zeros(N, dtype=complex), "a+b": np.zeros(N), "nothing": np.full(N, np.nan), "one": np.array(1),
+    }  # fmt: skip
+    np.savez(tmp_path / "a.npz", **arrays, **ignored)
+    (tmp_path / "a").mkdir()
+    for name, array in (arrays | ignored).items():
+        np.save(tmp_path / "a" / f"{name}.npy", array)
+    for path in (tmp_path / "a.npz", tmp_path / "a"):
+        found = load(path).columns
+        assert sorted(found) == ["age", "day", "place", "word"]
+        assert found["age"].continuous
+        assert [found[name].labels for name in ("day", "place", "word")] == [(0, 1, 2), ("x", "y"), ("a",)]
+        assert found["word"].values[:2].tolist() == [0, -1]
+
+
+def test_a_column_that_unpacks_to_more_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = tiny()
+    np.savez_compressed(
+        tmp_path / "a.npz", X=plain.X.numpy(), y=plain.y.numpy(), subject=plain.subject.numpy(),
+        note=np.zeros(N, "U100000"),
+    )  # fmt: skip
+    monkeypatch.setattr("autotransfer.recordings.npy.available_memory", lambda: 2**20)
+    monkeypatch.setattr("numpy.lib.format.read_array", lambda *_, **__: pytest.fail("unpacked"))
+    refused(lambda: load(tmp_path / "a.npz"), "note of .* too large for memory")
+
+
+def test_columns_of_epochs(tmp_path: Path) -> None:
+    mne = pytest.importorskip("mne", reason="pip install 'autotransfer[mne]'")
+    people = np.repeat(["ann", "bob", "cem"], 16)
+    table: dict[str, Any] = columns() | {
+        "subject": people, "session": [1, 2] * 24, "when": pd.Timestamp("2020"), "list": [[1]] * N, "X": 1, "word": "w",
+    }  # fmt: skip
+    plain = tiny()
+    info = mne.create_info(2, 16.0, "eeg")
+    events = np.c_[np.arange(N), np.zeros(N, int), 1 + plain.y.numpy()]
+    epochs = mne.EpochsArray(plain.X.numpy(), info, events, metadata=pd.DataFrame(table), verbose="ERROR")
+    rec = at.Recordings.from_epochs(epochs)
+    expected = with_columns(plain, **columns(), word=["w"] * N)
+    assert_same_columns(rec, expected)
+    assert rec.session is not None
+    assert rec.session.tolist() == [1, 2] * 24
+    assert at.Recordings.from_epochs(epochs, session="rep").session.tolist() == (np.arange(N) % 5).tolist()
+    assert "rep" not in at.Recordings.from_epochs(epochs, label="rep").columns
+    epochs.metadata = epochs.metadata.drop(columns=["when"])  # a number in a file
+    epochs.save(tmp_path / "a-epo.fif", verbose="ERROR")
+    assert list(load(tmp_path / "a-epo.fif").columns) == list(rec.columns)
+    parts = {who: epochs[people == who] for who in ("ann", "bob", "cem")}
+    parts["cem"].metadata = parts["cem"].metadata.drop(columns=["age", "session"])
+    parts["bob"].metadata = parts["bob"].metadata.assign(rep="x")
+    divided = at.Recordings.from_epochs(parts)
+    assert list(divided.columns) == ["place", "left handed", "word"], "what all have, of one kind"
+    assert divided.session is None
+    clf = at.CensoredClassifier("mmd", nuisance="rep", max_epochs=1, batch_size=16, device="cpu")
+    assert clf.fit(epochs, plain.y.numpy()).setting_.nuisance == "rep"
