@@ -20,6 +20,7 @@ class Term(NamedTuple):
     z: Tensor  # (P, B, D)
     context: Tensor  # (P, B) group id, -1: padding
     nuisance: Tensor  # (P, B) group id inside the context, -1: padding
+    loss: Tensor | None = None  # (P, B) the task's loss of every row, for methods that read it; 0: padding
 
 
 class Rule(NamedTuple):
@@ -64,8 +65,8 @@ def term_dims(mode: str, latent_dim: int) -> list[int]:
     return [latent_dim // rule.parts for rule in MODES[mode]]
 
 
-def make_terms(mode: str, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
-    """z (P, B, D), y and s (P, B) -> the terms of the mode.
+def make_terms(mode: str, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None) -> list[Term]:
+    """z (P, B, D), y and s (P, B), and perhaps the rows' losses (P, B) -> the terms of the mode.
 
     Rows with s < 0 are padding; so are, where the class is the context, rows with y < 0.
     """
@@ -75,6 +76,7 @@ def make_terms(mode: str, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
         part = z.chunk(rule.parts, -1)[rule.part]
         # Whatever a padding row holds, even NaN, reaches neither the value nor the gradient.
         part = torch.where(known[..., None], part, torch.zeros_like(part))
+        own = None if loss is None else torch.where(known, loss, torch.zeros_like(loss))
         context = y if rule.by_class else torch.zeros_like(s)
-        terms.append(Term(rule.sign, part, torch.where(known, context, -1), torch.where(known, s, -1)))
+        terms.append(Term(rule.sign, part, torch.where(known, context, -1), torch.where(known, s, -1), own))
     return terms
