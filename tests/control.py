@@ -63,6 +63,14 @@ def uncensored(recordings: at.Recordings, like: at.Setting, *, seeds: int = 3) -
     return trained(recordings, [at.Job(plain, fold, seed) for seed in range(seeds)], flipped=False)
 
 
+def worst_loss(recordings: at.Recordings, outcome: Outcome) -> float:
+    """`worst_quarter` of the training people, eval mode, last epoch."""
+    rows = outcome.job.fold.train
+    _, logits = at.encode(recordings, [outcome], rows, final=True)
+    losses = torch.nn.functional.cross_entropy(logits[0], recordings.y[rows], reduction="none")
+    return worst_quarter(losses.numpy(), recordings.subject[rows].numpy())
+
+
 def worst_quarter(losses: NDArray[np.float32], subject: NDArray[np.int64]) -> float:
     """Mean loss of the quarter of people who have the highest: losses and subject (N,)."""
     of_person = sorted(float(losses[subject == person].mean()) for person in np.unique(subject))

@@ -160,7 +160,13 @@ def test_paper_grid() -> None:
     assert len(set(settings)) == len(settings) == 346
     assert settings[0] == Setting()
     count = {m: sum(s.method == m for s in settings) for m in at.CENSORS}
-    assert {m: n for m, n in count.items() if n} == {"adversary": 15, "began": 15, "mmd": 15, "pairwise_mmd": 15, "mige": 3 * 5 * 19}
+    assert {m: n for m, n in count.items() if n} == {
+        "adversary": 15,
+        "began": 15,
+        "mmd": 15,
+        "pairwise_mmd": 15,
+        "mige": 3 * 5 * 19,
+    }
     assert {s.strength for s in settings if s.method == "mmd"} == {1, 3, 10, 30, 100}
     assert {s.strength for s in settings if s.method == "mige"} == {1, 0.3, 0.1, 0.03, 0.01}
     assert len({s.name for s in settings}) == 346
