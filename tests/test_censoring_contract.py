@@ -16,15 +16,20 @@ from censor_problems import batch
 
 SIZES = {"latent_dim": 6, "n_classes": 3, "n_subjects": 4}
 every_method = pytest.mark.parametrize("method", list(CENSORS))
-every_mode = pytest.mark.parametrize("mode", list(MODES))
+every_pair = pytest.mark.parametrize(
+    ("method", "mode"), [(method, mode) for method, kind in CENSORS.items() for mode in kind.modes]
+)
 every_type = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
 
 def evaluate(censor: Censor, z: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
-    """Penalty, its gradient in z, critic loss, its gradients in the critics; checks who gets a gradient."""
-    leaf = z.clone().requires_grad_()
+    """Penalty, its gradient in what it reads, critic loss, its gradients in the critics; checks who gets a gradient.
+
+    It reads z, or losses of the rows that are made from z.
+    """
+    leaf = (z.square().mean(-1) if censor.reads_losses else z.clone()).requires_grad_()
     censor.zero_grad()
-    penalty = censor(leaf, y, s)
+    penalty = censor(z, y, s, loss=leaf) if censor.reads_losses else censor(leaf, y, s)
     penalty.sum().backward()
     assert leaf.grad is not None
     assert all(parameter.grad is None for parameter in censor.parameters()), "the penalty reached a critic"
@@ -50,13 +55,12 @@ def test_a_setting_knows_what_a_method_reads(method: str):
     assert {f.name for f in fields(kind.Options)} <= set(field_names())
     assert set(kind.per_member) <= {f.name for f in fields(kind.Options)}
     assert kind.label
-    assert set(kind.quick) <= set(MODES)
+    assert set(kind.quick) | set(kind.few) <= set(kind.modes) <= set(MODES)
     assert Setting.from_json(setting.to_json()) == setting
     assert all(isinstance(one, kind.Options) for one in kind.variations())
 
 
-@every_method
-@every_mode
+@every_pair
 @every_type
 @pytest.mark.parametrize("members", [None, 1, 5])
 def test_shape_gradients_and_stacked_equals_solo(method: str, mode: str, dtype: torch.dtype, members: int | None):
@@ -81,8 +85,7 @@ def test_shape_gradients_and_stacked_equals_solo(method: str, mode: str, dtype: 
         assert all(torch.equal(many[p], own) for many, own in zip(critics, one_critics, strict=True))
 
 
-@every_method
-@every_mode
+@every_pair
 @every_type
 def test_the_order_of_rows_and_padding_do_not_matter(method: str, mode: str, dtype: torch.dtype):
     z, y, s = batch(dtype=dtype)
@@ -103,8 +106,7 @@ def test_the_order_of_rows_and_padding_do_not_matter(method: str, mode: str, dty
         torch.testing.assert_close(padded_loss, loss, **close(dtype))
 
 
-@every_method
-@every_mode
+@every_pair
 @every_type
 def test_groups_that_do_not_count_change_nothing(method: str, mode: str, dtype: torch.dtype):
     z, y, s = batch(dtype=dtype, subjects=3)
@@ -117,8 +119,7 @@ def test_groups_that_do_not_count_change_nothing(method: str, mode: str, dtype: 
     torch.testing.assert_close(found_grad, grad, **close(dtype))
 
 
-@every_method
-@every_mode
+@every_pair
 @every_type
 def test_where_nothing_counts_the_penalty_is_zero(method: str, mode: str, dtype: torch.dtype):
     z, y, s = batch(dtype=dtype)
@@ -136,8 +137,7 @@ def test_where_nothing_counts_the_penalty_is_zero(method: str, mode: str, dtype:
         assert all(torch.equal(one, torch.zeros_like(one)) for one in critics)
 
 
-@every_method
-@every_mode
+@every_pair
 def test_collapsed_and_tiny_latents_stay_finite(method: str, mode: str):
     z, y, s = batch(dtype=torch.float32)
     z[0] = 0.0
@@ -148,8 +148,7 @@ def test_collapsed_and_tiny_latents_stay_finite(method: str, mode: str):
     assert grad.isfinite().all()
 
 
-@every_method
-@every_mode
+@every_pair
 def test_a_diverged_member_leaves_the_others_alone(method: str, mode: str):
     z, y, s = batch(dtype=torch.float32)
     censor = make_censor(method, mode, members=3, seed=[1, 2, 3], **SIZES)
@@ -171,8 +170,7 @@ def advance(censor: Censor, steps: int, active: Tensor | None = None) -> None:
         censor.after_step(active)
 
 
-@every_method
-@every_mode
+@every_pair
 def test_the_whole_state_is_saved_and_members_can_be_selected(method: str, mode: str):
     censor = make_censor(method, mode, members=4, seed=[5, 6, 7, 8], **SIZES).double()
     advance(censor, 3)
@@ -196,19 +194,21 @@ def test_the_whole_state_is_saved_and_members_can_be_selected(method: str, mode:
 @every_method
 def test_members_that_took_no_step_keep_their_counters(method: str):
     censor = make_censor(method, "marginal", members=3, **SIZES).double()
-    before = {name: tensor.clone() for name, tensor in censor.named_buffers()}
+    before = {name: tensor.clone() for name, tensor in censor.state_dict().items()}
     z, y, s = batch()
     evaluate(censor, z, y, s)
     censor.after_step(torch.tensor([False, True, False]))
     assert censor.step.tolist() == [0, 1, 0]
-    for name, tensor in censor.named_buffers():
-        if "balance" not in name:
-            assert torch.equal(tensor[[0, 2]], before[name][[0, 2]]), name
+    for name, tensor in censor.state_dict().items():
+        assert torch.equal(tensor[[0, 2]], before[name][[0, 2]]), name
 
 
 def test_numbers_may_differ_between_members():
     z, y, s = batch()
-    numbers = {"mige": {"regularization": [0.1, 0.02, 0.003]}, "began": {"control_rate": [0.1, 0.2, 0.3]}}
+    numbers = {
+        "mige": {"regularization": [0.1, 0.02, 0.003]}, "began": {"control_rate": [0.1, 0.2, 0.3]},
+        "group_dro": {"group_rate": [0.1, 0.2, 0.3]}, "quantile_risk": {"quantile": [0.5, 0.75, 0.9]},
+    }  # fmt: skip
     for method, options in numbers.items():
         stacked = make_censor(method, "marginal", members=3, seed=[1, 2, 3], **options, **SIZES).double()
         advance(stacked, 2)
@@ -245,8 +245,7 @@ class Work(TorchDispatchMode):
         return out
 
 
-@every_method
-@every_mode
+@every_pair
 def test_a_step_has_no_loop_and_its_cost_does_not_grow_with_the_subjects(method: str, mode: str):
     rows, work = 256, {}
     for subjects in (8, 64):
@@ -256,7 +255,7 @@ def test_a_step_has_no_loop_and_its_cost_does_not_grow_with_the_subjects(method:
         censor = make_censor(method, mode, latent_dim=16, n_classes=2, n_subjects=subjects, members=1)
         leaf = z.requires_grad_()
         with Work() as counted:
-            censor(leaf, y, s).sum().backward()
+            censor(leaf, y, s, loss=leaf.square().mean(-1)).sum().backward()
             loss = censor.critic_loss(z, y, s)
             if loss is not None:
                 loss.sum().backward()
@@ -274,6 +273,9 @@ def test_unknown_names_come_with_the_choices():
         make_censor("gan", "marginal", **SIZES)
     with pytest.raises(UserError, match=r"unknown mode 'joint'; choose from 'marginal'"):
         make_censor("mmd", "joint", **SIZES)
+    for make in (make_censor, lambda method, mode, **_: Setting(method=method, mode=mode)):
+        with pytest.raises(UserError, match=r"^vrex has no complementary mode; choose from 'marginal', 'conditional'$"):
+            make("vrex", "complementary", **SIZES)
     with pytest.raises(UserError, match=r"unknown estimator 'kde'; choose from 'ssge', 'stein'"):
         make_censor("mige", "marginal", estimator="kde", **SIZES)
     with pytest.raises(UserError, match=r"unknown option 'bandwidth'; choose from 'as_printed', .*'length_scale'"):
@@ -317,9 +319,15 @@ def test_tensors_of_the_wrong_shape_or_type_are_named():
         censor(z, y, s.float())
     with pytest.raises(UserError, match=r"y is torch.int64 \(3, 39\)"):
         censor(z, y[:, 1:], s)
+    risk = make_censor("vrex", "marginal", members=3, **SIZES)
+    with pytest.raises(UserError, match=r"V-REx reads the task's loss of every row; give it: censor\(z, y, s, loss="):
+        risk(z, y, s)
+    with pytest.raises(UserError, match=r"loss is torch.float64 \(3,\); it must hold a number for each row of z"):
+        risk(z, y, s, loss=z.mean((1, 2)))
 
 
-# A small control: true subjects lower leakage, shuffled ones do not, the flipped sign raises it.
+# A small control: true subjects lower leakage, shuffled ones do not, the flipped sign raises it. Methods that read
+# losses do not aim at leakage; theirs is in test_risks.py.
 
 STRENGTH = {"adversary": 0.3, "mige": 0.3, "mmd": 3.0, "pairwise_mmd": 3.0, "began": 3.0}
 STEPS = {"began": 400}  # its autoencoder has to learn z first; the others need fewer
@@ -379,7 +387,7 @@ def train_linear(
         return x @ encoder, (x @ encoder @ head).argmax(-1).eq(y).float().mean(-1)
 
 
-@every_method
+@pytest.mark.parametrize("method", [name for name, kind in CENSORS.items() if not kind.reads_losses])
 def test_small_control_with_a_linear_encoder(method: str):
     data = [shifted_data(seed) for seed in range(3)]
     x, y, true = (torch.stack([one[i] for one in data for _ in CONDITIONS]) for i in range(3))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .augment import AUGMENTATIONS, Augmentation, augmentation_of, augmentation_values
-from .censoring import CENSORS, MODES, MethodOptions, code_path
+from .censoring import CENSORS, MethodOptions, check_mode, code_path
 from .errors import UserError, check_at_most, check_choice, check_positive, check_types, number, shown
 from .model.encoder import EncoderOptions
 from .model.encoders import ENCODERS, OwnEncoder
@@ -51,7 +51,7 @@ class Penalty:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_choice("mode", self.mode, MODES)
+        check_mode(self.method, self.mode)
         if self.warm_up < 0:
             raise UserError(f"warm_up is {self.warm_up}; it must be a number of epochs of at least 0")
         check_at_most(self, warm_up=10**6)

@@ -10,12 +10,15 @@ from ..errors import UserError, check_choice, plain_value
 from .adversary import Adversary
 from .began import BEGAN
 from .censor import Censor, code_path
+from .group_dro import GroupDRO
 from .method import Method, MethodOptions
 from .mige import MIGE
 from .mmd import MMD, PairwiseMMD
+from .quantile_risk import QuantileRisk
 from .terms import MODES
+from .vrex import VREx
 
-__all__ = ["CENSORS", "MODES", "Censor", "Method", "MethodOptions", "code_path", "make_censor"]
+__all__ = ["CENSORS", "MODES", "Censor", "Method", "MethodOptions", "check_mode", "code_path", "make_censor"]
 
 CENSORS: dict[str, type[Method]] = {
     "adversary": Adversary,
@@ -23,7 +26,17 @@ CENSORS: dict[str, type[Method]] = {
     "mmd": MMD,
     "pairwise_mmd": PairwiseMMD,
     "began": BEGAN,
+    "vrex": VREx,
+    "group_dro": GroupDRO,
+    "quantile_risk": QuantileRisk,
 }
+
+
+def check_mode(method: str, mode: str) -> None:
+    """Raise unless the mode exists and the method makes sense in it."""
+    check_choice("mode", mode, MODES)
+    if mode not in (own := CENSORS[method].modes):
+        raise UserError(f"{method} has no {mode} mode; choose from {', '.join(map(repr, own))}")
 
 
 def make_censor(
@@ -44,7 +57,7 @@ def make_censor(
     `seed` and options that are numbers per member (`Method.per_member`) may be one per member.
     """
     check_choice("method", method, CENSORS)
-    check_choice("mode", mode, MODES)
+    check_mode(method, mode)
     kind = CENSORS[method]
     read = [field.name for field in fields(kind.Options)]
     given = {name: value for name, value in options.items() if value is not None}

@@ -26,10 +26,13 @@ class Censor(nn.Module):
         loss = censor.critic_loss(z, y, s)   # None: no critic; else minimise it with an optimiser of its own
         censor.after_step()                  # once per main step
 
+        penalty = censor(z, y, s, loss=rows)  # a method that reads losses: the task's loss of every row
+
     z (B, D) and results () for a single model; z (P, B, D) and results (P,) with members; y and s integers,
     (B,) or (P, B). A row with s < 0 is padding. Ids must lie below n_classes and n_subjects: that is not
-    checked here, for it would make the host wait for the device. Gradients of the penalty reach z alone,
-    those of the critic loss the critics alone. All state is parameters and buffers, the member on axis 0.
+    checked here, for it would make the host wait for the device. Gradients of the penalty reach z alone, or
+    through the losses z and the classifier, those of the critic loss the critics alone. `loss` has the shape
+    of y; methods that do not read it leave it aside. All state is parameters and buffers, the member on axis 0.
     """
 
     keys: Tensor  # (P,) or () int32: a function of each member's seed
@@ -56,6 +59,7 @@ class Censor(nn.Module):
         if len({code_path(method, one) for one in options}) > 1:
             raise UserError(f"stacked members may differ in {', '.join(method.per_member) or 'nothing'} only")
         self.mode = mode
+        self.label, self.reads_losses = method.label, method.reads_losses
         self.latent_dim = latent_dim
         self.branches = tuple(branches or (latent_dim,))
         if sum(self.branches) != latent_dim:
@@ -73,9 +77,11 @@ class Censor(nn.Module):
         self.register_buffer("keys", keys[0] if members is None else keys)
         self.register_buffer("step", torch.zeros_like(self.keys))
 
-    def forward(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
-        """The penalty, () or (P,): differentiable in z, critics frozen."""
-        terms, key = self._terms(z, y, s), self._key()
+    def forward(self, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None) -> Tensor:
+        """The penalty, () or (P,): differentiable in z, or in the losses, critics frozen."""
+        if self.reads_losses and loss is None:
+            raise UserError(f"{self.label} reads the task's loss of every row; give it: censor(z, y, s, loss=rows)")
+        terms, key = self._terms(z, y, s, loss if self.reads_losses else None), self._key()
         parts = [term.sign * self._method(i).dependence(term, key) for i, term in enumerate(terms)]
         return self._shaped(sum(parts[1:], parts[0]))
 
@@ -117,7 +123,7 @@ class Censor(nn.Module):
     def _shaped(self, value: Tensor) -> Tensor:
         return value[0] if self.members is None else value
 
-    def _terms(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
+    def _terms(self, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None) -> list[Term]:
         lead = () if self.members is None else (self.members,)
         if z.ndim != len(lead) + 2 or z.shape[: len(lead)] != lead or z.shape[-1] != self.latent_dim:
             wanted = ", ".join([*map(str, lead), "B", str(self.latent_dim)])
@@ -130,4 +136,9 @@ class Censor(nn.Module):
                 found = f"{ids.dtype} {tuple(ids.shape)}"
                 raise UserError(f"{name} is {found}; it must hold an integer for each row of z")
             labels.append(ids.long().expand(z.shape[:2]))
-        return make_terms(self.mode, z, labels[0], labels[1], self.branches)
+        if loss is not None:
+            if not loss.is_floating_point() or loss.shape != (*lead, rows):
+                found = f"{loss.dtype} {tuple(loss.shape)}"
+                raise UserError(f"loss is {found}; it must hold a number for each row of z")
+            loss = loss.reshape(-1, rows)
+        return make_terms(self.mode, z, labels[0], labels[1], loss, branches=self.branches)

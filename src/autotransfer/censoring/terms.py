@@ -21,6 +21,7 @@ class Term(NamedTuple):
     z: Tensor  # (P, B, D)
     context: Tensor  # (P, B) group id, -1: padding
     nuisance: Tensor  # (P, B) group id inside the context, -1: padding
+    loss: Tensor | None = None  # (P, B) the task's loss of every row, for methods that read it; 0: padding
 
 
 class Rule(NamedTuple):
@@ -75,8 +76,11 @@ def part_of(z: Tensor, branches: Sequence[int], rule: Rule) -> Tensor:
     return slices[0] if len(slices) == 1 else torch.cat(slices, -1)
 
 
-def make_terms(mode: str, z: Tensor, y: Tensor, s: Tensor, branches: Sequence[int] | None = None) -> list[Term]:
-    """z (P, B, D), y and s (P, B) -> the terms of the mode. branches: see `term_dims`; None: z is one.
+def make_terms(
+    mode: str, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None, *, branches: Sequence[int] | None = None
+) -> list[Term]:
+    """z (P, B, D), y and s (P, B), and perhaps the rows' losses (P, B) -> the terms of the mode. branches: see
+    `term_dims`; None: z is one.
 
     Rows with s < 0 are padding; so are, where the class is the context, rows with y < 0.
     """
@@ -86,6 +90,7 @@ def make_terms(mode: str, z: Tensor, y: Tensor, s: Tensor, branches: Sequence[in
         part = part_of(z, branches or (z.shape[-1],), rule)
         # Whatever a padding row holds, even NaN, reaches neither the value nor the gradient.
         part = torch.where(known[..., None], part, torch.zeros_like(part))
+        own = None if loss is None else torch.where(known, loss, torch.zeros_like(loss))
         context = y if rule.by_class else torch.zeros_like(s)
-        terms.append(Term(rule.sign, part, torch.where(known, context, -1), torch.where(known, s, -1)))
+        terms.append(Term(rule.sign, part, torch.where(known, context, -1), torch.where(known, s, -1), own))
     return terms

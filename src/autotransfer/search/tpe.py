@@ -25,9 +25,10 @@ RUNG = 0.25  # share of the epochs after which the worse half of a batch is give
 
 
 def suggest(trial: optuna.Trial) -> Setting:
-    """A setting from the space: method, mode, strength and, for MIGE, its estimator."""
+    """A setting from the space: method, mode, strength and what the method itself suggests."""
     method = trial.suggest_categorical("method", tuple(CENSORS))
-    mode = trial.suggest_categorical("mode", tuple(MODES))
+    modes = CENSORS[method].modes  # Optuna wants the same choices under one name
+    mode = trial.suggest_categorical("mode" if modes == tuple(MODES) else f"mode {method}", modes)
     strength = trial.suggest_float(f"strength {method}", *CENSORS[method].sampled, log=True)
     return Setting(method=method, mode=mode, strength=strength, **asdict(CENSORS[method].suggest(trial)))
 

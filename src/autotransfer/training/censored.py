@@ -76,13 +76,19 @@ class Censors:
         ]  # fmt: skip
         self.branches = Branches(device)
 
-    def penalty(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor:
-        """z: (P, B, D); y, s: (P, B) -> (P,)."""
+    @property
+    def read_losses(self) -> bool:
+        """Whether any of them wants the rows' losses."""
+        return any(part.censor.reads_losses for part in self.parts)
+
+    def penalty(self, z: Tensor, y: Tensor, s: Tensor, losses: Tensor | None = None) -> Tensor:
+        """z: (P, B, D); y, s: (P, B); losses (P, B) of the rows, if anybody reads them -> (P,)."""
         if len(self.parts) == 1 and len(self.parts[0].index) == len(z):
-            return self.parts[0].censor(z, y, s)  # type: ignore[no-any-return]  # modules give Any
+            return self.parts[0].censor(z, y, s, losses)  # type: ignore[no-any-return]  # modules give Any
 
         def work(part: _Part) -> Tensor:
-            found: Tensor = part.censor(z[part.index], y[part.index], s[part.index])
+            own = losses[part.index] if losses is not None and part.censor.reads_losses else None
+            found: Tensor = part.censor(z[part.index], y[part.index], s[part.index], own)
             return found
 
         total = z.new_zeros(z.shape[0])

@@ -20,7 +20,7 @@ from .censored import Censors, critic_seed
 from .evaluation import MEASURED, HeldOut, Snapshots
 from .groups import Groups
 from .members import Members, size_of
-from .metrics import balanced_accuracy, class_weights, weighted_cross_entropy
+from .metrics import balanced_accuracy, class_weights, row_losses, weighted_mean, weighted_nll
 from .optimiser import AdamW
 from .program import Program, quick_products
 from .windows import Windows, held_out_rows
@@ -157,8 +157,10 @@ class Trainer:
 
         z = codes.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
-        task = weighted_cross_entropy(self.classifier(z), y, self.weights)
-        penalty = self.censors.penalty(z, y, s)
+        nll, weight = weighted_nll(self.classifier(z), y, self.weights)
+        task = weighted_mean(nll, weight)
+        losses = row_losses(nll, weight) if self.censors.read_losses else None
+        penalty = self.censors.penalty(z, y, s, losses)
         loss = task + self.strength * warmed_up(self.clock, self.warm_up) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with quick_products(x.device):

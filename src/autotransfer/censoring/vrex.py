@@ -1,0 +1,43 @@
+"""V-REx: nobody's risk is to differ from the others' (Krueger et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ..fusing import fused
+from .method import Method, MethodOptions
+from .risks import MODES, Risks, find_risks
+from .terms import Term, TermSpec
+
+
+class VREx(Method):
+    """Variance over counting groups g of their mean losses R_g,
+
+        mean_g (R_g − mean_g R_g)²
+
+    in each context, averaged over contexts by their rows.
+    """
+
+    label = "V-REx"
+    modes = MODES
+    reads_losses = True
+    strengths = (1.0, 3.0, 10.0, 30.0, 100.0)
+    useful = (1.0, 10.0)
+    sampled = (0.1, 100.0)
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        self.contexts = spec.contexts
+
+    def dependence(self, term: Term, key: Tensor) -> Tensor:
+        return variance(find_risks(term, self.contexts, self.min_rows))
+
+
+@fused
+def variance(risks: Risks) -> Tensor:
+    """Of the groups' risks, averaged over contexts: (P,)."""
+    risk = risks.risk[:, None]
+    mean = (risks.share * risk).sum(-1, keepdim=True)
+    return (risks.weight * (risks.share * (risk - mean).square()).sum(-1)).sum(-1)
