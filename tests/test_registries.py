@@ -157,7 +157,11 @@ def test_fields_are_keywords_of_a_setting_and_survive_json(registry: str) -> Non
 
 @pytest.mark.parametrize("method", names("CENSORS"))
 def test_a_censor_is_searched_and_trains(method: str) -> None:
-    assert any(setting.method == method for setting in at.grid("quick")), "give it strengths in `quick`"
+    kind = CENSORS[method]
+    searched = {(s.mode, s.strength) for s in at.grid("quick") if s.method == method}
+    assert searched == set(kind.quick.items())
+    low, high = kind.sampled
+    assert 0 < low < high, "give it a range in `sampled`"
     for mode in MODES:
         check_alone(quick(method=method, mode=mode, strength=0.1))
 
