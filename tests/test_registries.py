@@ -157,9 +157,12 @@ def test_fields_are_keywords_of_a_setting_and_survive_json(registry: str) -> Non
 
 @pytest.mark.parametrize("method", names("CENSORS"))
 def test_a_censor_is_searched_and_trains(method: str) -> None:
-    quick_ones = {setting.mode: setting.strength for setting in at.grid("quick") if setting.method == method}
-    assert quick_ones == CENSORS[method].quick
-    for mode in CENSORS[method].modes:
+    kind = CENSORS[method]
+    searched = {setting.mode: setting.strength for setting in at.grid("quick") if setting.method == method}
+    assert searched == kind.quick
+    low, high = kind.sampled
+    assert 0 < low < high, "give it a range in `sampled`"
+    for mode in kind.modes:
         check_alone(quick(method=method, mode=mode, strength=0.1))
 
 

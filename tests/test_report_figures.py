@@ -150,6 +150,8 @@ def test_a_new_censor_has_its_own_label_colour_and_mark(monkeypatch: pytest.Monk
     monkeypatch.setitem(CENSORS, "sixth", Sixth)
     looks = {(plot.colour(method), plot.mark(method)) for method in (*CENSORS, "none", "uncensored", "nested", "gone")}
     assert len(looks) == len(CENSORS) + 4
+    assert len(set(plot.METHOD_MARKS)) == len(plot.METHOD_MARKS) >= len(CENSORS), "a mark for each method"
+    go.Scatter(x=plot.METHOD_MARKS, marker={"symbol": plot.METHOD_MARKS})
     added = [Setting(method="sixth", strength=0.5, max_epochs=60), Setting(max_epochs=60)]
     text = light(finished(6, settings=[*added[::-1], Setting(method="mmd", max_epochs=60)], chosen="baseline"))
     assert "Sixth &lt;sense&gt;, marginal" in text

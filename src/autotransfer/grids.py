@@ -42,7 +42,7 @@ def _few() -> list[Setting]:
 
 
 def _quick() -> list[Setting]:
-    """Every method in the range where it is useful, and the network without a penalty in the batches of each."""
+    """Every method that names strengths for it, and the network without a penalty in the batches of each."""
     return [
         Setting(),
         *(Setting(batches=kind) for kind in BALANCED),

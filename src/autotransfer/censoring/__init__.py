@@ -9,8 +9,11 @@ from typing import Any
 from ..errors import UserError, check_choice, plain_value
 from .adversary import Adversary
 from .began import BEGAN
+from .cauchy_schwarz import CauchySchwarz
 from .censor import Censor, code_path
+from .coral import CORAL
 from .group_dro import GroupDRO
+from .hsic import HSIC
 from .method import Method, MethodOptions
 from .mige import MIGE
 from .mmd import MMD, PairwiseMMD
@@ -26,6 +29,9 @@ CENSORS: dict[str, type[Method]] = {
     "mmd": MMD,
     "pairwise_mmd": PairwiseMMD,
     "began": BEGAN,
+    "coral": CORAL,
+    "hsic": HSIC,
+    "cauchy_schwarz": CauchySchwarz,
     "vrex": VREx,
     "group_dro": GroupDRO,
     "quantile_risk": QuantileRisk,

@@ -68,3 +68,8 @@ def equal_shares(counts: Tensor, rows: Tensor) -> Tensor:
     """
     weight = counts.to(rows.dtype) / rows
     return weight / weight.sum(-1, keepdim=True).clamp(min=1)
+
+
+def over_context(values: Tensor, context: Tensor) -> Tensor:
+    """For every row the sum over its context: (P, B) and the mask (P, B, B) in the dtype of z -> (P, B)."""
+    return (context * values[..., None, :]).sum(-1)

@@ -108,7 +108,11 @@ class MMD(Method):
 @fused
 def groups_against_contexts(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
     """The estimate of MMD from distances (P, B, B) and inverse scales of pairs: -> (P,)."""
-    kernel = other_rows_kernel(d2, beta)
+    return mean_discrepancy(other_rows_kernel(d2, beta), groups)
+
+
+def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
+    """The estimate of MMD for any kernel (P, B, B) with nothing on its diagonal: -> (P,)."""
     # What row i shares with the others of its context and of its group, on average: (P, B)
     to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
     to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)

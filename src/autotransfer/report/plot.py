@@ -37,6 +37,13 @@ METHOD_MARKS = (
     "star",
     "hourglass",
     "bowtie",
+    "triangle-left",
+    "hexagram",
+    "cross",
+    "diamond-tall",
+    "star-triangle-down",
+    "octagon",
+    "x",
 )
 
 
@@ -59,7 +66,7 @@ class Figure:
 
 
 def colour(method: str) -> str:
-    """Five colours for methods; a sixth method has the first one's again, with a mark of its own."""
+    """Five colours for methods; a sixth method has the first one's again. Marks are of their own for 16."""
     if method in CENSORS:
         return PALETTE[1 + list(CENSORS).index(method) % 5]
     return COLOURS.get(method, INK)

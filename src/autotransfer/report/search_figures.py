@@ -78,17 +78,19 @@ def tried(summary: Summary) -> Figure | None:
 def _all_marks(censored: list[Tried], modes: list[str], listed: set[str], words: dict[str, str]) -> list[Json]:
     """One trace per mode and method, and one more for its name in the legend, which hides it in every panel."""
     traces: list[Json] = []
-    for place, method in enumerate(dict.fromkeys([*CENSORS, *(one.method for one in censored)])):
+    used = {one.method for one in censored}
+    shown = [method for method in dict.fromkeys([*CENSORS, *sorted(used)]) if method in used]
+    apart = min(0.05, 0.2 / max(len(shown) - 1, 1))  # in decades: however many there are, strengths stay apart
+    for place, method in enumerate(shown):
         own = [one for one in censored if one.method == method]
         label = plot_text(method_label(method))
         fill, symbol = plot.colour(method), plot.mark(method)
-        if own:
-            traces.append(plot.points([None], [None], label, fill=fill, symbol=symbol, legendgroup=method))
+        traces.append(plot.points([None], [None], label, fill=fill, symbol=symbol, legendgroup=method))
         for panel, mode in enumerate(modes):
             # the shortlisted last, on top of the others
             rows = sorted((one for one in own if one.mode == mode), key=lambda one: one.name in listed)
             if rows:
-                x, y, look = _marks(rows, 0.05 * (place - 2), [one.name in listed for one in rows])
+                x, y, look = _marks(rows, apart * (place - (len(shown) - 1) / 2), [one.name in listed for one in rows])
                 texts = [f"{words[one.name]}<br>{score(one.score)}" for one in rows]
                 trace = plot.points(x, y, label, fill=fill, symbol=symbol, text=texts, marker=look)
                 traces.append(trace | {"legendgroup": method, "showlegend": False, **plot.on_panel(panel)})

@@ -1,0 +1,87 @@
+"""Cauchy–Schwarz divergence: the angle between the density of each nuisance group and that of its context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ..fusing import fused
+from .groups import Groups, equal_shares, find_groups, over_context
+from .kernels import inverse_scales, own_distances, pair_scales
+from .method import Method, MethodOptions
+from .mmd import MMD, MMDOptions, other_rows_kernel
+from .terms import Term, TermSpec
+
+_LEAST = 1e-12  # of a mean kernel value: rows that see nothing of each other have a logarithm, too
+
+
+class CauchySchwarz(Method):
+    """Mean over counting nuisance groups g, c their context, of the divergence of their densities p and q,
+
+        −log [(∫pq)² / ∫p² ∫q²] = log within(g) + log within(c) − 2 · log cross(c, g)
+
+    (Principe et al. 2000) by kernel density estimates, with the means of K_ij that MMD has: a row's pair with itself
+    would make every group look more like itself than like its context. The logarithm of a noisy mean is too small by
+    half its relative variance. Over random groups of the context that variance is known, and put back: when z ⟂ s
+    the estimate has mean 0 to second order in the noise.
+    """
+
+    label = "Cauchy–Schwarz"
+    Options = MMDOptions
+    strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        own = options[0]
+        assert isinstance(own, MMDOptions)
+        self.length_scale = own.length_scale
+
+    def dependence(self, term: Term, key: Tensor) -> Tensor:
+        groups = find_groups(term, self.min_rows)
+        d2 = own_distances(term.z)
+        beta = pair_scales(inverse_scales(d2, groups.context, self.length_scale), self.length_scale)
+        return divergence(d2, beta, groups)
+
+
+@fused
+def divergence(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
+    """The estimate from distances (P, B, B) and inverse scales of pairs: -> (P,)."""
+    n, N = groups.group_rows, groups.context_rows
+    group, context = groups.group.to(d2.dtype), groups.context.to(d2.dtype)
+    kernel = context * other_rows_kernel(d2, beta)
+    # What row i shares with the others of its context and of its group, on average, and the means of that: (P, B)
+    to_context = kernel.sum(-1) / (N - 1).clamp(min=1)
+    to_group = (kernel * group).sum(-1) / (n - 1).clamp(min=1)
+    within_context = over_context(to_context, context) / N
+    within_group = (group * to_group[..., None, :]).sum(-1) / n
+    cross = (group * to_context[..., None, :]).sum(-1) / n
+    angle = _log(within_group) + _log(within_context) - 2 * _log(cross) + bias(kernel, context, n, N)
+    return (equal_shares(groups.counts, n) * angle).sum(-1)
+
+
+def bias(kernel: Tensor, context: Tensor, n: Tensor, N: Tensor) -> Tensor:
+    """How much too small noise makes the divergence of n rows drawn at random from the N of a context: (P, B).
+
+    var within(g) / 2μ² − var cross(c, g) / μ², with μ = within(c), the mean of both over all draws. kernel, context
+    (P, B, B): K in a context without its diagonal.
+    """
+    N = N.clamp(min=4)  # a context has at least four rows
+    row = kernel.sum(-1)
+    squares = over_context(kernel.square().sum(-1), context)  # Σ K_ij², Σ K_ij K_ik and Σ K_ij K_kl over all rows
+    rows = over_context(row.square(), context)
+    total = over_context(row, context)
+    pairs, triples, quadruples = N * (N - 1), N * (N - 1) * (N - 2), N * (N - 1) * (N - 2) * (N - 3)
+    mean2 = (total / pairs).square().clamp(min=_LEAST)
+    same = squares / pairs
+    one_shared = (rows - squares) / triples
+    none_shared = (total.square() - 4 * rows + 2 * squares) / quadruples
+    of_pairs = (n * (n - 1)).clamp(min=1)
+    within = (2 * same + 4 * (n - 2) * one_shared + (n - 2) * (n - 3) * none_shared) / of_pairs - mean2
+    spread = rows / N / (N - 1).square() - mean2  # variance of a row's mean in the context
+    cross = spread * (N - n) / (n * (N - 1))
+    return (within / 2 - cross) / mean2
+
+
+def _log(mean: Tensor) -> Tensor:
+    return mean.clamp(min=_LEAST).log()

@@ -1,0 +1,65 @@
+"""Hilbert–Schmidt independence criterion: whether rows that are alike in z are alike in the nuisance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ..fusing import fused
+from .groups import Groups, equal_shares, find_groups, over_context
+from .kernels import diagonal, inverse_scales, own_distances, pair_scales, rbf
+from .method import Method, MethodOptions
+from .mmd import MMD, MMDOptions
+from .terms import Term, TermSpec
+
+
+class HSIC(Method):
+    """Mean over contexts of HSIC(z, s) / HSIC(s, s), with an RBF kernel K on z and a kernel L on the nuisance.
+
+    Both are the unbiased estimates of Song et al. (2012, equation 5): on the m rows of a context, with K and L
+    without their diagonals,
+
+        HSIC = [ tr KL + (1ᵀK1)(1ᵀL1) / (m−1)(m−2) − 2 · 1ᵀKL1 / (m−2) ] / m(m−3)
+
+    HSIC(z, s) has mean 0 when z ⟂ s. It falls as 1/M with the number M of subjects. HSIC(s, s), which z does not
+    change, falls likewise, so that the strength does not depend on M. As a mean of squares it is positive.
+    """
+
+    label = "HSIC"
+    Options = MMDOptions
+    strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        own = options[0]
+        assert isinstance(own, MMDOptions)
+        self.length_scale = own.length_scale
+
+    def dependence(self, term: Term, key: Tensor) -> Tensor:
+        groups = find_groups(term, self.min_rows)
+        d2 = own_distances(term.z)
+        beta = pair_scales(inverse_scales(d2, groups.context, self.length_scale), self.length_scale)
+        return normalised_hsic(rbf(d2, beta), nuisance_kernel(term), groups)
+
+
+def nuisance_kernel(term: Term) -> Tensor:
+    """How alike two rows are in the nuisance, a label: 1 or 0, (P, B, B). A number could have an RBF kernel here."""
+    return (term.nuisance[..., :, None] == term.nuisance[..., None, :]).to(term.z.dtype)
+
+
+@fused
+def normalised_hsic(of_z: Tensor, of_nuisance: Tensor, groups: Groups) -> Tensor:
+    """Mean over contexts of HSIC(z, s)/HSIC(s, s), from two kernels (P, B, B): -> (P,)."""
+    others = groups.context & ~diagonal(of_z)
+    context, k, l = groups.context.to(of_z.dtype), others * of_z, others * of_nuisance  # noqa: E741
+    ratio = hsic(k, l, context) / hsic(l, l, context).clamp(min=1e-12)
+    return (equal_shares(groups.counts, groups.context_rows) * ratio).sum(-1)
+
+
+def hsic(k: Tensor, l: Tensor, context: Tensor) -> Tensor:  # noqa: E741
+    """The unbiased estimate in the context of each row; kernels (P, B, B) are 0 between contexts and at i = j: (P, B)."""
+    m = context.sum(-1).clamp(min=4)  # a context has at least four rows
+    k1, l1 = k.sum(-1), l.sum(-1)
+    trace, of_k, of_l, of_both = (over_context(one, context) for one in ((k * l).sum(-1), k1, l1, k1 * l1))
+    return (trace + of_k * of_l / ((m - 1) * (m - 2)) - 2 * of_both / (m - 2)) / (m * (m - 3))
