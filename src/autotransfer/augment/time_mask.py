@@ -33,4 +33,5 @@ class TimeMask(Augmentation):
         start = (early * (times - length + 1)).long()  # 0 .. times - length
         since = torch.arange(times, device=x.device) - start[..., None]  # (G, B, T)
         silent = (since >= 0) & (since < length[..., None])
-        return x.masked_fill(silent[:, :, None] & signals_first(x, batch), 0)
+        signal = x.transpose(1, 2)  # channel-major, as it is in memory
+        return signal.masked_fill(silent[:, None] & signals_first(x, batch)[..., None], 0).transpose(1, 2)
