@@ -187,7 +187,7 @@ def test_a_new_entry_of_a_registry_appears_in_the_reference(tmp_path: Path, monk
         "class Noise(Augmentation):\n"
         "    spread: float = 0.1\n"
         '    colour: str = "white"  # white or pink\n'
-        "    def __call__(self, x, key):\n"
+        "    def __call__(self, x, key, batch):\n"
         "        return x\n"
     )
     for folder in (tmp_path, DOCS):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
-from autotransfer.augment.augmentation import Augmentation
+from autotransfer.augment.augmentation import Augmentation, Batch
 from autotransfer.censoring import CENSORS
 from autotransfer.censoring.groups import equal_shares, find_groups
 from autotransfer.censoring.method import Method
@@ -96,7 +96,7 @@ class Noise(Augmentation):
 
     deviation: float = 0.1
 
-    def __call__(self, x: Tensor, key: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
         draw = uniform(key, x.shape[2] * x.shape[3]).view(x.shape).to(x.dtype)
         return x + self.deviation * (draw - 0.5) * 12**0.5
 

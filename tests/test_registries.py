@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.augment import AUGMENTATIONS
+from autotransfer.augment import AUGMENTATIONS, Batch
 from autotransfer.censoring import CENSORS
 from autotransfer.errors import UserError
 from autotransfer.export.deployed import deployed
@@ -220,16 +220,24 @@ def test_an_encoder_is_saved_and_exported(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", names("AUGMENTATIONS"))
 def test_an_augmentation_is_a_function_of_its_key(name: str) -> None:
-    x = torch.randn(2, 3, 4, 20, generator=torch.Generator().manual_seed(0))
-    key = torch.arange(6, dtype=torch.int32).view(2, 3)
+    x = torch.randn(2, 4, 3, 20, generator=torch.Generator().manual_seed(0))
+    key = torch.arange(8, dtype=torch.int32).view(2, 4)
     augment = AUGMENTATIONS[name](*([0.4] if isinstance(fields(AUGMENTATIONS[name])[0].default, float) else []))
-    found = augment(x, key)
+    batch = Batch(torch.tensor([[0, 0, 0, 1]] * 2), torch.tensor([[0, 1, 2, 0]] * 2), 3)
+    found = augment(x, key, batch)
     assert found.shape == x.shape
     assert found.dtype == x.dtype
-    assert torch.equal(found, augment(x, key))
-    assert torch.equal(found[1:, 1:], augment(x[1:, 1:], key[1:, 1:])), "other rows matter"
-    alike = augment(x[:1, :1].expand_as(x), key)
-    assert any(not torch.equal(alike[0, 0], alike[g, b]) for g in range(2) for b in range(3)), "keys do not matter"
+    assert torch.equal(found, augment(x, key, batch))
+    assert not torch.equal(found, augment(x, key + 4, batch)), "keys do not matter"
+
+    def some(rows: list[int]) -> torch.Tensor:
+        own = Batch(batch.y[1:, rows], batch.s[1:, rows], batch.signals)
+        return augment(x[1:, rows], key[1:, rows], own)
+
+    close = {"rtol": 0, "atol": 1e-6}  # a transform's last bit may depend on how many there are
+    torch.testing.assert_close(some([0, 1, 2, 3]), found[1:], **close, msg="other groups matter")
+    torch.testing.assert_close(some([2, 3, 0, 1]), found[1:, [2, 3, 0, 1]], **close, msg="the order of rows matters")
+    torch.testing.assert_close(some([0, 1, 2]), found[1:, :3], **close, msg="rows of other classes matter")
 
 
 @pytest.mark.parametrize("name", names("AUGMENTATIONS"))

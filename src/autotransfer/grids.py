@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from .augment import AUGMENTATIONS
 from .censoring import CENSORS, MODES
 from .errors import check_choice
 from .settings import Setting
 
 PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # the methods of the paper
-
-
 BALANCED = ("balanced", "people")  # batches that penalties have: conditional ones, and others
 
 
@@ -91,7 +90,18 @@ def _uncensored() -> list[Setting]:
     return [setting for setting in _few() if setting.penalty is None]
 
 
-GRIDS = {"paper": _paper, "quick": _quick, "few": _few, "extended": _extended, "uncensored": _uncensored}
+def _augmented() -> list[Setting]:
+    """The plain network, and the same with one augmentation at a time; nothing else differs."""
+    return [
+        Setting(),
+        *(Setting(**{name: value}) for name, kind in AUGMENTATIONS.items() for value in kind.values_tried()),
+    ]
+
+
+GRIDS = {
+    "paper": _paper, "quick": _quick, "few": _few, "extended": _extended, "uncensored": _uncensored,
+    "augmented": _augmented,
+}  # fmt: skip
 
 
 def grid(name: str) -> list[Setting]:

@@ -128,11 +128,13 @@ class Setting:
         if network.closed_form:
             _check_solved(encoder, penalty, augmentation)
             training = SOLVED
+        preprocessing = Preprocessing.of(values)
+        _check_of_signals(preprocessing, augmentation)
         found = {
             "penalty": penalty,
             "encoder": encoder,
             "network": network,
-            "preprocessing": Preprocessing.of(values),
+            "preprocessing": preprocessing,
             "augmentation": augmentation,
             "training": training,
         }
@@ -407,6 +409,14 @@ def _check_solved(encoder: str, penalty: Penalty | None, augmentation: tuple[Aug
             f"the encoder {encoder!r} is solved in closed form from all windows at once, and augmentation changes them "
             "from step to step; leave it out, or choose another encoder"
         )
+
+
+def _check_of_signals(preprocessing: Preprocessing, augmentation: tuple[Augmentation, ...]) -> None:
+    if not any(isinstance(transform, Represent) for transform in preprocessing.transforms):
+        return
+    for name, kind in AUGMENTATIONS.items():
+        if kind.of_signals and any(type(one) is kind for one in augmentation):
+            raise UserError(f"{name} changes signals, and represent leaves none; leave one of them out")
 
 
 def _picked(values: dict[str, Any], kind: type) -> dict[str, Any]:

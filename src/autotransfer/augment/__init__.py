@@ -2,7 +2,8 @@
 
 To add one, write one file with a subclass of `Augmentation` and add a line to AUGMENTATIONS. It changes preprocessed
 windows in training steps alone. What it draws is a function of (fold, seed, epoch, step, row), so that an outcome does
-not depend on what a job was stacked with.
+not depend on what a job was stacked with. Moments of windows that it has changed are those of the changed windows: the
+encoder works them out, and no table is used.
 """
 
 from __future__ import annotations
@@ -12,15 +13,24 @@ from typing import Any
 
 from ..errors import is_off, plain_value
 from .amplitude import Amplitude
-from .augmentation import Augmentation
+from .augmentation import Augmentation, Batch
 from .channel_mask import ChannelMask
+from .mixup import Mixup
+from .surrogate import Surrogate
+from .time_mask import TimeMask
+from .time_shift import TimeShift
 
-__all__ = ["AUGMENTATIONS", "Augmentation", "augmentation_of", "augmentation_values"]
+__all__ = ["AUGMENTATIONS", "Augmentation", "Batch", "augmentation_of", "augmentation_values"]
 
-# By the name that a Setting has for them, in the order in which they are applied.
+# By the name that a Setting has for them, in the order in which they are applied: what silences comes last, so that
+# nothing is mixed, turned or moved into the silence.
 AUGMENTATIONS: dict[str, type[Augmentation]] = {
+    "mixup": Mixup,
+    "surrogate": Surrogate,
+    "time_shift": TimeShift,
     "amplitude": Amplitude,
     "channel_mask": ChannelMask,
+    "time_mask": TimeMask,
 }
 
 

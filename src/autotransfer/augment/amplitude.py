@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from ..errors import UserError
 from ..randomness import uniform
-from .augmentation import Augmentation
+from .augmentation import Augmentation, Batch, signals_first
 
 
 @dataclass(frozen=True)
 class Amplitude(Augmentation):
     spread: float = 0.2  # factors are exp(u), u uniform in ±spread
 
+    of_signals: ClassVar[bool] = True
+    tried: ClassVar[tuple[float, ...]] = (0.2, 0.5)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.spread <= 3:
             raise UserError(f"amplitude is {self.spread}; it must lie in (0, 3]")
 
-    def __call__(self, x: Tensor, key: Tensor) -> Tensor:
-        draw = 2 * uniform(key, x.shape[2]) - 1
-        return x * (self.spread * draw).exp().to(x.dtype)[..., None]
+    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+        draw = (2 * uniform(key, x.shape[2]) - 1)[..., None] * signals_first(x, batch)  # a level is no amplitude
+        return x * (self.spread * draw).exp().to(x.dtype)

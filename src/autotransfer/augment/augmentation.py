@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..errors import check_types
+
+
+class Batch(NamedTuple):
+    """What is known of a minibatch beside its windows."""
+
+    y: Tensor  # (G, B) classes
+    s: Tensor  # (G, B) people, as training sees them
+    signals: int  # how many of the channels, the first ones, are signals; the others are numbers drawn out over time
 
 
 @dataclass(frozen=True)
@@ -15,9 +25,21 @@ class Augmentation(ABC):
     """Hyperparameters. A subclass is a frozen dataclass whose first field is given to a Setting under the
     augmentation's own name in the registry, and every other field under its own."""
 
+    of_signals: ClassVar[bool] = False  # whether it changes signals over time; `represent` leaves none to change
+    tried: ClassVar[tuple[Any, ...]] = ()  # values of the first field in the grid `augmented`; (): its default
+
     def __post_init__(self) -> None:
         check_types(self)
 
     @abstractmethod
-    def __call__(self, x: Tensor, key: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
         """Windows (G, B, C, T) changed; key (G, B) int32 is all that may be random (see randomness)."""
+
+    @classmethod
+    def values_tried(cls) -> tuple[Any, ...]:
+        return cls.tried or (fields(cls)[0].default,)
+
+
+def signals_first(x: Tensor, batch: Batch) -> Tensor:
+    """(C, 1): which channels of x (G, B, C, T) are signals."""
+    return (torch.arange(x.shape[2], device=x.device) < batch.signals)[:, None]

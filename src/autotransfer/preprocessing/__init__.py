@@ -99,6 +99,14 @@ class Preprocessing:
             channels, times = transform.shape(channels, times)
         return channels, times
 
+    def signals(self, channels: int, times: int) -> int:
+        """How many channels of prepared windows, the first ones, are signals over time."""
+        signals = channels
+        for transform in self.transforms:
+            signals = transform.signals(signals, times)
+            channels, times = transform.shape(channels, times)
+        return signals
+
     @property
     def by_fold(self) -> int:
         """The place of the first transform by which training windows depend on the fold; all that comes before it is

@@ -36,6 +36,9 @@ class AppendScale(Transform):
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 3 * channels, times
 
+    def signals(self, channels: int, times: int) -> int:
+        return channels  # means and deviations come after them
+
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         return WithScale()
 

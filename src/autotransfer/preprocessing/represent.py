@@ -51,6 +51,9 @@ class Represent(Transform):
             return channels, min(POINTS, times) + min(POINTS, times // 2) + 2
         return 1, channels + channels * (channels + 1) // 2
 
+    def signals(self, channels: int, times: int) -> int:
+        return 0
+
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         return Features() if self.kind == "features" else Tangent()
 

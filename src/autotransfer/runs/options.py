@@ -74,8 +74,8 @@ class RunOptions:
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
         self.apply(Setting())  # complains about any number that no setting may have
-        if self.grid == "uncensored" and self.search == "tpe":
-            raise UserError("a tpe search samples censors, and the uncensored grid has none; use search grid")
+        if self.grid in ("uncensored", "augmented") and self.search == "tpe":
+            raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
         if self.nested == "full" and self.rule == "average":
             raise UserError("nested full repeats the published choice for every subject; use it with rule published")
         if self.nested == "full" and self.search == "tpe":

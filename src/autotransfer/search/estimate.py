@@ -17,7 +17,7 @@ from ..training.batches import BALANCES, n_people
 from ..training.closed_form import population_of
 from ..training.packing import member_bytes, pack, resolve_device
 from ..training.windows import release, windows_for
-from .kinds import closed_forms, networks, way_of
+from .kinds import closed_forms, list_of, networks, way_of
 from .stages import SHORTLIST_PER_METHOD
 
 
@@ -52,7 +52,7 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
     else:
         every = networks(options, settings)
         apart = options.preprocessing is not None
-        counts = Counter((way_of(setting) if apart else None, setting.method) for setting in every)
+        counts = Counter((list_of(setting, apart=apart), setting.method) for setting in every)
         tried = len(every)
         candidates = sum(min(k, SHORTLIST_PER_METHOD + (method is None)) for (_, method), k in counts.items())
     candidates = min(candidates, tried)

@@ -10,6 +10,7 @@ To add a kind, add a line here; the encoder and the transforms that it names liv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -42,19 +43,45 @@ DELAY = 0.02  # seconds between copies
 MOST_ENTRIES = 4000  # of a representation: a covariance of so many is the most that is solved
 
 
+# Augmentations worth trying, by what is measured. In the electrocardiogram and in evoked responses phases say what
+# happens when, and are left alone or turned a little; in muscle activity they are chance. People differ in gain most
+# where electrodes sit on muscles.
+AUGMENTED: dict[str, dict[str, float]] = {
+    "eeg": {"surrogate": 0.2, "channel_mask": 0.25, "time_mask": 0.15},
+    "emg": {"mixup": 0.2, "surrogate": 1.0, "amplitude": 0.5, "channel_mask": 0.1},
+    "ecg": {"mixup": 0.2, "time_shift": 0.05, "amplitude": 0.2},
+    "wearable": {"mixup": 0.2, "time_shift": 0.15, "amplitude": 0.2, "time_mask": 0.4},
+    "other": {"mixup": 0.2, "amplitude": 0.2, "channel_mask": 0.1},
+}
+CHANNELS = {  # how channels of each are called
+    "eeg": re.compile(r"eeg.*|(fp|af|f|ft|fc|c|t|tp|cp|p|po|o)(z|\d{1,2})", re.IGNORECASE),
+    "emg": re.compile(r"s?emg.*|myo.*", re.IGNORECASE),
+    "ecg": re.compile(r"e[ck]g.*|i{1,3}|mlii|av[rlf]|v[1-6]", re.IGNORECASE),
+    "wearable": re.compile(r"(bvp|ppg|eda|gsr|hr|rr|ibi|resp|temp|acc|gyr).*", re.IGNORECASE),
+}
+SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or brain, unless it says so
+
+
 class Way(NamedTuple):
     """What but its penalty makes a network; a shortlist is made for each."""
 
     encoder: str
     network: object
     preprocessing: object
+    augmentation: object
     schedule: str
     checkpoint: str
 
 
 def way_of(setting: Setting) -> Way:
-    training = setting.training
-    return Way(setting.encoder, setting.network, setting.preprocessing, training.schedule, training.checkpoint)
+    own, training = setting, setting.training
+    return Way(own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint)
+
+
+def list_of(setting: Setting, *, apart: bool) -> object:
+    """Settings that agree in this compete for the places of one shortlist. apart: networks of several kinds are
+    averaged, and each has its own; augmentations have theirs in any case, because they are there to be compared."""
+    return way_of(setting) if apart else setting.augmentation
 
 
 def networks(options: RunOptions, settings: Sequence[Setting]) -> list[Setting]:
@@ -81,6 +108,25 @@ def _as(setting: Setting, way: dict[str, Any], own: str) -> Setting:
     rest = {name: value for name, value in way.items() if name != "encoder" and name not in others}
     network = {"network": None} if encoder != setting.encoder else {}
     return setting.replace(encoder=encoder, **network, **AVERAGED, **rest)
+
+
+def signal_of(recordings: Recordings) -> str:
+    """What is measured, one of AUGMENTED: by what most channels are called, else by the name of the data set, else by
+    how fast it is sampled."""
+    for kind, called in CHANNELS.items():
+        if 2 * sum(called.fullmatch(name) is not None for name in recordings.channels) > recordings.n_channels:
+            return kind
+    for kind in CHANNELS:
+        if kind in re.split(r"[^a-z0-9]+", recordings.name.lower()):
+            return kind
+    return "wearable" if recordings.sfreq is not None and recordings.sfreq < SLOW else "other"
+
+
+def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Setting]:
+    """A plain setting, and the same with each augmentation that is worth trying on such recordings, one at a time.
+    None of them is a candidate unless it is asked for."""
+    plain = Setting() if plain is None else plain
+    return [plain, *(plain.replace(**{name: value}) for name, value in AUGMENTED[signal_of(recordings)].items())]
 
 
 def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:

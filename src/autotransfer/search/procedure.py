@@ -20,7 +20,7 @@ from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
-from .kinds import closed_forms, networks, way_of
+from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .said import Said
 from .stages import (
@@ -76,16 +76,15 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     scores = honest_scores(first, both=False) if average else validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}
     # A list for every network: one that is best for some people must not crowd out another's settings.
-    ways = dict.fromkeys(way_of(setting) for setting in settings) if apart else [None]
     kept = []
-    for way in ways:
-        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if way is None or way_of(s) == way})
+    for own in dict.fromkeys(list_of(setting, apart=apart) for setting in settings):
+        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if list_of(s, apart=apart) == own})
     return [by_key[key] for key in kept]
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
     """Are shortlists long enough for every setting, whatever stage one would find? apart: one for each network."""
-    counts = Counter((way_of(setting) if apart else None, setting.method) for setting in settings)
+    counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)
     return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
 
 

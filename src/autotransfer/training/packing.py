@@ -58,7 +58,8 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
     # Copies of the windows for a while, as measured, where nothing about them is tabulated.
-    prepared = 0 if setting.preprocessing.tabulated else 5 * batch * size.channels * size.times
+    tabulated = setting.preprocessing.tabulated and not setting.augmentation
+    prepared = 0 if tabulated else 5 * batch * size.channels * size.times
     censor = 0 if setting.penalty is None else 16 * batch * batch
     said = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes
     return signals + dtype.itemsize * (prepared + censor + said) + 8 * 6 * setting.max_epochs

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..augment import Batch
 from ..fusing import fusing
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
@@ -55,6 +56,7 @@ class Trainer:
         self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
         self.augmentation = first.augmentation
+        self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOut(folds, device)
 
         def numbers(values: list[float]) -> Tensor:
@@ -144,12 +146,13 @@ class Trainer:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
-        y = self.y[rows][group]
-        s = self.groups.rank.gather(1, rows)[group]
+        batch = Batch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
+        y, s = batch.y[group], batch.s[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
         for place, augment in enumerate(self.augmentation):
-            x = augment(x, fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows))
-        moments = self.prepared.moments(x, rows)
+            x = augment(x, fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows), batch)
+        # Tables are of windows as they were; those of changed ones the encoder works out.
+        moments = None if self.augmentation else self.prepared.moments(x, rows)
         with quick_products(x.device):
             codes = self.net(
                 x, group=self.groups.shared, moments=moments, noise=noise, drop=self.drop, active=active

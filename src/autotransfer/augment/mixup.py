@@ -1,0 +1,52 @@
+"""Mixup within class, across people: a window with some of another person's window of the same class mixed in.
+
+What a class has in common stays, and what is one person's own is diluted. Labels need no mixing: the class is the same,
+and the larger part is always the window's own person. The partner is drawn among the rows of the minibatch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError, check_types
+from ..randomness import bits, uniform
+from .augmentation import Augmentation, Batch
+
+
+@dataclass(frozen=True)
+class Mixup(Augmentation):
+    share: float = 0.3  # the largest share of the partner; it is drawn uniformly from 0 on
+
+    tried: ClassVar[tuple[float, ...]] = (0.2, 0.5)
+
+    def __post_init__(self) -> None:
+        check_types(self, share="mixup")
+        if not 0 < self.share <= 0.5:
+            raise UserError(f"mixup is {self.share}; it must be a share in (0, 0.5], so that a window stays its own")
+
+    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+        partner, found = partners(key, batch)
+        share = (self.share * uniform(key, 1)[..., 0]).to(x.dtype) * found  # (G, B), 0 where there is nobody
+        groups, rows, channels, times = x.shape
+        signal = x.transpose(1, 2)  # (G, C, B, T), as it is in memory
+        first = torch.arange(groups * channels, device=x.device).view(groups, channels, 1) * rows
+        other = signal.reshape(-1, times).index_select(0, (first + partner[:, None]).flatten()).view(signal.shape)
+        return (signal + share[:, None, :, None] * (other - signal)).transpose(1, 2)
+
+
+def partners(key: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """For every row another person's row of the same class, (G, B), and whether there is one, (G, B).
+
+    Rows stand in a random circle, drawn by hashing their keys, and each takes the next that will do. So every one that
+    will do is as likely, and no row's place in the batch matters.
+    """
+    place = bits(key, 2)[..., 1].long()  # (G, B); the first word says how much
+    # how far ahead of row i, around the circle of 2³² places, row j stands
+    ahead = (place[:, None, :] - place[:, :, None]) & 0xFFFFFFFF
+    will_do = (batch.y[:, None, :] == batch.y[:, :, None]) & (batch.s[:, None, :] != batch.s[:, :, None])
+    nearest = torch.where(will_do, ahead, 2**32).min(-1)
+    return nearest.indices, nearest.values < 2**32

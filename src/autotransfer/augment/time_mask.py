@@ -1,0 +1,37 @@
+"""Time mask: a stretch of every window is silenced in all channels, so that no single moment decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError, check_types
+from ..randomness import uniform
+from .augmentation import Augmentation, Batch, signals_first
+
+
+@dataclass(frozen=True)
+class TimeMask(Augmentation):
+    share: float = 0.25  # of the window's length: the longest stretch
+
+    of_signals: ClassVar[bool] = True
+    tried: ClassVar[tuple[float, ...]] = (0.15, 0.4)
+
+    def __post_init__(self) -> None:
+        check_types(self, share="time_mask")
+        if not 0 < self.share < 1:
+            raise UserError(f"time_mask is {self.share}; it must be a share of the window in (0, 1)")
+
+    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+        times = x.shape[3]
+        longest = round(self.share * times)
+        long, early = uniform(key, 2).unbind(-1)  # (G, B)
+        length = (long * (longest + 1)).long()  # 0 .. longest
+        start = (early * (times - length + 1)).long()  # 0 .. times - length
+        since = torch.arange(times, device=x.device) - start[..., None]  # (G, B, T)
+        silent = (since >= 0) & (since < length[..., None])
+        signal = x.transpose(1, 2)  # channel-major, as it is in memory
+        return signal.masked_fill(silent[:, None] & signals_first(x, batch)[..., None], 0).transpose(1, 2)

@@ -1,0 +1,413 @@
+"""Augmentations against plain NumPy, what they leave alone, and the moments of windows that they have changed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import autotransfer as at
+from autotransfer.augment import AUGMENTATIONS, Batch
+from autotransfer.augment.mixup import Mixup, partners
+from autotransfer.augment.surrogate import Surrogate
+from autotransfer.augment.time_mask import TimeMask
+from autotransfer.augment.time_shift import TimeShift
+from autotransfer.errors import UserError
+from autotransfer.model.moments import window_moments
+from autotransfer.randomness import uniform
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.estimate import count_trainings
+from autotransfer.search.kinds import AUGMENTED, augmented, signal_of
+from autotransfer.search.procedure import all_go_on, conduct
+from autotransfer.training.trainer import Trainer
+from autotransfer.training.windows import Windows, windows_for
+from tiny import assert_same_outcome, people, stacked_jobs, tiny, tiny_file
+
+CPU = torch.device("cpu")
+LAST_BITS = {"surrogate": 1e-5}  # what some libraries make of a Fourier transform depends on how many there are
+every = pytest.mark.parametrize("name", list(AUGMENTATIONS))
+
+
+def windows(groups: int = 2, rows: int = 48, channels: int = 3, times: int = 21, seed: int = 0) -> Tensor:
+    """Channel-major in memory, as they are in a training step."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(groups, channels, rows, times, generator=draw, dtype=torch.float64).transpose(1, 2)
+
+
+def keys(groups: int = 2, rows: int = 48, seed: int = 0) -> Tensor:
+    draw = np.random.default_rng(seed).integers(-(2**31), 2**31, (groups, rows))
+    return torch.from_numpy(draw.astype(np.int32))
+
+
+def labels(x: Tensor, classes: int = 3, subjects: int = 4, seed: int = 0, signals: int | None = None) -> Batch:
+    draw = np.random.default_rng(seed)
+    y, s = (torch.from_numpy(draw.integers(0, n, x.shape[:2])) for n in (classes, subjects))
+    return Batch(y, s, x.shape[2] if signals is None else signals)
+
+
+# ---- each against its oracle -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("times", "most"), [(21, 4), (20, 4), (2, 0), (5, 1)])
+def test_a_shift_is_a_stretch_of_the_mirrored_window(times: int, most: int) -> None:
+    x = windows(times=times)
+    found = TimeShift(0.2)(x, keys(), labels(x)).numpy()
+    shifts = set()
+    for old, new in zip(x.flatten(0, 1).numpy(), found.reshape(-1, 3, times), strict=True):
+        mirrored = np.pad(old, ((0, 0), (most, most)), mode="reflect")
+        right = [d for d in range(-most, most + 1) if np.array_equal(new, mirrored[:, most - d : most - d + times])]
+        assert len(right) == 1, "not the same shift in all channels, or too far"
+        shifts.update(right)
+    assert shifts == set(range(-most, most + 1))
+
+
+@pytest.mark.parametrize("times", [2, 3, 4])
+def test_half_of_a_short_window_can_be_shifted(times: int) -> None:
+    x = windows(times=times)
+    found = TimeShift(0.5)(x, keys(), labels(x))
+    assert torch.isin(found, x).all()
+    assert not torch.equal(found, x)
+
+
+@pytest.mark.parametrize(("times", "longest"), [(20, 5), (3, 1), (1, 0)])
+def test_a_mask_silences_one_stretch_of_all_channels(times: int, longest: int) -> None:
+    x = windows(rows=400, times=times)
+    found = TimeMask(0.25)(x, keys(rows=400), labels(x))
+    silent = found == 0
+    assert (silent == silent[:, :, :1]).all(), "channels differ"
+    assert torch.equal(found[~silent], x[~silent])
+    places = silent[:, :, 0].flatten(0, 1).numpy()
+    lengths, starts = places.sum(1), places.argmax(1)
+    for own, length, start in zip(places, lengths, starts, strict=True):
+        assert own[start : start + length].all(), "not one stretch"
+    assert set(lengths) == set(range(longest + 1)), "some length never occurs"
+    long = lengths == longest
+    assert set(starts[long]) == (set(range(times - longest + 1)) if longest else {0}), "some place never occurs"
+
+
+@pytest.mark.parametrize("times", [20, 21])
+@pytest.mark.parametrize("strength", [0.2, 1.0])
+def test_a_surrogate_keeps_spectra_and_turns_phases(times: int, strength: float) -> None:
+    x, key = windows(times=times), keys()
+    found = Surrogate(strength)(x, key, labels(x))
+    old, new = np.fft.rfft(x.numpy()), np.fft.rfft(found.numpy())
+    np.testing.assert_allclose(np.abs(new), np.abs(old), rtol=1e-10)
+    for a in range(3):
+        for b in range(3):
+            np.testing.assert_allclose(
+                new[:, :, a] * new[:, :, b].conj(), old[:, :, a] * old[:, :, b].conj(), rtol=1e-8
+            )
+    turned = np.angle(new / old)[..., 1 : (times + 1) // 2]
+    expected = strength * np.pi * (2 * uniform(key, times // 2 + 1).double().numpy() - 1)
+    np.testing.assert_allclose(turned, expected[:, :, None, 1 : (times + 1) // 2].repeat(3, 2), atol=1e-9)
+    assert np.abs(turned).max() == pytest.approx(strength * np.pi, rel=0.02)
+    still = [0, times // 2] if times % 2 == 0 else [0]
+    np.testing.assert_allclose(new[..., still], old[..., still], atol=1e-12)
+    np.testing.assert_allclose(found.std(-1, correction=0), x.std(-1, correction=0), rtol=1e-10)
+    np.testing.assert_allclose(found.mean(-1), x.mean(-1), atol=1e-12)
+
+
+def test_a_surrogate_of_a_rhythm_is_the_rhythm_at_another_time() -> None:
+    """Written out: cos(ωt) becomes cos(ωt + angle), and a channel a quarter behind stays a quarter behind."""
+    time = torch.arange(24, dtype=torch.float64) * (2 * torch.pi * 3 / 24)
+    x = torch.stack([time.cos(), time.sin() + 5])[None, None]
+    key = keys(1, 1)
+    angle = torch.pi * (2 * uniform(key, 13)[0, 0, 3].double() - 1)
+    found = Surrogate(1.0)(x, key, labels(x))[0, 0]
+    torch.testing.assert_close(found, torch.stack([(time + angle).cos(), (time + angle).sin() + 5]))
+
+
+def test_mixup_adds_some_of_another_person_of_the_class() -> None:
+    x, key = windows(), keys()
+    batch = labels(x)
+    found = Mixup(0.4)(x, key, batch)
+    shares = []
+    for g in range(2):
+        for i in range(48):
+            own, new = x[g, i], found[g, i]
+            fits = []
+            for j in range(48):
+                if i != j:
+                    step = x[g, j] - own
+                    share = float(((new - own) * step).sum() / step.square().sum())
+                    if torch.allclose(own + share * step, new, rtol=0, atol=1e-12):
+                        fits.append((j, share))
+            ((j, share),) = fits
+            assert batch.y[g, i] == batch.y[g, j]
+            assert batch.s[g, i] != batch.s[g, j]
+            shares.append(share)
+    assert 0 <= min(shares) < 0.02
+    assert 0.38 < max(shares) < 0.4
+    assert np.mean(shares) == pytest.approx(0.2, abs=0.04)
+
+
+def test_mixup_leaves_whom_nobody_matches() -> None:
+    """One person alone, and a class that only one person has."""
+    x, key = windows(groups=2, rows=4), keys(2, 4)
+    batch = Batch(torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1]]), torch.tensor([[7, 7, 7, 7], [0, 0, 0, 1]]), 3)
+    found = Mixup(0.5)(x, key, batch)
+    assert torch.equal(found[0], x[0])
+    assert torch.equal(found[1, :2], x[1, :2])
+    assert not torch.equal(found[1, 2], x[1, 2])
+
+
+def test_every_partner_is_as_likely() -> None:
+    """Over many draws; row 0 may take 3, 4, 5 and 7."""
+    draws = 4000
+    y, s = torch.tensor([0, 0, 1, 0, 0, 0, 1, 0]), torch.tensor([0, 0, 1, 1, 1, 2, 2, 3])
+    batch = Batch(y.expand(draws, 8), s.expand(draws, 8), 1)
+    partner, found = partners(keys(draws, 8), batch)
+    assert found.all()
+    counts = torch.bincount(partner[:, 0], minlength=8)
+    assert counts[[0, 1, 2, 6]].sum() == 0
+    assert (counts[[3, 4, 5, 7]] - draws / 4).abs().max() < 4 * (draws * 0.25 * 0.75) ** 0.5
+
+
+def test_how_much_is_drawn_apart_from_whom() -> None:
+    x, key = windows(rows=3000), keys(rows=3000)
+    batch = labels(x, classes=1)
+    partner, _ = partners(key, batch)
+    share = uniform(key, 1)[..., 0]
+    step = x.gather(1, partner[..., None, None].expand_as(x)) - x
+    torch.testing.assert_close(Mixup(0.5)(x, key, batch), x + 0.5 * share.double()[..., None, None] * step)
+    apart = torch.corrcoef(torch.stack([share[0], share[0][partner[0]]]))[0, 1]
+    assert apart.abs() < 0.08, "a partner takes as much as who is mixed with it"
+
+
+# ---- what all of them do ---------------------------------------------------------------------------------------------
+
+
+@every
+def test_groups_are_changed_as_if_alone(name: str) -> None:
+    x, key = windows(groups=3), keys(3)
+    batch = labels(x)
+    augment = AUGMENTATIONS[name]()
+    together = augment(x, key, batch)
+    for g in range(3):
+        alone = augment(x[g : g + 1], key[g : g + 1], Batch(batch.y[g : g + 1], batch.s[g : g + 1], 3))
+        torch.testing.assert_close(alone[0], together[g], rtol=0, atol=1e-6 * LAST_BITS.get(name, 0.0))
+    assert together.transpose(1, 2).is_contiguous(), "the encoder would have to copy it"
+
+
+@every
+def test_levels_beside_signals(name: str) -> None:
+    """Appended means and deviations are constant over time, and stay so; they are mixed and silenced as signals are."""
+    shapes, scale = windows(), windows(channels=6, times=1, seed=1)
+    x = torch.cat([shapes, scale.expand(2, 48, 6, 21)], 2)
+    batch = labels(x, signals=3)
+    found = AUGMENTATIONS[name]()(x, keys(), batch)
+    assert not torch.equal(found[:, :, :3], shapes)
+    levels = found[:, :, 3:]
+    torch.testing.assert_close(levels, levels[..., :1].expand_as(levels))
+    if name not in ("mixup", "channel_mask"):
+        assert torch.equal(levels, x[:, :, 3:])
+
+
+def test_signals_are_counted_through_the_transforms() -> None:
+    def of(**values: Any) -> int:
+        return at.Setting(**values).preprocessing.signals(4, 30)
+
+    assert of() == of(standardise="train", mu_law=10.0) == 4
+    assert of(standardise="train", append_scale=True) == 4
+    assert of(standardise="train", delays=3, append_scale=True) == 12
+    assert of(represent="features") == of(represent="tangent", standardise="train", append_scale=True) == 0
+
+
+@every
+def test_stacked_members_equal_single_ones(name: str) -> None:
+    """Bit for bit, with a network that asks for no moments of windows."""
+    value = fields(AUGMENTATIONS[name])[0].default
+    rec = tiny(per_class=8)
+    jobs = stacked_jobs(rec, encoder="shallow", **{name: value})[::2]
+    together = at.train(rec, jobs, device="cpu")
+    (alone,) = at.train(rec, [jobs[5]], device="cpu")
+    assert together[5].population == len(jobs)
+    assert_same_outcome(alone, together[5], LAST_BITS.get(name, 0.0))
+
+
+def trainer_of(rec: at.Recordings, setting: at.Setting, tables: int | None = None) -> Trainer:
+    """tables: windows that are tabulated for filters of this length, whatever the setting says."""
+    jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)[:2]]
+    if tables is None:
+        found = windows_for(rec, jobs[0], device=CPU, dtype=torch.float64)
+    else:
+        found = Windows(rec, setting.preprocessing, tables, device=CPU, dtype=torch.float64)
+    return Trainer(rec, jobs, found, torch.float64)
+
+
+@every
+@pytest.mark.parametrize("standardise", ["trial", "train"])  # tables of all windows, and of each fold's
+def test_moments_are_those_of_the_changed_windows(name: str, standardise: str) -> None:
+    """Even where tables exist: the encoder's statistics are of the windows that it sees."""
+    rec = people(per=12)
+    setting = at.Setting(**{name: fields(AUGMENTATIONS[name])[0].default}, standardise=standardise, batch_size=16)
+    kernel = setting.network.moments_kernel(rec.sfreq)
+    assert kernel
+    plain, tabulated = trainer_of(rec, setting), trainer_of(rec, setting, kernel)
+    assert plain.prepared.lags is None
+    assert plain.prepared.windows.lags is None
+    seen: list[tuple[Tensor, Any]] = []
+    tabulated.net.register_forward_pre_hook(lambda net, x, rest: seen.append((x[0], rest["moments"])), with_kwargs=True)
+    for trainer in (plain, tabulated):
+        trainer.train_epoch()
+    torch.testing.assert_close(tabulated.flat.values, plain.flat.values, rtol=0, atol=1e-12)
+    torch.testing.assert_close(tabulated.flat.stats, plain.flat.stats, rtol=0, atol=1e-12)
+    x, given = seen[0]
+    assert given is None
+    rows = tabulated.groups.plan(1)[0]
+    stale = tabulated.prepared.moments(x, rows)
+    right = window_moments(x.transpose(1, 2).flatten(1, 2), kernel)
+    untouched = tabulated.prepared.moments(before := tabulated.prepared.gather(rows), rows)
+    torch.testing.assert_close(untouched, window_moments(before.transpose(1, 2).flatten(1, 2), kernel))
+    assert stale is not None
+    assert not torch.allclose(stale.covariance, right.covariance, rtol=1e-3), "this table would have done"
+
+
+@every
+def test_evaluation_sees_windows_as_they_are(name: str) -> None:
+    rec = tiny()
+    setting = at.Setting(
+        **{name: fields(AUGMENTATIONS[name])[0].default}, batch_size=16, checkpoint="last", max_epochs=1
+    )
+    trainer = trainer_of(rec, setting)
+    trainer.train_epoch()
+
+    def refuse(*given: object) -> Tensor:
+        raise AssertionError("augmented")
+
+    trainer.augmentation = (refuse,)  # type: ignore[assignment]
+    trainer.evaluate()
+    with pytest.raises(AssertionError, match="augmented"):
+        trainer.train_epoch()
+
+
+def test_mixup_sees_the_labels_that_training_sees() -> None:
+    """In the control people are shuffled, for mixup too; held-out people are never mixed in."""
+    rec = tiny()
+    common: dict[str, Any] = {"mixup": 0.5, "batch_size": 16, "method": "mmd"}
+    seen: list[Batch] = []
+
+    def note(x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+        seen.append(batch)
+        return x
+
+    for shuffled in (False, True):
+        trainer = trainer_of(rec, at.Setting(**common, shuffle_subjects=shuffled))
+        trainer.augmentation = (note,)  # type: ignore[assignment]
+        seen.clear()
+        trainer.train_epoch()
+        rows = trainer.groups.plan(1)[0]
+        assert torch.equal(seen[0].y, rec.y[rows])
+        for g, job in enumerate(trainer.jobs):
+            ids = np.unique(rec.subject[job.fold.train].numpy())
+            same = bool((torch.from_numpy(ids)[seen[0].s[g]] == rec.subject[rows[g]]).all())
+            assert same is not shuffled
+
+
+# ---- as a setting, in grids and runs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("time_shift", (0, -0.1, 0.51, float("nan"), "much", True)),
+        ("time_mask", (0, 1, -0.1, float("inf"), "much", True)),
+        ("surrogate", (0, 1.01, -0.5, float("nan"), [0.5], True)),
+        ("mixup", (0, 0.6, -0.1, float("nan"), "much", True)),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_by_name(name: str, bad: tuple[Any, ...]) -> None:
+    for value in bad:
+        with pytest.raises(UserError, match=rf"^{name} is ") as told:
+            at.Setting(**{name: value})
+        assert "\n" not in str(told.value)
+    assert at.Setting(**{name: None}) == at.Setting(**{name: "none"}) == at.Setting()
+
+
+@pytest.mark.parametrize("name", ["time_shift", "time_mask", "surrogate", "amplitude"])
+def test_without_signals_there_is_nothing_to_change(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name} changes signals, and represent leaves none"):
+        at.Setting(**{name: 0.1}, represent="features")
+    with pytest.raises(UserError, match="solved in closed form"):
+        at.Setting(**{name: 0.1}, encoder="linear", represent="features")
+    assert at.Setting(mixup=0.1, represent="features").mixup == 0.1
+
+
+def test_the_grid_has_one_augmentation_at_a_time() -> None:
+    first, *others = at.grid("augmented")
+    assert first == at.Setting()
+    assert {one for s in others for one in AUGMENTATIONS if getattr(s, one) is not None} == set(AUGMENTATIONS)
+    for setting in others:
+        assert len(setting.augmentation) == 1
+        assert setting.replace(augmentation=()) == first
+    assert len({setting.name_beside(first) for setting in others}) == len(others)
+
+
+def test_a_run_trains_the_whole_grid_on_every_fold(tmp_path: Path) -> None:
+    options = RunOptions(
+        source=str(tiny_file(tmp_path)), epochs=1, batch_size=24, device="cpu", preprocessing="auto", grid="augmented"
+    )
+    settings = options.settings()
+    assert options.preprocessing is None
+    assert all_go_on(settings, apart=False)
+    recordings = at.load(tmp_path / "tiny.npz")
+    assert count_trainings(recordings, options) == (len(settings), len(settings), 4 * len(settings))
+    choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
+    names = {options.name_of(setting) for setting in settings}
+    assert {"baseline", "baseline with time_shift 0.05", "baseline with surrogate 1.0"} <= names
+    assert set(choice.validation_mean) == names
+    with (tmp_path / "run/results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4 * len(settings)
+    assert {row["mixup"] for row in rows} == {"none", "0.2", "0.5"}
+    stored = json.loads((tmp_path / "run/choice.json").read_text())
+    assert {one["name"] for one in stored["shortlist"]} == names
+
+
+def test_networks_of_a_run_meet_every_augmentation() -> None:
+    from autotransfer.search.kinds import networks
+
+    options = RunOptions(source="x", preprocessing="zero-shot", grid="augmented")
+    found = networks(options, options.settings())
+    count = len(at.grid("augmented"))
+    assert len(found) == 1 + 2 * count
+    assert all_go_on(found, apart=True)
+    with pytest.raises(UserError, match="augmented grid has none"):
+        RunOptions(source="x", grid="augmented", search="tpe")
+
+
+@pytest.mark.parametrize(
+    ("channels", "name", "sfreq", "kind"),
+    [
+        (["Fz", "C3", "PO8", "EOG"], "p300", 128, "eeg"),
+        (["myo1", "myo2"], "gestures", 200, "emg"),
+        (["MLII", "V1"], "beats", 180, "ecg"),
+        (["BVP", "EDA", "TEMP", "ACCx"], "stress", 16, "wearable"),
+        (["a", "b"], "emg_3dc", 500, "emg"),
+        (["a", "b"], "memgraph", 500, "other"),
+        (["C3", "b"], "x", 500, "other"),  # half is not most
+        (["a", "b"], "x", 20, "wearable"),
+        (["a", "b"], "x", None, "other"),
+    ],
+)
+def test_what_is_worth_trying_follows_from_what_is_measured(
+    channels: list[str], name: str, sfreq: float | None, kind: str
+) -> None:
+    X = np.random.default_rng(0).standard_normal((12, len(channels), 8))
+    rec = at.Recordings(
+        X, np.tile([0, 1], 6), np.repeat([0, 1, 2], 4), sfreq=sfreq, channels=channels, name=name
+    )  # fmt: skip
+    assert signal_of(rec) == kind
+    plain = at.Setting(standardise="train")
+    first, *others = augmented(rec, plain)
+    assert first == plain
+    assert [s.replace(augmentation=()) for s in others] == [plain] * len(AUGMENTED[kind])
+    assert len(set(others)) == len(others) >= 3
