@@ -14,6 +14,7 @@ from ..errors import is_off, plain_value
 from .amplitude import Amplitude
 from .augmentation import Augmentation
 from .channel_mask import ChannelMask
+from .channel_rotation import ChannelRotation
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "augmentation_of", "augmentation_values"]
 
@@ -21,6 +22,7 @@ __all__ = ["AUGMENTATIONS", "Augmentation", "augmentation_of", "augmentation_val
 AUGMENTATIONS: dict[str, type[Augmentation]] = {
     "amplitude": Amplitude,
     "channel_mask": ChannelMask,
+    "channel_rotation": ChannelRotation,
 }
 
 

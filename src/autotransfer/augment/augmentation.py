@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..errors import check_types
+from ..preprocessing import Preprocessing
+from ..recordings import Recordings
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,11 @@ class Augmentation(ABC):
 
     def __post_init__(self) -> None:
         check_types(self)
+
+    def bound(self, recordings: Recordings, preprocessing: Preprocessing, device: torch.device) -> Augmentation:
+        """The same for these recordings, prepared in this way: asked once before training, of what must know more
+        than a minibatch."""
+        return self
 
     @abstractmethod
     def __call__(self, x: Tensor, key: Tensor) -> Tensor:

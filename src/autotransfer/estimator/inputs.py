@@ -54,7 +54,7 @@ def training_recordings(
         raw, labels, ids = replace(raw, X=raw.X[source]), labels[source], [ids[n] for n in source]
     check_classification_targets(labels)
     rate = _agreed_rate(sfreq, raw.sfreq)
-    recordings = Recordings(raw.X, labels, ids, sfreq=rate, channels=raw.channels)
+    recordings = Recordings(raw.X, labels, ids, sfreq=rate, channels=raw.channels, ring=raw.ring)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
 
 

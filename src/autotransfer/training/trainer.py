@@ -54,7 +54,7 @@ class Trainer:
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
-        self.augmentation = first.augmentation
+        self.augmentation = [one.bound(recordings, first.preprocessing, device) for one in first.augmentation]
         self.held_out = HeldOut(folds, device)
 
         def numbers(values: list[float]) -> Tensor:
