@@ -20,7 +20,9 @@ def tiny(n_subjects: int = 4, per_class: int = 6, seed: int = 0, name: str = "ti
     X = generator.standard_normal((len(y), 2, 16))
     X[:, 0] += 4 * np.where(y[:, None], np.sin(np.arange(16)), np.cos(np.arange(16)))
     X[:, 1] += subject[:, None] * np.sin(np.arange(16) / 2)
-    return at.Recordings(X, y, subject, sfreq=16, classes=["left", "right"], channels=["C3", "C4"], name=name, ring=True)
+    return at.Recordings(
+        X, y, subject, sfreq=16, classes=["left", "right"], channels=["C3", "C4"], name=name, ring=True
+    )
 
 
 def people(n_subjects: int = 5, per: int = 20, channels: int = 3, times: int = 24, seed: int = 0) -> at.Recordings:

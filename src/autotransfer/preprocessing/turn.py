@@ -10,8 +10,8 @@ each of whom is first turned to agree with the others. The evidence for r is the
 
     log p(f turned by r) − log p(f), times n / (n + m)
 
-so that few windows say little. A person is turned by the r with the most evidence if that is more than a margin, else
-not at all. Only the order of channels ever changes, and no label is read.
+so that few windows say little. A person is turned by the r with the most evidence if that is more than a margin and
+comes of enough windows, else not at all. Only the order of channels ever changes, and no label is read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..recordings.ring import check_ring
 from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
 
 PRIOR_WINDOWS = 32  # m: windows of one gesture may look like those of another one turned
+FEWEST = 16  # windows that may turn somebody
 MARGIN = 2.0  # nats a window: people differ by about one without being turned
 NEIGHBOURS = 3  # how far around the ring correlations reach
 FLOOR = 0.1  # of a window's mean power, added to that of every channel: how silent one is says little
@@ -151,27 +152,27 @@ def window_ratios(precision: Tensor, f: Tensor, places: int) -> Tensor:
     return 0.5 * (distance[..., :1] - distance)
 
 
-def decided(evidence: Tensor) -> Tensor:
-    """(..., R) -> the turn (...), 0 where there is too little evidence for another."""
-    most, turn = evidence.max(-1)
-    return torch.where(most > MARGIN, turn, 0)
+def decided(total: Tensor, count: Tensor) -> Tensor:
+    """Log ratios (..., R), summed over so many windows (...) -> the turn (...): 0 if too little speaks for another."""
+    most, turn = total.max(-1)
+    return torch.where((most > MARGIN * (count + PRIOR_WINDOWS)) & (count >= FEWEST), turn, 0)
 
 
 def agreed(moments: Tensor, count: Tensor, people: Tensor, places: int) -> tuple[Tensor, Tensor]:
     """Of everybody (S, D, D), with so many windows (S,): the precision A (D, D) of the training people, turned until
     each agrees with the mean of the others, and everybody's turns (S,)."""
-    own, share = moments[people], (count / (count + PRIOR_WINDOWS))[:, None]
+    own = moments[people]
     turns = torch.zeros_like(people)
     if len(people) > 1:
         for _ in range(ROUNDS):
             seen = turned_moments(own, turns, places)
             others = (seen.sum(0) - seen) / (len(people) - 1)
-            after = decided(share[people] * log_ratios(precisions(others), own, places))
+            after = decided(count[people, None] * log_ratios(precisions(others), own, places), count[people])
             if torch.equal(after, turns):
                 break
             turns = after
     precision = precisions(turned_moments(own, turns, places).mean(0))
-    everybody = decided(share * log_ratios(precision, moments, places))
+    everybody = decided(count[:, None] * log_ratios(precision, moments, places), count)
     everybody[people] = turns
     return precision, everybody
 
@@ -215,7 +216,7 @@ class PersonTurn(Fitted):
         f = describe(x, self.ring[0])
         count = f[0, :, 0].sum()  # of ones: in a graph the number of windows is not a constant
         total = window_ratios(self.precision, f, self.ring.shape[1]).sum(1, keepdim=True)
-        turns = decided(total / (count + PRIOR_WINDOWS)).expand(-1, x.shape[1])
+        turns = decided(total, count).expand(-1, x.shape[1])
         return in_order(x, turns, sources(self.ring[0], x.shape[2]))
 
 
@@ -245,8 +246,8 @@ class FollowedTurn(Follower):
 
     def feed(self, batch: Batch) -> Batch:
         x, n = batch.x, batch.x.shape[1]
-        count = self.n + torch.arange(1, n + 1, dtype=torch.float64, device=x.device)[:, None]
+        count = self.n + torch.arange(1, n + 1, dtype=torch.float64, device=x.device)
         total = self.total[:, None] + window_ratios(self.precision, describe(x, self.ring), len(self.ring)).cumsum(1)
         self.n, self.total = self.n + n, total[:, -1]
-        turns = decided(total / (count + PRIOR_WINDOWS))
+        turns = decided(total, count)
         return Batch(in_order(x, turns, sources(self.ring, x.shape[2])))

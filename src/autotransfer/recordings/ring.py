@@ -1,8 +1,8 @@
 """Ring: which channels lie around a limb, in their order around it.
 
 An armband can be worn turned by some electrodes, and its channels are then the same ones with other numbers. What
-undoes or imitates that has to know the order around the limb. It is stated, or known from the names that these armbands'
-channels have by convention, where a recording has all of them and no others:
+undoes or imitates that has to know the order around the limb. It is stated, or known from the names that channels of
+these armbands have by convention, where a recording has all of them and no others:
 
     myo1 .. myo8, or myo0 .. myo7       Thalmic's Myo
     3dc1 .. 3dc10, or 3dc0 .. 3dc9      the 3DC armband
