@@ -25,11 +25,11 @@ from autotransfer.export.deployed import deployed
 from autotransfer.jobs import HISTORY
 from autotransfer.model.encoder import Size
 from autotransfer.model.encoders import ENCODERS
-from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.preprocessing import TRANSFORMS, Preprocessing
 from autotransfer.runs.assembly import assemble
 from autotransfer.runs.saved_model import SavedModel, load_model, save_model
 from autotransfer.settings import field_names
-from tiny import tiny
+from tiny import people, tiny
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
 EXAMPLE = re.compile(
@@ -189,7 +189,7 @@ def test_windows_one_by_one_are_prepared_like_windows_in_one_call(name: str) -> 
 def test_a_transform_says_its_shape(name: str) -> None:
     recordings, setting = tiny(), with_transform(name)
     rows = [np.flatnonzero(recordings.subject.numpy() > 1)]
-    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, rows)
+    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, rows, ring=recordings.ring)
     x = fitted(recordings.X[None], recordings.subject[None])
     assert x.shape[1:] == (recordings.n_trials, *setting.preprocessing.shape(2, 16))
     assert torch.isfinite(x).all()
@@ -220,10 +220,11 @@ def test_an_encoder_is_saved_and_exported(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", names("AUGMENTATIONS"))
 def test_an_augmentation_is_a_function_of_its_key(name: str) -> None:
-    x = torch.randn(2, 4, 3, 20, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, 4, 4, 20, generator=torch.Generator().manual_seed(0))
     key = torch.arange(8, dtype=torch.int32).view(2, 4)
-    augment = AUGMENTATIONS[name](*([0.4] if isinstance(fields(AUGMENTATIONS[name])[0].default, float) else []))
-    batch = Batch(torch.tensor([[0, 0, 0, 1]] * 2), torch.tensor([[0, 1, 2, 0]] * 2), 3)
+    made = AUGMENTATIONS[name](*([0.4] if isinstance(fields(AUGMENTATIONS[name])[0].default, float) else []))
+    augment = made.bound(people(channels=4, times=20), Preprocessing(()), torch.device("cpu"))
+    batch = Batch(torch.tensor([[0, 0, 0, 1]] * 2), torch.tensor([[0, 1, 2, 0]] * 2), 4)
     found = augment(x, key, batch)
     assert found.shape == x.shape
     assert found.dtype == x.dtype

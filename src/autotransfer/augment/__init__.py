@@ -15,6 +15,7 @@ from ..errors import is_off, plain_value
 from .amplitude import Amplitude
 from .augmentation import Augmentation, Batch
 from .channel_mask import ChannelMask
+from .channel_rotation import ChannelRotation
 from .mixup import Mixup
 from .surrogate import Surrogate
 from .time_mask import TimeMask
@@ -29,6 +30,7 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
     "surrogate": Surrogate,
     "time_shift": TimeShift,
     "amplitude": Amplitude,
+    "channel_rotation": ChannelRotation,
     "channel_mask": ChannelMask,
     "time_mask": TimeMask,
 }

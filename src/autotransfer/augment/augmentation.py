@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import check_types
+from ..preprocessing import Preprocessing
+from ..recordings import Recordings
 
 
 class Batch(NamedTuple):
@@ -30,6 +32,11 @@ class Augmentation(ABC):
 
     def __post_init__(self) -> None:
         check_types(self)
+
+    def bound(self, recordings: Recordings, preprocessing: Preprocessing, device: torch.device) -> Augmentation:
+        """The same for these recordings, prepared in this way: asked once before training, of what must know more
+        than a minibatch."""
+        return self
 
     @abstractmethod
     def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:

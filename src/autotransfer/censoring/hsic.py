@@ -58,7 +58,7 @@ def normalised_hsic(of_z: Tensor, of_nuisance: Tensor, groups: Groups) -> Tensor
 
 
 def hsic(k: Tensor, l: Tensor, context: Tensor) -> Tensor:  # noqa: E741
-    """The unbiased estimate in the context of each row: (P, B). Kernels (P, B, B) are 0 between contexts and at i = j."""
+    """The unbiased estimate in each row's context: (P, B). Kernels (P, B, B) are 0 between contexts and at i = j."""
     m = context.sum(-1).clamp(min=4)  # a context has at least four rows
     k1, l1 = k.sum(-1), l.sum(-1)
     trace, of_k, of_l, of_both = (over_context(one, context) for one in ((k * l).sum(-1), k1, l1, k1 * l1))

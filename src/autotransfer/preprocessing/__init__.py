@@ -22,6 +22,7 @@ from .mu_law import MuLaw
 from .represent import Represent
 from .standardise import Standardise
 from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
+from .turn import Turn
 
 __all__ = [
     "TRANSFORMS", "Batch", "Fitted", "FittedPreprocessing", "Follower", "Person", "Preprocessing", "Stage", "Transform",
@@ -29,6 +30,7 @@ __all__ = [
 
 # By the name that a Setting has for them, in the order in which they are applied.
 TRANSFORMS: dict[str, type[Transform]] = {
+    "turn": Turn,
     "standardise": Standardise,
     "delays": Delays,
     "align": Align,
@@ -121,11 +123,12 @@ class Preprocessing:
         training: Sequence[Rows],
         derived: dict[Any, Any] | None = None,
         like: Tensor | None = None,
+        ring: Sequence[int] | None = None,
     ) -> FittedPreprocessing:
-        """X: (N, C, T) raw windows; subject: (N,); training: the rows of each of G groups. derived, like: see Stage."""
+        """X: (N, C, T) raw windows; subject: (N,); training: the rows of each of G groups. The rest: see Stage."""
         steps: list[tuple[Transform, Fitted]] = []
         for transform in self.transforms:
-            steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like), training)))
+            steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like, ring), training)))
         return FittedPreprocessing(self, [fitted for _, fitted in steps])
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:
@@ -210,6 +213,6 @@ def check_online(spec: Preprocessing) -> None:
     """Raise where windows cannot come one by one."""
     if spec.adaptation == "transductive":
         raise UserError(
-            "the model takes all of a person's windows at once (standardise, align or centre 'transductive'); give "
-            "them to predict_proba together, or train with 'online'"
+            "the model takes all of a person's windows at once (turn, standardise, align or centre 'transductive'); "
+            "give them to predict_proba together, or train with 'online'"
         )

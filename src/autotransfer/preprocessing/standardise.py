@@ -88,11 +88,12 @@ class TrainScale(Fitted):
 
     @classmethod
     def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        sums, known = window_sums(stage), dict[bytes, Scale]()
-        for rows in training:
+        known = dict[bytes, Scale]()
+        for group, rows in enumerate(training):
             if rows.tobytes() not in known:
                 own = torch.as_tensor(rows, device=stage.like.device)
-                known[rows.tobytes()] = scale_of(sums.at(own), torch.zeros_like(own), 1).to(stage.like)
+                sums = window_sums(stage.of_group(group)).at(own)
+                known[rows.tobytes()] = scale_of(sums, torch.zeros_like(own), 1).to(stage.like)
         found = [known[rows.tobytes()] for rows in training]
         return cls(torch.cat([scale.shift for scale in found]), torch.cat([scale.inv_std for scale in found]))
 
@@ -104,7 +105,8 @@ class TrainScale(Fitted):
 
 
 class PersonScale(Fitted):
-    """transductive: a table over the people of the recordings, (1, S, C); a new person by the windows of one call."""
+    """transductive: a table over the people of the recordings, (G or 1, S, C); a new person by the windows of one
+    call."""
 
     person_shift: Tensor
     person_inv_std: Tensor
@@ -112,11 +114,11 @@ class PersonScale(Fitted):
     def __init__(self, scale: Scale | None = None) -> None:
         super().__init__()
         for name, table in zip(("person_shift", "person_inv_std"), scale or (None, None), strict=True):
-            self.register_buffer(name, None if table is None else table[None], persistent=False)
+            self.register_buffer(name, table, persistent=False)
 
     @classmethod
     def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
-        return cls(person_scale(stage).to(stage.like))
+        return cls(person_scale(stage, len(training)).to(stage.like))
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         if people is None:
@@ -124,16 +126,19 @@ class PersonScale(Fitted):
             own = [scale_of(sums_of(group), everyone, 1).to(x) for group in x]
             shift, inv_std = torch.stack([one.shift for one in own]), torch.stack([one.inv_std for one in own])
         else:
-            shift, inv_std = self.person_shift[0][people], self.person_inv_std[0][people]
+            group = torch.arange(len(self.person_shift), device=x.device)[:, None]
+            shift, inv_std = self.person_shift[group, people], self.person_inv_std[group, people]
         return (x - shift[..., None]) * inv_std[..., None]
 
     def graph(self) -> nn.Module:
         return PooledScale((1, 3))
 
 
-def person_scale(stage: Stage) -> Scale:
-    """Of everybody in the recordings, (S, C)."""
-    return scale_of(window_sums(stage), stage.subject, stage.n_subjects)
+def person_scale(stage: Stage, groups: int) -> Scale:
+    """Of everybody in the recordings, for every group, or once where groups make no difference: (G or 1, S, C)."""
+    stages = [stage.of_group(group) for group in range(groups)] if stage.by_fold else [stage]
+    found = [scale_of(window_sums(own), own.subject, own.n_subjects) for own in stages]
+    return Scale(torch.stack([scale.shift for scale in found]), torch.stack([scale.inv_std for scale in found]))
 
 
 class OnlineScale(PersonScale):
@@ -151,12 +156,11 @@ class OnlineScale(PersonScale):
     def fitted(cls, stage: Stage, training: Sequence[Rows]) -> Fitted:
         """The prior is a mean over people, each counting the same. Its deviation is the root of the mean variance
         within people: how much one person varies, not how much people differ."""
-        scale = person_scale(stage)
+        scale = person_scale(stage, len(training))
         variance = torch.where(scale.inv_std > 0, scale.inv_std**-2, 0.0)
-        people = [stage.people(rows) for rows in training]
-        spread = torch.stack([variance[own].mean(0) for own in people])
+        spread = stage.priors(variance, training)
         inv_std = torch.where(spread > 0, spread.rsqrt(), 0.0)
-        prior = Scale(torch.stack([scale.shift[own].mean(0) for own in people]), inv_std).to(stage.like)
+        prior = Scale(stage.priors(scale.shift, training), inv_std).to(stage.like)
         return cls(prior.shift, prior.inv_std, scale.to(stage.like))
 
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:

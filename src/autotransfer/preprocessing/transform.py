@@ -50,7 +50,7 @@ class Transform(ABC):
         return False
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """Of its output."""
+        """Of its output. Where there are several channels for each, all channels come once, then all of them again."""
         return channels, times
 
     def signals(self, channels: int, times: int) -> int:
@@ -146,7 +146,8 @@ class Stage:
     """All windows of recordings as the transforms fitted so far leave them.
 
     X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings;
-    like: has the dtype and the device of everything that is worked out (None: those of X).
+    like: has the dtype and the device of everything that is worked out (None: those of X); ring: channels around a
+    limb in their order around it, where that is known.
     """
 
     def __init__(
@@ -156,7 +157,9 @@ class Stage:
         steps: Sequence[tuple[Transform, Fitted]] = (),
         derived: dict[Any, Any] | None = None,
         like: Tensor | None = None,
+        ring: Sequence[int] | None = None,
     ) -> None:
+        self.ring = ring
         self.X, self.like, self.steps = X, X if like is None else like, list(steps)
         self.subject = subject.to(self.like.device)
         self._derived = derived if derived is not None else {}
@@ -185,7 +188,7 @@ class Stage:
     def of_group(self, group: int) -> Stage:
         """The same windows as one group has them."""
         steps = [(transform, fitted.of_group(group)) for transform, fitted in self.steps]
-        return Stage(self.X, self.subject, steps, self._derived, self.like)
+        return Stage(self.X, self.subject, steps, self._derived, self.like, self.ring)
 
     def windows(self, rows: Tensor | slice) -> Tensor:
         """(n, C, T), where groups make no difference or there is one."""

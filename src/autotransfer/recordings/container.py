@@ -13,6 +13,7 @@ from .columns import Column
 from .labels import encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
+from .ring import ring_of
 from .windows import channel_names, float32_windows, window_array
 
 MIN_SUBJECTS = 3
@@ -26,6 +27,8 @@ class Recordings:
     `subjects` holding what they stand for; given as names they label integers 0, 1, ... (see labels.encode).
     `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
     other numbers are continuous; None, NaN and empty text are missing.
+    `ring` says which channels lie around a limb: True, names or indices in their order around it, or False. The names
+    of a Myo's or a 3DC armband's channels say it without.
     A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
     """
 
@@ -39,6 +42,7 @@ class Recordings:
     classes: tuple[Label, ...]
     subjects: tuple[Label, ...]
     name: str
+    ring: tuple[int, ...] | None  # channels around a limb, in their order around it
 
     derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
 
@@ -54,6 +58,7 @@ class Recordings:
         subjects: object = None,
         name: str = "recordings",
         columns: object = None,
+        ring: object = None,
     ) -> None:
         source = window_array(X)
         n_trials = source.shape[0]
@@ -71,6 +76,7 @@ class Recordings:
             "classes": classes_found,
             "subjects": subjects_found,
             "name": _check_name(name),
+            "ring": ring_of(ring, names),
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():
@@ -87,7 +93,7 @@ class Recordings:
 
     def raw(self) -> Raw:
         """The same data as a reader returns them."""
-        return Raw(**{name: getattr(self, name) for name in STORED})
+        return Raw(**{name: getattr(self, name) for name in STORED} | {"ring": self.ring or False})
 
     @classmethod
     def from_epochs(

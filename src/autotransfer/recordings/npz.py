@@ -1,8 +1,8 @@
 """The layout of AutoTransfer: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
-text: sfreq, channels, classes, subjects, name, and the labels of columns). Any other array (N,) of numbers or text is a
-column of its name; the rest is ignored.
+text: sfreq, channels, classes, subjects, name, ring, and the labels of columns). Any other array (N,) of numbers or text
+is a column of its name; the rest is ignored.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .labels import as_list, check_distinct, check_length
 from .messages import reason, show
 from .npy import AS_FOLDER, Header, check_memory, member_header, npy_header, read_member, read_npy, readable
 from .raw import Array, Label, Raw
+from .ring import REMEDY as RING
 
 ARRAYS = ("X", "y", "subject", "session", "scale")
 LABEL_BYTES = 64  # of a label as a Python object in a list
@@ -213,11 +214,13 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
         raise UserError(f"{where} is not JSON ({reason(error)}); store json.dumps({{...}}) in it") from None
     if not isinstance(meta, dict):
         raise UserError(f"{where} is {show(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
-    known = {key: meta[key] for key in ("sfreq", "name") if meta.get(key) is not None}
+    known = {key: meta[key] for key in ("sfreq", "name", "ring") if meta.get(key) is not None}
     if not isinstance(known.get("sfreq", 1.0), (int, float)) or isinstance(known.get("sfreq"), bool):
         raise UserError(f"sfreq in {where} is {show(known['sfreq'])}; it must be a number of samples per second")
     if not isinstance(known.get("name", ""), str):
         raise UserError(f"name in {where} is {show(known['name'])}; it must be a string")
+    if not isinstance(known.get("ring", True), (bool, list)):
+        raise UserError(f"ring in {where} is {show(known['ring'])}; {RING}")
     for key in ("channels", "classes", "subjects"):
         value = meta.get(key)
         if value is None:
@@ -270,7 +273,7 @@ def _arrays(recordings: Recordings) -> dict[str, Array]:
 
 def _meta_text(recordings: Recordings) -> str:
     fields = ("sfreq", "channels", "classes", "subjects", "name")
-    meta = {field: getattr(recordings, field) for field in fields}
+    meta = {field: getattr(recordings, field) for field in fields} | {"ring": recordings.ring or False}
     for field in ("classes", "subjects"):
         for label in meta[field]:
             if not _survives_json(label):

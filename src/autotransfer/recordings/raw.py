@@ -28,6 +28,7 @@ class Raw:
     classes: object = None  # names that y counts into
     subjects: object = None  # names that subject counts into
     name: str = "recordings"
+    ring: object = None  # which channels form a ring (see ring.py)
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
 
     def labelled(self) -> dict[str, Any]:

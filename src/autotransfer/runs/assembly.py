@@ -52,7 +52,9 @@ def assemble(
     )
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training = [fold.train for fold in folds]
-    fitted = setting.preprocessing.fit(recordings.X, recordings.subject, training, recordings.derived)
+    fitted = setting.preprocessing.fit(
+        recordings.X, recordings.subject, training, recordings.derived, ring=recordings.ring
+    )
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     return card, tensors
 

@@ -55,7 +55,7 @@ class Trainer:
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
-        self.augmentation = first.augmentation
+        self.augmentation = [one.bound(recordings, first.preprocessing, device) for one in first.augmentation]
         self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOut(folds, device)
 

@@ -71,7 +71,7 @@ class Windows:
     def _fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
         """On raw windows, where they are, a piece at a time on the device."""
         raw, like = self.recordings.X if self.done else self.X, torch.empty(0, device=self.device, dtype=self.dtype)
-        return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like)
+        return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.recordings.ring)
 
     def _lag_table(self, windows: Callable[[slice], Tensor]) -> Lags:
         """Sums of every window, in float64 because they cancel later: fields (N, ...)."""
@@ -325,6 +325,6 @@ def check_whole_subjects(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if split.any():
             name = recordings.subjects[int(split.argmax())]
             raise UserError(
-                f"a fold trains on some of subject {name!r}'s windows only; standardise, align or centre 'online' "
-                "needs folds that leave out whole subjects"
+                f"a fold trains on some of subject {name!r}'s windows only; turn, standardise, align or centre "
+                "'online' needs folds that leave out whole subjects"
             )
