@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.augment import Augmentation
+from autotransfer.augment import Augmentation, Batch
 from autotransfer.augment.channel_rotation import ChannelRotation
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
@@ -18,6 +18,8 @@ from tiny import assert_same_outcome, people, preprocessed
 
 CPU = torch.device("cpu")
 PLACES = 8
+
+NOBODY = Batch(torch.zeros(1, 1).long(), torch.zeros(1, 1).long(), 8)  # what a rotation does not ask for
 
 
 def bound(places: int, rec: at.Recordings | None = None, **values: object) -> Augmentation:
@@ -34,7 +36,7 @@ def keys(n: int) -> torch.Tensor:
 def test_every_turn_comes_equally_often_and_nothing_else_does(places: int, turns: tuple[int, ...]) -> None:
     n = 2000
     x = torch.randn(1, 1, PLACES, 5, generator=torch.Generator().manual_seed(0)).expand(2, n, -1, -1)
-    found = bound(places)(x, keys(n))
+    found = bound(places)(x, keys(n), NOBODY)
     counts = {turn: int((found == x.roll(-turn, 2)).all(-1).all(-1).sum()) for turn in range(PLACES)}
     assert sum(counts.values()) == 2 * n, "each window is a turned one"
     assert {turn for turn, count in counts.items() if count} == set(turns)
@@ -46,7 +48,7 @@ def test_a_ring_has_its_own_order_and_other_channels_stay() -> None:
     rec = people(channels=5)
     rec = at.Recordings(rec.X, rec.y, rec.subject, ring=[4, 0, 2])
     x = torch.arange(5.0)[None, None, :, None].expand(2, 200, 5, 3)
-    found = bound(1, rec)(x, keys(200))[..., 0].flatten(0, 1).unique(dim=0)
+    found = bound(1, rec)(x, keys(200), NOBODY)[..., 0].flatten(0, 1).unique(dim=0)
     assert found.tolist() == [[0, 1, 2, 3, 4], [2, 1, 4, 3, 0], [4, 1, 0, 3, 2]]
 
 
@@ -68,7 +70,7 @@ def test_what_transforms_append_turns_with_its_channels(values: dict[str, object
     rec = people(channels=4)
     values = {"standardise": "none"} | values
     x = preprocessed(rec.X.double(), rec.subject, **values)
-    found = bound(2, rec, **values)(x[None], keys(len(x))[:1])[0]
+    found = bound(2, rec, **values)(x[None], keys(len(x))[:1], NOBODY)[0]
     turned = torch.stack([preprocessed(rec.X.double().roll(-turn, 1), rec.subject, **values) for turn in range(4)])
     near = torch.isclose(turned, found, rtol=1e-7, atol=1e-8).all(-1).all(-1)  # (turns, n)
     assert near.any(0).all()

@@ -1,8 +1,8 @@
 """The layout of AutoTransfer: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
-text: sfreq, channels, classes, subjects, name, ring, and the labels of columns). Any other array (N,) of numbers or text
-is a column of its name; the rest is ignored.
+text: sfreq, channels, classes, subjects, name, ring, labels of columns). Any other array (N,) of numbers or text is a
+column of its name; the rest is ignored.
 """
 
 from __future__ import annotations
