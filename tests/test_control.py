@@ -86,7 +86,7 @@ def test_the_published_began_fails_the_control(problem: Problem) -> None:
     assert abs(leakage["true"] - leakage["shuffled"]) < 0.15
 
 
-RISKS = {"vrex": (3.0, {}), "group_dro": (1.0, {"group_rate": 0.03}), "quantile_risk": (1.0, {})}
+RISKS = {"vrex": (3.0, {}), "group_dro": (1.0, {"group_rate": 0.03}), "quantile_risk": (1.0, {"quantile": 0.9})}
 
 
 def misleading(people: int = 10, per_class: int = 40) -> at.Recordings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -140,7 +141,7 @@ def test_group_dro_raises_the_weight_of_whoever_does_worst_and_survives_large_ga
         _, gradient = value_and_gradient(censor, z, y, s, loss)
         shares.append(float(gradient[s == 2].sum()) + 1 / 3)
         censor.after_step()
-    assert all(a <= b + 1e-6 for a, b in zip(shares, shares[1:], strict=False))
+    assert all(a <= b + 1e-6 for a, b in pairwise(shares))
     assert shares[-1] == pytest.approx(1)
     assert censor.methods[0].gains.tolist()[2] == 0
     assert censor.methods[0].gains.isfinite().all()
@@ -337,7 +338,7 @@ def test_training_hands_over_rows_losses_only_where_they_are_read(monkeypatch: p
     assert not torch.equal(single.classifier.weight, plain.classifier.weight)
 
 
-# The control of risks: true people lower the loss of those who do worst, shuffled ones do not, a flipped sign raises it.
+# The control: true people lower the loss of those who do worst, shuffled ones do not, a flipped sign raises it.
 
 STRENGTH = {"vrex": 3.0, "group_dro": 1.0, "quantile_risk": 1.0}
 OPTIONS = {"group_dro": {"group_rate": 0.05}}
