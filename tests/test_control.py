@@ -86,7 +86,7 @@ def test_the_published_began_fails_the_control(problem: Problem) -> None:
     assert abs(leakage["true"] - leakage["shuffled"]) < 0.15
 
 
-RISKS = {"vrex": (3.0, {}), "group_dro": (1.0, {"group_rate": 0.03}), "quantile_risk": (1.0, {"quantile": 0.9})}
+RISKS = {"vrex": (3.0, {}), "group_dro": (1.0, {"group_rate": 0.03}), "quantile_risk": (1.0, {})}
 
 
 def misleading(people: int = 10, per_class: int = 40) -> at.Recordings:
@@ -118,7 +118,7 @@ def test_true_people_lower_the_worst_loss_shuffled_do_not_flipped_raises(mode: s
         }
         print(f"{setting.name}: baseline {plain:.3f} {worst}")
         fall = plain - worst["true"]
-        assert fall >= 0.1 * plain
+        assert fall >= 0.05 * plain
         assert plain - worst["shuffled"] < fall / 3
         assert worst["flipped"] > plain
 
