@@ -89,7 +89,7 @@ def test_without_a_ring_it_is_refused_in_one_line() -> None:
     with pytest.raises(UserError, match=r"channel_rotation=1 needs channels that form a ring.*ring=True"):
         at.train(plain, [job])
     with pytest.raises(UserError, match="no ring is known"):
-        ChannelRotation(1)(torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, dtype=torch.int32))
+        ChannelRotation(1)(torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, dtype=torch.int32), NOBODY)
     for wrong, message in (
         (0, "at least 1"),
         (-2, "at least 1"),

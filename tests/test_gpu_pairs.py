@@ -160,7 +160,7 @@ def test_own_distances_and_their_gradient(rows: int) -> None:
         assert pairs.own_distances(again).isnan().sum() == 2 * (rows - 1)
 
 
-@pytest.mark.parametrize("censor", ["mmd", "pairwise_mmd", "mige"])
+@pytest.mark.parametrize("censor", ["mmd", "pairwise_mmd", "mige", "hsic", "cauchy_schwarz"])
 @pytest.mark.parametrize("length_scale", ["median", "perplexity", 2.0])
 def test_censors_with_and_without_kernels(
     censor: str, length_scale: str | float, monkeypatch: pytest.MonkeyPatch
