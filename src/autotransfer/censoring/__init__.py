@@ -10,10 +10,13 @@ from ..errors import UserError, check_choice, plain_value
 from .adversary import Adversary
 from .began import BEGAN
 from .censor import Censor, code_path
+from .club import CLUB
+from .density_ratio import DensityRatio
 from .method import Method, MethodOptions
 from .mige import MIGE
 from .mmd import MMD, PairwiseMMD
 from .terms import MODES
+from .wasserstein import Wasserstein
 
 __all__ = ["CENSORS", "MODES", "Censor", "Method", "MethodOptions", "code_path", "make_censor"]
 
@@ -23,6 +26,9 @@ CENSORS: dict[str, type[Method]] = {
     "mmd": MMD,
     "pairwise_mmd": PairwiseMMD,
     "began": BEGAN,
+    "club": CLUB,
+    "density_ratio": DensityRatio,
+    "wasserstein": Wasserstein,
 }
 
 
