@@ -11,7 +11,9 @@ from .adversary import Adversary
 from .began import BEGAN
 from .cauchy_schwarz import CauchySchwarz
 from .censor import Censor, code_path
+from .club import CLUB
 from .coral import CORAL
+from .density_ratio import DensityRatio
 from .group_dro import GroupDRO
 from .hsic import HSIC
 from .method import Method, MethodOptions
@@ -20,6 +22,7 @@ from .mmd import MMD, PairwiseMMD
 from .quantile_risk import QuantileRisk
 from .terms import MODES
 from .vrex import VREx
+from .wasserstein import Wasserstein
 
 __all__ = ["CENSORS", "MODES", "Censor", "Method", "MethodOptions", "check_mode", "code_path", "make_censor"]
 
@@ -32,6 +35,9 @@ CENSORS: dict[str, type[Method]] = {
     "coral": CORAL,
     "hsic": HSIC,
     "cauchy_schwarz": CauchySchwarz,
+    "club": CLUB,
+    "density_ratio": DensityRatio,
+    "wasserstein": Wasserstein,
     "vrex": VREx,
     "group_dro": GroupDRO,
     "quantile_risk": QuantileRisk,

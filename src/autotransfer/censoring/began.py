@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import check_choice
 from ..fusing import fused
 from ..randomness import fold_in
-from .critics import MLP, CriticOptions, label_width, one_rate_in_print, with_labels
+from .critics import MLP, CriticOptions, label_width, one_rate_in_print, to_unit_variance, with_labels
 from .groups import Groups, equal_shares, find_groups
 from .method import Method, MethodOptions, member_numbers
 from .printed import PrintedOptions, find_sets, shares
@@ -135,14 +135,6 @@ class BEGAN(Method):
         """|z − D(x)|, mean over dimensions: (P, B, inputs), (P, B, D) -> (P, B)."""
         restored: Tensor = self.critic(x, frozen=frozen)
         return (z - restored).abs().mean(-1)
-
-
-@fused
-def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
-    """z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
-    centred = z - (weight[..., None] * z).sum(-2, keepdim=True)
-    variance = (weight[..., None] * centred.square()).sum(-2, keepdim=True)
-    return centred * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0
 
 
 @fused

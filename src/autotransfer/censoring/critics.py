@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import check_at_most, check_positive
+from ..fusing import fused
 from ..randomness import fold_in, uniform
 from .method import MethodOptions
 
@@ -73,3 +74,11 @@ def with_labels(z: Tensor, *labels: tuple[Tensor, int]) -> Tensor:
 def label_width(*counts: int) -> int:
     """How many columns `with_labels` appends."""
     return sum(n for n in counts if n > 1)
+
+
+@fused
+def to_unit_variance(z: Tensor, weight: Tensor) -> Tensor:
+    """z (P, B, D) with mean 0 and variance 1 in every dimension, under row weights (P, B) that sum to 1."""
+    centred = z - (weight[..., None] * z).sum(-2, keepdim=True)
+    variance = (weight[..., None] * centred.square()).sum(-2, keepdim=True)
+    return centred * (variance + 1e-6).rsqrt()  # a dead dimension stays at 0

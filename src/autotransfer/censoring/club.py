@@ -1,0 +1,31 @@
+"""CLUB (Cheng et al. 2020): an upper bound on mutual information, from a critic that reads the subject from z."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .contrast import ContrastMethod, KeenCriticOptions
+from .terms import Term
+
+
+class CLUB(ContrastMethod):
+    """dependence = E[log q(s | z)] over the joint distribution − the same over the product, inside each context.
+
+    The critic q(s | z, context) is trained by maximum likelihood, as the adversary's. With q = p(s | z) the difference is
+
+        I(z; s | context) + KL(product ‖ joint) ≥ I(z; s | context)
+
+    The normaliser of q is the same for every subject and drops out, so the values are the critic's logits. They have no
+    bound, unlike log q: an encoder could lower them by shrinking z, or raise them without end in a term that preserves.
+    So the critic works on z with mean 0 and variance 1 in every dimension.
+    """
+
+    label = "CLUB"
+    Options = KeenCriticOptions
+
+    def dependence(self, term: Term, key: Tensor) -> Tensor:
+        return self.contrast(term, term.z, frozen=True).difference()
+
+    def critic_loss(self, term: Term, key: Tensor) -> Tensor:
+        logits, own, _, weight = self.contrast(term, term.z.detach(), frozen=False)
+        return -(weight * (own * logits.log_softmax(-1)).sum(-1)).sum(-1)

@@ -1,0 +1,40 @@
+"""Density ratio: a critic tells pairs (z, s) that belong together from pairs that do not, by logistic regression."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from .contrast import Contrast, ContrastMethod
+from .terms import Term
+
+
+class DensityRatio(ContrastMethod):
+    """dependence = log 2 − logistic loss of T(z, s, context); the critic minimises the loss.
+
+        loss = ½ E[softplus(−T)] over the joint distribution + ½ E[softplus(T)] over the product
+
+    The best T is the log of the density ratio p(z, s) / (p(z) p(s)) inside the context, and with it the dependence is
+    the Jensen–Shannon divergence of joint and product, at most log 2. Means of T would estimate mutual information, but
+    their gradient is as large where T is sure as where it is in doubt, and drives the encoder round the point where the
+    subjects look alike. The gradient of the loss is damped: where the encoder has led T astray most rows pull it back.
+    The divergence has no scale, so z is taken as it is.
+    """
+
+    label = "Density ratio"
+    unit_variance = False
+
+    def dependence(self, term: Term, key: Tensor) -> Tensor:
+        contrast = self.contrast(term, term.z, frozen=True)
+        return math.log(2) * contrast.weight.sum(-1) - logistic_loss(contrast)
+
+    def critic_loss(self, term: Term, key: Tensor) -> Tensor:
+        return logistic_loss(self.contrast(term, term.z.detach(), frozen=False))
+
+
+def logistic_loss(contrast: Contrast) -> Tensor:
+    """(P,)"""
+    value, own, share, weight = contrast
+    return (weight * (own * softplus(-value) + share * softplus(value)).sum(-1)).sum(-1) / 2

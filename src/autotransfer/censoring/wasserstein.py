@@ -1,0 +1,48 @@
+"""Wasserstein: how far each subject's codes have to be carried to lie as those of its context do."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .contrast import ContrastMethod, KeenCriticOptions
+from .critics import MLP
+from .terms import Term
+
+
+class Wasserstein(ContrastMethod):
+    """dependence = E[f(z, s)] over the joint distribution − the same over the product, f 1-Lipschitz in z.
+
+    The critic f maximises it. The largest value is the mean over subjects g, c their context, of the Wasserstein-1
+    distance W(p(z | g), p(z | c)), every row weighing the same; any f gives a lower bound. Distances have the scale of z,
+    so the critic works on z with mean 0 and variance 1 in every dimension: an encoder could otherwise shrink z, or
+    inflate it in a term that preserves, and keep every subject readable.
+    """
+
+    label = "Wasserstein"
+    Options = KeenCriticOptions
+
+    def dependence(self, term: Term, key: Tensor) -> Tensor:
+        return self.distance(term, term.z, frozen=True)
+
+    def critic_loss(self, term: Term, key: Tensor) -> Tensor:
+        return -self.distance(term, term.z.detach(), frozen=False)
+
+    def distance(self, term: Term, z: Tensor, *, frozen: bool) -> Tensor:
+        """(P,)"""
+        contrast = self.contrast(term, z, frozen=frozen)
+        steepest = steepest_slopes(self.critic, z.shape[-1])
+        steepest = steepest.detach() if frozen else steepest
+        return contrast._replace(value=contrast.value / steepest[..., None, :]).difference()
+
+
+def steepest_slopes(critic: MLP, dim: int) -> Tensor:
+    """A Lipschitz constant of each output in the first `dim` inputs: (P, outputs).
+
+    Output o is Σ_h w2[o, h] · relu(w1[h] · x + b1[h]) + b2[o], and a hidden unit is no steeper than |w1[h]|, so the output
+    is no steeper than Σ_h |w2[o, h]| · |w1[h]|: in closed form, with an ordinary gradient, and reached where the units of
+    an output point one way. Divided by it the critic is 1-Lipschitz at any weights; their scale is immaterial.
+    """
+    first, second = (weight.reshape(-1, *weight.shape[-2:]) for weight in (critic.weight1, critic.weight2))
+    units = torch.linalg.vector_norm(first[..., :dim], dim=-1, keepdim=True)
+    return (second.abs() @ units)[..., 0].clamp(min=1e-12)
