@@ -66,8 +66,9 @@ CHANGES: tuple[dict[str, Any], ...] = (
 def _extended() -> list[Setting]:
     """Censoring joined with what else matters: 72 settings, 27 of them uncensored, and no full product.
 
-    Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each published
-    method × mode on each base, at one of its two strengths in turn, so that every method meets every base at both.
+    Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each
+    published method × mode on each base, at one of its two strengths in turn, so that every method meets every base at
+    both.
     """
     published = ("adversary", "mige", "mmd", "pairwise_mmd", "began")
     settings = [
