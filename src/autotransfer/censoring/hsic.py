@@ -17,7 +17,7 @@ from .terms import Term, TermSpec
 class HSIC(Method):
     """Mean over contexts of HSIC(z, s) / HSIC(s, s), with an RBF kernel K on z and a kernel L on the nuisance.
 
-    Both are the unbiased estimates of Song et al. (2012, equation 5): on the m rows of a context, with K and L
+    Both are the unbiased estimates of Song et al. (2012), their HSIC₁: on the m rows of a context, with K and L
     without their diagonals,
 
         HSIC = [ tr KL + (1ᵀK1)(1ᵀL1) / (m−1)(m−2) − 2 · 1ᵀKL1 / (m−2) ] / m(m−3)
@@ -58,7 +58,7 @@ def normalised_hsic(of_z: Tensor, of_nuisance: Tensor, groups: Groups) -> Tensor
 
 
 def hsic(k: Tensor, l: Tensor, context: Tensor) -> Tensor:  # noqa: E741
-    """The unbiased estimate in each row's context: (P, B). Kernels (P, B, B) are 0 between contexts and at i = j."""
+    """The unbiased estimate in each row's context: kernels (P, B, B), 0 at i = j and between contexts -> (P, B)."""
     m = context.sum(-1).clamp(min=4)  # a context has at least four rows
     k1, l1 = k.sum(-1), l.sum(-1)
     trace, of_k, of_l, of_both = (over_context(one, context) for one in ((k * l).sum(-1), k1, l1, k1 * l1))
