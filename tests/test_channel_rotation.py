@@ -117,7 +117,7 @@ def test_a_network_learns_what_does_not_turn() -> None:
     draw = np.random.default_rng(0)
     subject, y = np.repeat(np.arange(4), 60), np.tile([0, 1], 120)
     scale = np.ones((240, 6, 1))
-    scale[y == 0, 0], scale[y == 1, 3] = 4, 12
+    scale[y == 0, 0], scale[y == 1, 3] = 4, 7
     X = scale * draw.standard_normal((240, 6, 32))
     X[subject == 3] = np.roll(X[subject == 3], 3, 1)
     rec = at.Recordings(X, y, subject, sfreq=32, ring=True)
@@ -125,7 +125,7 @@ def test_a_network_learns_what_does_not_turn() -> None:
     job = partial(at.Job, fold=Fold(*rows))
 
     def score(**more: object) -> float:
-        setting = at.Setting(encoder="shallow", standardise="none", max_epochs=12, checkpoint="last", lr=1e-2, **more)
+        setting = at.Setting(encoder="shallow", standardise="none", max_epochs=12, batch_size=32, lr=1e-2, **more)
         return float(at.train(rec, [job(setting)])[0].test_score)
 
-    assert score(channel_rotation=3) > score() + 0.3
+    assert score(channel_rotation=3) > score() + 0.5

@@ -172,9 +172,7 @@ def agreed(moments: Tensor, count: Tensor, people: Tensor, places: int) -> tuple
                 break
             turns = after
     precision = precisions(turned_moments(own, turns, places).mean(0))
-    everybody = decided(count[:, None] * log_ratios(precision, moments, places), count)
-    everybody[people] = turns
-    return precision, everybody
+    return precision, decided(count[:, None] * log_ratios(precision, moments, places), count)
 
 
 def sources(ring: Tensor, channels: int) -> Tensor:
