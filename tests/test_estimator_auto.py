@@ -183,7 +183,7 @@ def test_every_option_reaches_the_run() -> None:
     given: dict[str, object] = {
         "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "final": "refit", "patience": 4,
         "batch_size": 9, "lr": 0.1, "standardise": "train", "align": "online", "device": "cpu",
-        "rule": "published",
+        "rule": "published", "nuisance": "session",
     }  # fmt: skip
     expected = RunOptions(source=module.DATA, seed=5, **given)
     assert at.AutoTransferClassifier(random_state=5, **given)._options("eegnet") == expected
