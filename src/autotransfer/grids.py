@@ -9,16 +9,17 @@ from .censoring import CENSORS, MODES
 from .errors import check_choice
 from .settings import Setting
 
+PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")
+
 
 def _paper() -> list[Setting]:
     """The published search: 346 settings with the baseline."""
-    published = ("adversary", "began", "mmd", "pairwise_mmd", "mige")
     return [
         Setting(),
         *(
             Setting(method=method, mode=mode, strength=strength, **asdict(options))
             for mode in MODES
-            for method in published
+            for method in PUBLISHED
             for strength in CENSORS[method].strengths
             for options in CENSORS[method].variations()
         ),
@@ -66,17 +67,17 @@ CHANGES: tuple[dict[str, Any], ...] = (
 def _extended() -> list[Setting]:
     """Censoring joined with what else matters: 72 settings, 27 of them uncensored, and no full product.
 
-    Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each method
-    × mode on each base, at one of its two strengths in turn, so that every method meets every base at both.
+    Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each published
+    method × mode on each base, at one of its two strengths in turn, so that every method meets every base at both.
     """
     settings = [
         Setting(standardise=kind, align=align) for kind in ("trial", "train", "online") for align in ("none", "online")
     ]
     settings += [base.replace(**change) for base in BASES for change in CHANGES]
     settings += [
-        base.replace(method=method, mode=mode, strength=kind.useful[(i + j) % 2], batches="auto")
+        base.replace(method=method, mode=mode, strength=CENSORS[method].useful[(i + j) % 2], batches="auto")
         for i, base in enumerate(BASES)
-        for method, kind in CENSORS.items()
+        for method in PUBLISHED
         for j, mode in enumerate(MODES)
     ]
     return settings
