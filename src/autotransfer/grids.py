@@ -67,8 +67,8 @@ CHANGES: tuple[dict[str, Any], ...] = (
 def _extended() -> list[Setting]:
     """Censoring joined with what else matters: 72 settings, 27 of them uncensored, and no full product.
 
-    Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each published
-    method × mode on each base, at one of its two strengths in turn, so that every method meets every base at both.
+    Uncensored: every standardisation × alignment, and one other change at a time from each base. Censored: each
+    published method × mode on each base, at one of its two strengths in turn, so that each meets every base at both.
     """
     settings = [
         Setting(standardise=kind, align=align) for kind in ("trial", "train", "online") for align in ("none", "online")
