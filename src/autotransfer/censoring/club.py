@@ -11,7 +11,7 @@ from .terms import Term
 class CLUB(ContrastMethod):
     """dependence = E[log q(s | z)] over the joint distribution − the same over the product, inside each context.
 
-    The critic q(s | z, context) is trained by maximum likelihood, as the adversary's. With q = p(s | z) the difference is
+    The critic q(s | z, context) is trained by maximum likelihood, as the adversary's. With q = p(s | z) this is
 
         I(z; s | context) + KL(product ‖ joint) ≥ I(z; s | context)
 

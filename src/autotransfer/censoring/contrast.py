@@ -20,8 +20,8 @@ from .terms import Term, TermSpec
 class KeenCriticOptions(CriticOptions):
     """Of methods whose dependence is linear in the critic's values, and so has no bound.
 
-    A critic that lags behind then drives the encoder past the point where subjects look alike, and round it: after one
-    update for each of the encoder's, about half as much leakage is removed as after five.
+    A critic that lags behind then drives the encoder past the point where subjects look alike, and back: with one
+    update for each of the encoder's, a linear encoder kept all leakage under `wasserstein` and most of it under `club`.
     """
 
     critic_steps: int = 5
@@ -71,7 +71,7 @@ class ContrastMethod(Method):
 
 @fused
 def own_and_share(term: Term, groups: Groups, nuisances: int) -> tuple[Tensor, Tensor]:
-    """For rows × subjects whether the subject is the row's own, and its share of the row's context: (P, B, subjects)."""
+    """Rows × subjects: whether a subject is the row's own, and its share of the row's context; (P, B, subjects)."""
     ids = torch.arange(nuisances, device=term.nuisance.device)
     own = ((term.nuisance[..., None] == ids) & groups.counts[..., None]).to(term.z.dtype)
     return own, groups.context.to(own.dtype) @ own / groups.context_rows[..., None]

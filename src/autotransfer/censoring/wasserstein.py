@@ -13,10 +13,10 @@ from .terms import Term
 class Wasserstein(ContrastMethod):
     """dependence = E[f(z, s)] over the joint distribution − the same over the product, f 1-Lipschitz in z.
 
-    The critic f maximises it. The largest value is the mean over subjects g, c their context, of the Wasserstein-1
-    distance W(p(z | g), p(z | c)), every row weighing the same; any f gives a lower bound. Distances have the scale of z,
-    so the critic works on z with mean 0 and variance 1 in every dimension: an encoder could otherwise shrink z, or
-    inflate it in a term that preserves, and keep every subject readable.
+    The critic f maximises it. The largest value is the mean over rows, g their group and c their context, of the
+    Wasserstein-1 distance W(p(z | g), p(z | c)), and any f gives a lower bound. Distances have the scale of z, so the
+    critic works on z with mean 0 and variance 1 in every dimension: an encoder could otherwise shrink z, or inflate it
+    in a term that preserves, and keep every subject readable.
     """
 
     label = "Wasserstein"
@@ -39,10 +39,11 @@ class Wasserstein(ContrastMethod):
 def steepest_slopes(critic: MLP, dim: int) -> Tensor:
     """A Lipschitz constant of each output in the first `dim` inputs: (P, outputs).
 
-    Output o is Σ_h w2[o, h] · relu(w1[h] · x + b1[h]) + b2[o], and a hidden unit is no steeper than |w1[h]|, so the output
-    is no steeper than Σ_h |w2[o, h]| · |w1[h]|: in closed form, with an ordinary gradient, and reached where the units of
-    an output point one way. Divided by it the critic is 1-Lipschitz at any weights; their scale is immaterial.
+    Output o is Σ_h w2[o, h] · relu(w1[h] · x + b1[h]) + b2[o], and a hidden unit is no steeper than |w1[h]|, so the
+    output is no steeper than Σ_h |w2[o, h]| · |w1[h]|: in closed form, with an ordinary gradient, and reached where the
+    units of an output point one way. Divided by it a critic is 1-Lipschitz at any weights; their scale is immaterial.
     """
     first, second = (weight.reshape(-1, *weight.shape[-2:]) for weight in (critic.weight1, critic.weight2))
-    units = torch.linalg.vector_norm(first[..., :dim], dim=-1, keepdim=True)
-    return (second.abs() @ units)[..., 0].clamp(min=1e-12)
+    units: Tensor = torch.linalg.vector_norm(first[..., :dim], dim=-1, keepdim=True)
+    steepest: Tensor = second.abs() @ units
+    return steepest[..., 0].clamp(min=1e-12)
