@@ -78,12 +78,12 @@ def nuisances(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
 
 
 def augmentations(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
-    """Each at its default strength, where the recordings allow it."""
+    """Each as the grid of augmentations has it, where the recordings allow it."""
     for name, kind in AUGMENTATIONS.items():
         if name == "channel_rotation" and recordings.ring is None:
             continue
-        value = next(iter(kind.__dataclass_fields__.values())).default
-        yield Change("augmentations", name, plain.replace(**{name: value}), "shuffled")
+        for value in kind.values_tried():
+            yield Change("augmentations", f"{name} {value}", plain.replace(**{name: value}), "shuffled")
 
 
 def _penalised(part: str, plain: Setting, **penalty: object) -> Change:
