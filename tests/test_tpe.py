@@ -14,6 +14,7 @@ import optuna
 import pandas as pd
 import pytest
 
+from autotransfer.censoring import CENSORS
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
@@ -95,9 +96,10 @@ def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path:
 
 def test_suggestions_are_valid_settings() -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    settings = [suggest(study.ask()) for _ in range(60)]
-    assert {s.method for s in settings} == {"adversary", "mige", "mmd", "pairwise_mmd", "began"}
-    assert len({s.strength for s in settings}) > 50
+    settings = [suggest(study.ask()) for _ in range(200)]
+    found = {method: {s.mode for s in settings if s.method == method} for method in CENSORS}
+    assert found == {method: set(kind.modes) for method, kind in CENSORS.items()}
+    assert len({s.strength for s in settings}) > 150
 
 
 @pytest.fixture
