@@ -376,7 +376,7 @@ def test_networks_of_a_run_meet_every_augmentation() -> None:
     from autotransfer.search.kinds import networks
 
     options = RunOptions(source="x", preprocessing="zero-shot", grid="augmented")
-    found = networks(options, options.settings())
+    found = networks(options, options.settings(), tiny())
     count = len(at.grid("augmented"))
     assert len(found) == 1 + 2 * count
     assert all_go_on(found, apart=True)

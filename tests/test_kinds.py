@@ -20,7 +20,19 @@ USED = {"zero-shot": {"none"}, "online": {"none", "online"}, "transductive": {"n
 
 def candidates(recordings: at.Recordings | None = None, **options: str) -> list[at.Setting]:
     own = RunOptions(source="x", **options)
-    return networks(own, own.settings()) + closed_forms(own, recordings or tiny())
+    recordings = recordings or tiny()
+    return networks(own, own.settings(), recordings) + closed_forms(own, recordings)
+
+
+@pytest.mark.parametrize("name", USED)
+def test_people_are_turned_where_channels_form_a_ring_and_their_windows_may_be_used(name: str) -> None:
+    plain = tiny()
+    ringed = at.Recordings(plain.X, plain.y, plain.subject, sfreq=plain.sfreq, ring=True)
+    own = [setting for setting in candidates(ringed, preprocessing=name) if setting.turn != "none"]
+    kinds = set() if name == "zero-shot" else {"eegnet", "shallow", "features", "tangent"}
+    assert {setting.kind for setting in own} == kinds
+    assert {setting.turn for setting in own} <= {name}
+    assert not any(setting.turn != "none" for setting in candidates(plain, preprocessing=name))
 
 
 @pytest.mark.parametrize("name", USED)

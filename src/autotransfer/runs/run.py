@@ -46,6 +46,8 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
         digest.update(str(tuple(tensor.shape)).encode())
         for start in range(0, len(tensor), 1024):
             digest.update(tensor[start : start + 1024].contiguous().numpy().tobytes())
+    if recordings.ring is not None:
+        digest.update(f"ring {recordings.ring}".encode())
     if nuisance != SUBJECT:
         for values in raw_values(recordings, nuisance):
             digest.update(values)

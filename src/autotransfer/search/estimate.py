@@ -50,7 +50,7 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
     if options.search == "tpe":
         tried, candidates = options.trials + 1, 1 + 5 * SHORTLIST_PER_METHOD
     else:
-        every = networks(options, settings)
+        every = networks(options, settings, recordings)
         apart = options.preprocessing is not None
         counts = Counter((list_of(setting, apart=apart), setting.method) for setting in every)
         tried = len(every)
@@ -65,7 +65,7 @@ def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, i
 def balances(recordings: Recordings, options: RunOptions) -> list[str]:
     """How the batches of penalised networks are made up, in words."""
     found = []
-    settings = [setting for setting in networks(options, options.settings()) if setting.penalty is not None]
+    settings = [setting for setting in networks(options, options.settings(), recordings) if setting.penalty is not None]
     for kind, balance in BALANCES.items():
         sizes = {setting.training.batch_size for setting in settings if setting.training.batches == kind}
         for size in sorted(sizes):
@@ -82,7 +82,7 @@ def estimate(recordings: Recordings, options: RunOptions, encoders: Encoders | N
     tried, candidates, trainings = count_trainings(recordings, options)
     device = resolve_device(options.device)
     fold = make_fold(recordings, recordings.n_subjects - 1, 0)
-    every = networks(options, options.settings())
+    every = networks(options, options.settings(), recordings)
     sample = {(way_of(setting), setting.method): setting for setting in every}
     # without an average: it is made once, at the end
     settings: list[Setting] = [setting.replace(max_epochs=2, checkpoint="last") for setting in sample.values()]

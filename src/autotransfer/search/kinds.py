@@ -84,8 +84,9 @@ def list_of(setting: Setting, *, apart: bool) -> object:
     return way_of(setting) if apart else setting.augmentation
 
 
-def networks(options: RunOptions, settings: Sequence[Setting]) -> list[Setting]:
-    """The plain network, then every setting of the grid as each network has it, then networks without a penalty.
+def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
+    """The plain network, then every setting of the grid as each network has it, then networks without a penalty, and
+    where channels form a ring, networks that turn a person's channels to where other people have theirs.
 
     A user's own encoder takes the place of EEGNet; what belongs to EEGNet alone is not asked of it.
     """
@@ -97,6 +98,8 @@ def networks(options: RunOptions, settings: Sequence[Setting]) -> list[Setting]:
     for way in PENALISED[name]:
         found += [_as(setting, way, options.encoder) for setting in settings]
     found += [_as(plain, way, options.encoder) for way in UNPENALISED[name]]
+    if recordings.ring is not None and name != "zero-shot":
+        found += [_as(plain, way | {"turn": name}, options.encoder) for way in PENALISED[name]]
     return list(dict.fromkeys(found))
 
 
@@ -144,7 +147,8 @@ def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
         bases.append(templates)
     else:
         adapted = options.preprocessing
-        bases += [base | {"centre": adapted} for base in bases]
+        centred = [base | {"centre": adapted} for base in bases]
+        bases += centred + ([base | {"turn": adapted} for base in centred] if recordings.ring is not None else [])
         bases += [templates, templates | {"standardise": "none", "align": adapted}]
     found = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
     return [one for one in found if _entries(one, channels, times) <= MOST_ENTRIES]

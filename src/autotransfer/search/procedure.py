@@ -60,7 +60,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
         with explained_below(run.folder / "optuna.sqlite"):
             settings = tpe_search(run, tell, shown=shown)
     else:
-        settings = networks(options, options.settings())
+        settings = networks(options, options.settings(), run.recordings)
         run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
         halving = options.search == "halving"
         if not halving and all_go_on(settings, apart=apart):
