@@ -26,8 +26,8 @@ def candidates(recordings: at.Recordings | None = None, **options: str) -> list[
 
 @pytest.mark.parametrize("name", USED)
 def test_people_are_turned_where_channels_form_a_ring_and_their_windows_may_be_used(name: str) -> None:
-    plain = tiny()
-    ringed = at.Recordings(plain.X, plain.y, plain.subject, sfreq=plain.sfreq, ring=True)
+    made = tiny()
+    plain, ringed = (at.Recordings(made.X, made.y, made.subject, sfreq=made.sfreq, ring=ring) for ring in (False, True))
     own = [setting for setting in candidates(ringed, preprocessing=name) if setting.turn != "none"]
     kinds = set() if name == "zero-shot" else {"eegnet", "shallow", "features", "tangent"}
     assert {setting.kind for setting in own} == kinds
