@@ -160,7 +160,7 @@ def test_warm_up_raises_the_strength_from_nothing() -> None:
     rec = people()
     fold = at.leave_one_subject_out(rec)[0]
     plain, late, strong = at.train(rec, [at.Job(s, fold) for s in (
-        at.Setting(max_epochs=2, batch_size=16, batches="balanced"),
+        at.Setting(max_epochs=2, batch_size=16, batches="people"),
         at.Setting(method="mmd", strength=30, max_epochs=2, batch_size=16, warm_up=1),
         at.Setting(method="mmd", strength=30, max_epochs=2, batch_size=16))], "cpu")  # fmt: skip
     assert plain.history["train_loss"][0] == late.history["train_loss"][0] != strong.history["train_loss"][0]

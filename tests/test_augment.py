@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import autotransfer as at
-from autotransfer.augment import AUGMENTATIONS, Batch
+from autotransfer.augment import AUGMENTATIONS, Augmentation, Batch
 from autotransfer.augment.mixup import Mixup, partners
 from autotransfer.augment.surrogate import Surrogate
 from autotransfer.augment.time_mask import TimeMask
@@ -189,12 +189,18 @@ def test_how_much_is_drawn_apart_from_whom() -> None:
 def test_groups_are_changed_as_if_alone(name: str) -> None:
     x, key = windows(groups=3), keys(3)
     batch = labels(x)
-    augment = AUGMENTATIONS[name]()
+    augment = bound(name)
     together = augment(x, key, batch)
     for g in range(3):
         alone = augment(x[g : g + 1], key[g : g + 1], Batch(batch.y[g : g + 1], batch.s[g : g + 1], 3))
         torch.testing.assert_close(alone[0], together[g], rtol=0, atol=1e-6 * LAST_BITS.get(name, 0.0))
     assert together.transpose(1, 2).is_contiguous(), "the encoder would have to copy it"
+
+
+def bound(name: str, **values: Any) -> Augmentation:
+    """With its defaults, for windows of three channels in a ring, prepared in this way."""
+    preprocessing = at.Setting(**values).preprocessing
+    return AUGMENTATIONS[name]().bound(people(channels=3, times=21), preprocessing, torch.device("cpu"))
 
 
 @every
@@ -203,11 +209,11 @@ def test_levels_beside_signals(name: str) -> None:
     shapes, scale = windows(), windows(channels=6, times=1, seed=1)
     x = torch.cat([shapes, scale.expand(2, 48, 6, 21)], 2)
     batch = labels(x, signals=3)
-    found = AUGMENTATIONS[name]()(x, keys(), batch)
+    found = bound(name, standardise="train", append_scale=True)(x, keys(), batch)
     assert not torch.equal(found[:, :, :3], shapes)
     levels = found[:, :, 3:]
     torch.testing.assert_close(levels, levels[..., :1].expand_as(levels))
-    if name not in ("mixup", "channel_mask"):
+    if name not in ("mixup", "channel_mask", "channel_rotation"):
         assert torch.equal(levels, x[:, :, 3:])
 
 
@@ -268,7 +274,8 @@ def test_moments_are_those_of_the_changed_windows(name: str, standardise: str) -
     untouched = tabulated.prepared.moments(before := tabulated.prepared.gather(rows), rows)
     torch.testing.assert_close(untouched, window_moments(before.transpose(1, 2).flatten(1, 2), kernel))
     assert stale is not None
-    assert not torch.allclose(stale.covariance, right.covariance, rtol=1e-3), "this table would have done"
+    if name != "channel_rotation":  # sums over channels do not see their order
+        assert not torch.allclose(stale.covariance, right.covariance, rtol=1e-3), "this table would have done"
 
 
 @every

@@ -62,10 +62,10 @@ def test_of_many_rows_it_is_the_printed_distance(means: bool):
     if means:
         z = z + shift[s]
         expected = [value + float(shift[g].square().sum()) / dim for g, value in enumerate(expected)]
-    censor = make_censor("coral", "marginal", latent_dim=dim, n_classes=2, n_subjects=3, members=50, means=means)
-    taken = torch.stack([torch.randperm(len(z), generator=draw)[:300] for _ in range(50)])
+    censor = make_censor("coral", "marginal", latent_dim=dim, n_classes=2, n_subjects=3, members=150, means=means)
+    taken = torch.stack([torch.randperm(len(z), generator=draw)[:300] for _ in range(150)])
     found = censor(z[taken], torch.zeros_like(taken), s[taken])
-    standard_error = float(found.std()) / math.sqrt(50)
+    standard_error = float(found.std()) / math.sqrt(150)
     assert abs(float(found.mean()) - mean(expected)) < 3 * standard_error < 0.2 * mean(expected)
 
 

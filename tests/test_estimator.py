@@ -100,6 +100,7 @@ def test_every_parameter_reaches_the_setting() -> None:
         {"method": "pairwise_mmd", "mode": "conditional", "pairs": "bernoulli", "fraction": 0.25},
         {"method": "pairwise_mmd", "mode": "conditional", "pairs": "clique", "size": 3},
         {"method": "began", "mode": "marginal", "variant": "paper", "critic_lr": 0.5},
+        {"method": "mmd", "mode": "marginal", "as_printed": True},
     ]
     fields = set(at.CensoredClassifier().get_params()) - {
         "encoder", "sfreq", "validation_subjects", "random_state", "device", "verbose", *OLD,

@@ -21,7 +21,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run, fingerprint
 from autotransfer.search import procedure
 from autotransfer.search.validation import validation_scores
-from autotransfer.training.batches import balanced
+from autotransfer.training.batches import BALANCES, balanced
 from autotransfer.training.groups import Groups
 from autotransfer.training.leakage import leakage_within
 from autotransfer.training.nuisance import QUANTILES, check_nuisance, cut, groups_of, most_groups
@@ -112,11 +112,11 @@ def test_batches_are_balanced_over_the_nuisance() -> None:
     session = rec.session.numpy()
     for batch in plan:
         counts = np.bincount(session[batch])
-        assert (counts[counts > 0] == 8).all(), "two sessions, the same of each"
+        assert (counts[counts > 0] == 4).all(), "four sessions, the same of each"
     assert np.unique(session[plan]).tolist() == np.unique(session).tolist()
     generator = np.random.default_rng(0)
     y = rec.y.numpy()
-    own = balanced(fold.train, y[fold.train], session[fold.train], 16, generator=generator)
+    own = balanced(fold.train, y[fold.train], session[fold.train], 16, BALANCES["people"], generator=generator)
     assert own.shape == plan.shape
 
 
@@ -142,14 +142,15 @@ def test_settings_of_people_keep_their_keys() -> None:
     common = {"strength": 0.3, "max_epochs": 2, "batch_size": 16}
     known = {  # as they were before a nuisance could be named
         "836bdd89d9a59316": at.Setting(max_epochs=2, batch_size=16),
-        "aed06dd79791df8a": at.Setting(method="adversary", mode="marginal", **common),
+        "aed06dd79791df8a": at.Setting(method="adversary", mode="marginal", batches="balanced", **common),
         "b4dd6213663a8f70": at.Setting(method="adversary", mode="conditional", shuffle_subjects=True, **common),
     }
     for key, setting in known.items():
         assert setting.key == setting.replace(nuisance="subject").key == key
         assert "nuisance" not in setting.to_dict()
         assert at.Setting.from_json(setting.to_json()) == setting
-    assert fingerprint(tiny(n_subjects=5, per_class=10)) == "af4426ba2cfa6c918c6ec0ab6d11a9bf"
+    made = tiny(n_subjects=5, per_class=10)
+    assert fingerprint(at.Recordings(made.X, made.y, made.subject, ring=False)) == "af4426ba2cfa6c918c6ec0ab6d11a9bf"
 
 
 def test_a_setting_says_its_nuisance() -> None:

@@ -105,7 +105,7 @@ def configuration() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("configuration")
-@pytest.mark.parametrize(("peer", "package"), [("eegnet", "skorch"), ("dann_skada", "skada"), ("coral", "skada")])
+@pytest.mark.parametrize(("peer", "package"), [("eegnet", "skorch"), ("dann_skada", "skada"), ("coral_skada", "skada")])
 def test_networks_train(peer: str, package: str) -> None:
     pytest.importorskip(package, reason="pip install 'autotransfer[bench]'")
     recordings = tiny(per_class=8)

@@ -58,7 +58,7 @@ def test_the_control_shuffles_every_censor_and_leaves_the_baseline(proven: tuple
 def test_twins_are_named_as_settings_of_the_run(proven: tuple[Path, Path]) -> None:
     results = pd.read_csv(proven[1] / "results.csv", keep_default_na=False)
     own = results[(results["control"].astype(str) == "False") & (results["method"] == "mmd")]
-    assert set(own["uncensored"]) == {"baseline with batches balanced"}
+    assert set(own["uncensored"]) == {"baseline with batches balanced", "baseline with batches people"}
     assert set(own["uncensored"]) <= set(results["setting"])
     control = results[results["control"].astype(str) == "True"]
     assert set(own["shuffled"]) <= set(control["setting"])

@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Three settings, of which the censored one is chosen whatever they score."""
     folder = tmp_path_factory.mktemp("run")
     options = RunOptions(source=str(tiny_file(folder)), epochs=2, device="cpu", rule="published")
-    few = [Setting(), Setting(batches="balanced"), CENSORED]
+    few = [Setting(), Setting(batches=CENSORED.training.batches), CENSORED]
     with (
         mock.patch.object(options_module, "grid", return_value=few),
         mock.patch.dict(procedure.RULES, published=procedure.Rule(validation_scores, lambda scores, keys: keys[-1])),
@@ -72,7 +72,7 @@ def test_leakage_before_a_censor_is_that_of_the_same_preprocessing() -> None:
     record = finished(3).trainings[0].record
     plain, own = Setting(), {"standardise": "train"}
     censored = replace(CENSORED, **own)
-    twin, shuffled = Setting(**own, batches="balanced"), Setting(**own)
+    twin, shuffled = Setting(**own, batches=CENSORED.training.batches), Setting(**own)
 
     known = finished(3).choice
     assert known is not None

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
-from .kernels import inverse_scales, own_distances, pair_scales
+from .kernels import KernelOptions, inverse_scales, own_distances, pair_scales
 from .method import Method, MethodOptions
-from .mmd import MMD, MMDOptions, other_rows_kernel
+from .mmd import MMD, other_rows_kernel
 from .terms import Term, TermSpec
 
 _LEAST = 1e-12  # of a mean kernel value: rows that see nothing of each other have a logarithm, too
@@ -28,13 +28,13 @@ class CauchySchwarz(Method):
     """
 
     label = "Cauchy–Schwarz"
-    Options = MMDOptions
+    Options = KernelOptions
     strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
         own = options[0]
-        assert isinstance(own, MMDOptions)
+        assert isinstance(own, KernelOptions)
         self.length_scale = own.length_scale
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:

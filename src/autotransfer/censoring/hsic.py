@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
-from .kernels import diagonal, inverse_scales, own_distances, pair_scales, rbf
+from .kernels import KernelOptions, diagonal, inverse_scales, own_distances, pair_scales, rbf
 from .method import Method, MethodOptions
-from .mmd import MMD, MMDOptions
+from .mmd import MMD
 from .terms import Term, TermSpec
 
 
@@ -27,13 +27,13 @@ class HSIC(Method):
     """
 
     label = "HSIC"
-    Options = MMDOptions
+    Options = KernelOptions
     strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
         own = options[0]
-        assert isinstance(own, MMDOptions)
+        assert isinstance(own, KernelOptions)
         self.length_scale = own.length_scale
 
     def dependence(self, term: Term, key: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ A number σ and the median give all rows of a block β = 1/(2σ²); perplexity g
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,8 +19,26 @@ from .. import gpu
 from ..errors import UserError, check_choice
 from ..fusing import fused
 from ..gpu import pairs
+from .method import MethodOptions
 
 LENGTH_SCALES = ("median", "perplexity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelOptions(MethodOptions):
+    """Of every method with a kernel of z."""
+
+    length_scale: str | float = "median"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "length_scale", check_length_scale(self.length_scale))
+
+    @property
+    def words(self) -> list[str]:
+        return [str(self.length_scale), *self._differing("length_scale")]
+
+
 PERPLEXITY = 30.0
 _SMALLEST_PERPLEXITY = 1.5  # (n−1)/3 falls to 1 at n = 4, a value that no finite β attains
 _BRACKET = math.log(1e6)  # β is sought within this factor of 1 / (mean squared distance)

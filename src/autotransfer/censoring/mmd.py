@@ -17,7 +17,7 @@ from ..gpu import pairs
 from ..randomness import fold_in, uniform
 from . import printed
 from .groups import Groups, equal_shares, find_groups
-from .kernels import check_length_scale, diagonal, inverse_scales, own_distances, pair_scales, rbf
+from .kernels import KernelOptions, diagonal, inverse_scales, own_distances, pair_scales, rbf
 from .method import Method, MethodOptions
 from .printed import PrintedOptions, find_sets
 from .terms import Term, TermSpec
@@ -26,13 +26,7 @@ PAIRS = ("all", "bernoulli", "clique")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MMDOptions(PrintedOptions):
-    length_scale: str | float = "median"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "length_scale", check_length_scale(self.length_scale))
-
+class MMDOptions(PrintedOptions, KernelOptions):
     @property
     def words(self) -> list[str]:
         return [str(self.length_scale), *self._differing("length_scale", "pairs", "fraction", "size")]

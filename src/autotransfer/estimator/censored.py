@@ -194,6 +194,7 @@ class CensoredClassifier(WindowClassifier):
             method=self.method, mode=self.mode, strength=self.strength, nuisance=self.nuisance,
             estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization,
             pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
+            as_printed=self.as_printed,
             max_epochs=self.max_epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
             weight_decay=self.weight_decay, standardise=self.standardise, align=self.align,
             mu_law=renamed(self, "compress", "mu_law"), append_scale=renamed(self, "levels", "append_scale"),
