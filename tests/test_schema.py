@@ -226,7 +226,8 @@ POOL: list[Any] = [
     True, False, 1, 2, 3, 7, 64, 0.1, 0.2, 0.3, 0.5, 1.5, 10.0, "none", "trial", "train", "online", "transductive",
     "balanced", "people", "shuffled", "constant", "inverse_sqrt", "best", "last", "half", "median", "perplexity",
     "stein", "ssge", "nu_method", "all", "bernoulli", "clique", "labelled", "paper", "marginal", "conditional",
-    "complementary", "adversary", "began", "mmd", "mige", "pairwise_mmd", "my_encoder", "your_encoder", "features", "tangent", "auto",
+    "complementary", "adversary", "began", "mmd", "mige", "pairwise_mmd", "my_encoder", "your_encoder", "features",
+    "tangent", "auto",
 ]  # fmt: skip
 
 
