@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.report.statistics import Paired, holm
-from autotransfer.report.wording import interval, probability, signed
+from autotransfer.report.wording import interval, probability, score, signed
 
 from .evidence import Evidence, Scores, pairs, pool
 from .markdown import NOTHING, markdown
@@ -36,6 +36,25 @@ def table_of(part: str) -> Callable[[Evidence, Path], str]:
         return markdown(heads, rows) if rows else NOTHING
 
     return made
+
+
+def turned(evidence: Evidence, folder: Path) -> str:
+    """Scores as recorded and with the test person's channels turned, without and with `turn` (turned.py)."""
+    path = folder / "turned.csv"
+    if not path.exists():
+        return NOTHING
+    table = pd.read_csv(path, dtype={"subject": str, "dataset": str}, keep_default_na=False)
+    rows = []
+    for dataset, own in table.groupby("dataset"):
+        means = own.groupby(["turn", "places"])["score"].mean()
+        around = int(own["places"].max()) + 1
+        cells = []
+        for turn in ("none", "transductive"):
+            moved = [(means[turn, k] + means[turn, around - k]) / 2 for k in range(1, min(4, around // 2) + 1)]
+            cells += [score(means[turn, 0]), ", ".join(map(score, moved))]
+        rows.append([str(dataset), str(own["subject"].nunique()), *cells])
+    heads = ["", "people", "as recorded", "turned by 1, 2, …", "as recorded, with `turn`", "turned, with `turn`"]
+    return markdown(heads, rows)
 
 
 def differences(table: pd.DataFrame, part: str) -> dict[str, dict[str, Paired]]:

@@ -20,7 +20,7 @@ from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
 from . import averages
-from .changes import table_of
+from .changes import table_of, turned
 from .control import control, leakage, penalty, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read
@@ -230,6 +230,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
     "optimism": optimism, "preprocessings": preprocessings, "average_zero_shot": averages.zero_shot,
     "average_transductive": averages.transductive, "average_kinds": averages.kinds,
+    "turned": turned,
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 

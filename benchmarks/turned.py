@@ -1,0 +1,89 @@
+"""What turning people back gains: python -m benchmarks.turned DATA... --out turned.csv
+
+For recordings whose channels form a ring. Tangent vectors with shrinkage LDA, centred by person, with and without
+`turn`: every person is left out once and scored as recorded, and with their channels turned by every number of places.
+`python -m benchmarks.results` makes a table of it. It needs no GPU: minutes a set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import autotransfer as at
+from autotransfer.runs.assembly import assemble
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.saved_model import SavedModel
+from autotransfer.search.kinds import closed_forms
+from autotransfer.settings import Setting
+from autotransfer.training.metrics import balanced_accuracy, confusion_counts
+
+COLUMNS = ("dataset", "turn", "subject", "places", "score")
+
+
+def settings(recordings: at.Recordings) -> tuple[Setting, Setting]:
+    """As a transductive run has them: the first one centres a person's tangent vectors, the other turns as well."""
+    found = closed_forms(RunOptions(source=recordings.name, preprocessing="transductive"), recordings)
+    own = [one for one in found if one.kind == "tangent" and _value(one, "centre") == "transductive"]
+    plain, turned = (next(one for one in own if (_value(one, "turn") != "none") == turns) for turns in (False, True))
+    return plain, turned
+
+
+def _value(setting: Setting, transform: str) -> str:
+    return str(setting.as_row()[transform])
+
+
+def rows_of(recordings: at.Recordings, setting: Setting) -> Iterator[dict[str, object]]:
+    """Scores of every person, turned by 0 and more places."""
+    assert recordings.ring is not None
+    ring = torch.tensor(recordings.ring)
+    for outcome in at.train(
+        recordings, [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)], "cpu"
+    ):
+        fold = outcome.job.fold
+        model = SavedModel(*assemble(recordings, setting, [outcome.state], [fold], kind="fold", scores={}))
+        X, y = recordings.X[fold.test], recordings.y[fold.test]
+        for places in range(len(ring)):
+            x = X.clone()
+            x[:, ring] = X[:, ring.roll(places)]
+            found = torch.from_numpy(model.predict_proba(x, torch.zeros(len(x), dtype=torch.long)).argmax(1))
+            counts = confusion_counts(found[None], y[None], torch.ones_like(y[None]), recordings.n_classes)
+            values = (
+                recordings.name,
+                _value(setting, "turn"),
+                fold.test_subject,
+                places,
+                round(float(balanced_accuracy(counts)[0]), 6),
+            )
+            yield dict(zip(COLUMNS, values, strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="DATA", help=".npz, or anything that autotransfer.load takes")
+    parser.add_argument("--out", type=Path, default=Path("turned.csv"))
+    options = parser.parse_args()
+    begun = options.out.exists()
+    with options.out.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if not begun:
+            writer.writeheader()
+        for source in options.files:
+            recordings = at.load(source)
+            if recordings.ring is None:
+                raise SystemExit(f"{source}: the channels form no ring that is known; say so with ring in meta")
+            for setting in settings(recordings):
+                rows = list(rows_of(recordings, setting))
+                writer.writerows(rows)
+                file.flush()
+                mean = np.mean([row["score"] for row in rows if row["places"] == 0])
+                print(f"{recordings.name}, turn {_value(setting, 'turn')}: {mean:.3f} as recorded", flush=True)
+
+
+if __name__ == "__main__":
+    main()
