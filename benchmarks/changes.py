@@ -52,8 +52,12 @@ def turned(evidence: Evidence, folder: Path) -> str:
         for turn in ("none", "transductive"):
             moved = [(means[turn, k] + means[turn, around - k]) / 2 for k in range(1, min(4, around // 2) + 1)]
             cells += [score(means[turn, 0]), ", ".join(map(score, moved))]
-        rows.append([str(dataset), str(own["subject"].nunique()), *cells])
-    heads = ["", "people", "as recorded", "turned by 1, 2, …", "as recorded, with `turn`", "turned, with `turn`"]
+        reachable = float(means["same person", 0])
+        gained = float(means["transductive", 0] - means["none", 0])
+        closed = gained / (reachable - float(means["none", 0]))
+        rows.append([str(dataset), str(own["subject"].nunique()), *cells, score(reachable), f"{100 * closed:.0f} %"])
+    heads = ["", "people", "as recorded", "turned by 1, 2, …", "as recorded, with `turn`", "turned, with `turn`",
+             "same person", "closed"]  # fmt: skip
     return markdown(heads, rows)
 
 

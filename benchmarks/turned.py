@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import autotransfer as at
+from autotransfer.folds import Fold
 from autotransfer.runs.assembly import assemble
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.saved_model import SavedModel
@@ -23,6 +25,7 @@ from autotransfer.search.kinds import closed_forms
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy, confusion_counts
 
+Rows = NDArray[np.int64]
 COLUMNS = ("dataset", "turn", "subject", "places", "score")
 
 
@@ -63,6 +66,31 @@ def rows_of(recordings: at.Recordings, setting: Setting) -> Iterator[dict[str, o
             yield dict(zip(COLUMNS, values, strict=True))
 
 
+def first_half(recordings: at.Recordings, rows: Rows) -> NDArray[np.bool_]:
+    """(n,): which of a person's rows lie in the first half of their sessions, else of their repetitions (a column
+    `group`), else of each class."""
+    for values in (recordings.session, getattr(recordings.columns.get("group"), "values", None)):
+        if values is not None and len(distinct := np.unique(own := np.asarray(values)[rows])) > 1:
+            return np.isin(own, distinct[: (len(distinct) + 1) // 2])
+    y = recordings.y.numpy()[rows]
+    place = np.array([np.count_nonzero(y[:n] == label) for n, label in enumerate(y)])
+    return np.asarray(place < np.bincount(y, minlength=recordings.n_classes)[y] / 2, dtype=np.bool_)
+
+
+def same_person(recordings: at.Recordings, setting: Setting) -> Iterator[dict[str, object]]:
+    """Everybody's second half by a model of their own first half: what an unseen person could reach."""
+    plain = setting.replace(centre="none")
+    for number, subject in enumerate(recordings.subjects):
+        rows = np.flatnonzero(recordings.subject.numpy() == number)
+        first = first_half(recordings, rows)
+        part = np.where(first, np.cumsum(first) % 2, 2)  # recordings have three people at least
+        own = at.Recordings(recordings.X[rows], recordings.y[rows], part, sfreq=recordings.sfreq)
+        none = np.empty(0, np.int64)
+        (outcome,) = at.train(own, [at.Job(plain, Fold(np.flatnonzero(first), none, np.flatnonzero(~first)))], "cpu")
+        values = (recordings.name, "same person", subject, 0, round(outcome.test_score, 6))
+        yield dict(zip(COLUMNS, values, strict=True))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="DATA", help=".npz, or anything that autotransfer.load takes")
@@ -77,12 +105,13 @@ def main() -> None:
             recordings = at.load(source)
             if recordings.ring is None:
                 raise SystemExit(f"{source}: the channels form no ring that is known; say so with ring in meta")
-            for setting in settings(recordings):
-                rows = list(rows_of(recordings, setting))
+            plain, turned = settings(recordings)
+            for own in (rows_of(recordings, plain), same_person(recordings, plain), rows_of(recordings, turned)):
+                rows = list(own)
                 writer.writerows(rows)
                 file.flush()
                 mean = np.mean([row["score"] for row in rows if row["places"] == 0])
-                print(f"{recordings.name}, turn {_value(setting, 'turn')}: {mean:.3f} as recorded", flush=True)
+                print(f"{recordings.name}, turn {rows[0]['turn']}: {mean:.3f} as recorded", flush=True)
 
 
 if __name__ == "__main__":
