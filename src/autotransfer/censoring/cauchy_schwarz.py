@@ -29,7 +29,9 @@ class CauchySchwarz(Method):
 
     label = "Cauchy–Schwarz"
     Options = KernelOptions
-    strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
+    strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
+    useful = (1.0, 3.0)
+    sampled = (0.1, 10.0)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)

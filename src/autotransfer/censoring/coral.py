@@ -11,7 +11,7 @@ from ..fusing import fused
 from .groups import Groups, find_groups
 from .kernels import diagonal
 from .method import Method, MethodOptions
-from .mmd import MMD, mean_discrepancy
+from .mmd import mean_discrepancy
 from .terms import Term, TermSpec
 
 
@@ -37,7 +37,9 @@ class CORAL(Method):
 
     label = "CORAL"
     Options = CORALOptions
-    strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
+    strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
+    useful = (0.3, 1.0)
+    sampled = (0.1, 10.0)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)

@@ -28,7 +28,9 @@ class HSIC(Method):
 
     label = "HSIC"
     Options = KernelOptions
-    strengths, useful, sampled = MMD.strengths, MMD.useful, MMD.sampled
+    strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
+    useful = (1.0, 3.0)
+    sampled = (0.1, 10.0)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
         super().__init__(spec, options)
