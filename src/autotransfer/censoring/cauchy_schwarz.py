@@ -10,7 +10,7 @@ from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
 from .kernels import KernelOptions, inverse_scales, own_distances, pair_scales
 from .method import Method, MethodOptions
-from .mmd import MMD, other_rows_kernel
+from .mmd import other_rows_kernel
 from .terms import Term, TermSpec
 
 _LEAST = 1e-12  # of a mean kernel value: rows that see nothing of each other have a logarithm, too

@@ -10,7 +10,6 @@ from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
 from .kernels import KernelOptions, diagonal, inverse_scales, own_distances, pair_scales, rbf
 from .method import Method, MethodOptions
-from .mmd import MMD
 from .terms import Term, TermSpec
 
 
