@@ -289,7 +289,7 @@ def test_unknown_names_come_with_the_choices():
 
 
 def test_options_that_would_be_ignored_are_refused():
-    with pytest.raises(UserError, match=r"mmd does not read estimator='stein'; it reads as_printed, length_scale"):
+    with pytest.raises(UserError, match=r"mmd does not read estimator='stein'; it reads length_scale, as_printed"):
         make_censor("mmd", "marginal", estimator="stein", **SIZES)
     with pytest.raises(UserError, match=r"pairwise_mmd does not read size=2"):
         make_censor("pairwise_mmd", "marginal", size=2, **SIZES)
