@@ -80,7 +80,7 @@ def nuisances(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
 def augmentations(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
     """Each as the grid of augmentations has it, where the recordings allow it."""
     for name, kind in AUGMENTATIONS.items():
-        if name == "channel_rotation" and recordings.ring is None:
+        if kind.needs_ring and recordings.ring is None:
             continue
         for value in kind.values_tried():
             yield Change("augmentations", f"{name} {value}", plain.replace(**{name: value}), "shuffled")

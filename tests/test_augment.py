@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -383,10 +383,16 @@ def test_networks_of_a_run_meet_every_augmentation() -> None:
     from autotransfer.search.kinds import networks
 
     options = RunOptions(source="x", preprocessing="zero-shot", grid="augmented")
-    found = networks(options, options.settings(), tiny())
+    made = tiny()
     count = len(at.grid("augmented"))
-    assert len(found) == 1 + 2 * count
-    assert all_go_on(found, apart=True)
+    for ring in (True, False):  # without one, a rotation of channels would be refused
+        recordings = at.Recordings(made.X, made.y, made.subject, ring=ring)
+        found = networks(options, options.settings(), recordings)
+        assert len(found) == 1 + 2 * (count - (not ring))
+        assert any(setting.channel_rotation for setting in found) == ring
+        assert all_go_on(found, apart=True)
+        plain = replace(options, preprocessing=None)
+        assert len(networks(plain, plain.settings(), recordings)) == count - (not ring)
     with pytest.raises(UserError, match="augmented grid has none"):
         RunOptions(source="x", grid="augmented", search="tpe")
 

@@ -28,6 +28,7 @@ class Augmentation(ABC):
     augmentation's own name in the registry, and every other field under its own."""
 
     of_signals: ClassVar[bool] = False  # whether it changes signals over time; `represent` leaves none to change
+    needs_ring: ClassVar[bool] = False  # whether channels must form a ring; grids leave it out where they do not
     tried: ClassVar[tuple[Any, ...]] = ()  # values of the first field in the grid `augmented`; (): its default
 
     def __post_init__(self) -> None:

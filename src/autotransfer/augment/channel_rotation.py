@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from .augmentation import Augmentation, Batch
 @dataclass(frozen=True)
 class ChannelRotation(Augmentation):
     places: int = 1  # at most so many to either side, all of them equally often
+
+    needs_ring: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
-from .kernels import KernelOptions, inverse_scales, own_distances, pair_scales
-from .method import Method, MethodOptions
+from .kernels import KernelMethod
 from .mmd import other_rows_kernel
-from .terms import Term, TermSpec
+from .terms import Term
 
 _LEAST = 1e-12  # of a mean kernel value: rows that see nothing of each other have a logarithm, too
 
 
-class CauchySchwarz(Method):
+class CauchySchwarz(KernelMethod):
     """Mean over counting nuisance groups g, c their context, of the divergence of their densities p and q,
 
         −log [(∫pq)² / ∫p² ∫q²] = log within(g) + log within(c) − 2 · log cross(c, g)
@@ -28,21 +25,13 @@ class CauchySchwarz(Method):
     """
 
     label = "Cauchy–Schwarz"
-    Options = KernelOptions
     strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
     useful = (1.0, 3.0)
     sampled = (0.1, 10.0)
 
-    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, KernelOptions)
-        self.length_scale = own.length_scale
-
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
-        d2 = own_distances(term.z)
-        beta = pair_scales(inverse_scales(d2, groups.context, self.length_scale), self.length_scale)
+        d2, beta = self.distances(term.z, groups.context)
         return divergence(d2, beta, groups)
 
 

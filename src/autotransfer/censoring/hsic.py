@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
-from .kernels import KernelOptions, diagonal, inverse_scales, own_distances, pair_scales, rbf
-from .method import Method, MethodOptions
-from .terms import Term, TermSpec
+from .kernels import KernelMethod, diagonal, rbf
+from .terms import Term
 
 
-class HSIC(Method):
+class HSIC(KernelMethod):
     """Mean over contexts of HSIC(z, s) / HSIC(s, s), with an RBF kernel K on z and a kernel L on the nuisance.
 
     Both are the unbiased estimates of Song et al. (2012), their HSIC₁: on the m rows of a context, with K and L
@@ -26,21 +23,13 @@ class HSIC(Method):
     """
 
     label = "HSIC"
-    Options = KernelOptions
     strengths = (10.0, 3.0, 1.0, 0.3, 0.1)
     useful = (1.0, 3.0)
     sampled = (0.1, 10.0)
 
-    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
-        super().__init__(spec, options)
-        own = options[0]
-        assert isinstance(own, KernelOptions)
-        self.length_scale = own.length_scale
-
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
-        d2 = own_distances(term.z)
-        beta = pair_scales(inverse_scales(d2, groups.context, self.length_scale), self.length_scale)
+        d2, beta = self.distances(term.z, groups.context)
         return normalised_hsic(rbf(d2, beta), nuisance_kernel(term), groups)
 
 

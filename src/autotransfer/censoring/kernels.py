@@ -10,6 +10,7 @@ A number σ and the median give all rows of a block β = 1/(2σ²); perplexity g
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,8 @@ from .. import gpu
 from ..errors import UserError, check_choice
 from ..fusing import fused
 from ..gpu import pairs
-from .method import MethodOptions
+from .method import Method, MethodOptions
+from .terms import TermSpec
 
 LENGTH_SCALES = ("median", "perplexity")
 
@@ -44,6 +46,23 @@ _SMALLEST_PERPLEXITY = 1.5  # (n−1)/3 falls to 1 at n = 4, a value that no fin
 _BRACKET = math.log(1e6)  # β is sought within this factor of 1 / (mean squared distance)
 _STEPS = 28  # halvings of the bracket in log β: to 1e-7, far inside the 1e-5 that t-SNE asks of the entropy
 _FAR = 1e30  # a distance at which nobody is a neighbour, and still a number
+
+
+class KernelMethod(Method):
+    """A method that compares rows by an RBF kernel of z, with one length scale in a context."""
+
+    Options = KernelOptions
+
+    def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:
+        super().__init__(spec, options)
+        own = options[0]
+        assert isinstance(own, KernelOptions)
+        self.length_scale = own.length_scale
+
+    def distances(self, z: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared distances (P, B, B) of z (P, B, D), and inverse scales of pairs: see `pair_scales`."""
+        d2 = own_distances(z)
+        return d2, pair_scales(inverse_scales(d2, context, self.length_scale), self.length_scale)
 
 
 def check_length_scale(length_scale: str | float) -> str | float:

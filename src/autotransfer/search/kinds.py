@@ -91,6 +91,8 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
     A user's own encoder takes the place of EEGNet; what belongs to EEGNet alone is not asked of it.
     """
     name = options.preprocessing
+    if recordings.ring is None:
+        settings = [one for one in settings if not any(augment.needs_ring for augment in one.augmentation)]
     if name is None:
         return list(settings)
     plain = settings[0]
