@@ -180,9 +180,25 @@ def test_a_transform_is_saved_and_exported(name: str, tmp_path: Path) -> None:
 def test_windows_one_by_one_are_prepared_like_windows_in_one_call(name: str) -> None:
     model, recordings = model_of(with_transform(name))
     X = recordings.X[recordings.subject == 0]
-    person = model.new_person()
-    single = np.concatenate([np.atleast_2d(person.predict_proba(window[None])) for window in X])
+    person = at.Session(model)
+    single = np.stack([person.predict_proba(window) for window in X])
     np.testing.assert_allclose(single, model.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", names("TRANSFORMS"))
+def test_what_is_remembered_of_a_person_is_saved(name: str, tmp_path: Path) -> None:
+    """A transform that forgets to name what it remembers goes on as with somebody new."""
+    model, recordings = model_of(with_transform(name))
+    X = recordings.X[recordings.subject == 1]
+    session = at.Session(model)
+    session.predict_proba(X[:7])
+    session.save(tmp_path / "session")
+    rest = session.predict_proba(X[7:])
+    again = at.Session.load(tmp_path / "session", model)
+    assert again.n_windows == 7
+    np.testing.assert_array_equal(again.predict_proba(X[7:]), rest)
+    again.reset()
+    np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", names("TRANSFORMS"))
