@@ -214,7 +214,7 @@ def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -
     session.save(path)
     tensors, content = load_file(path), path.read_bytes()
     told = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-    name = "parts.0.standardise.total"
+    name = "stacks.0.standardise.total"
     if damage == "cut":
         path.write_bytes(content[:-3])
     elif damage == "text":
@@ -227,7 +227,7 @@ def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -
         elif damage == "missing":
             del tensors[name]
         elif damage == "more":
-            tensors["parts.7.x"] = torch.zeros(2)
+            tensors["stacks.7.x"] = torch.zeros(2)
         elif damage == "nan":
             tensors[name][0] = torch.nan
         elif damage == "n":

@@ -19,11 +19,12 @@ from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
-from ..preprocessing import Person, check_online
+from ..preprocessing import check_online
 from ..recordings import check_windows
 from ..runs.files import refuse_links, write_atomically
-from ..runs.mixture import Mixture, Model, combine, refuse_parts
+from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
+from .decoder import Decoder
 
 Array = NDArray[Any]
 MARK = "autotransfer_session"  # what the header of a session's file has
@@ -43,18 +44,19 @@ class Session:
     def __init__(self, model: Model | BaseEstimator | str | Path, *, encoders: Encoders | None = None) -> None:
         self.model, self.classes_ = _model_and_classes(model, encoders)
         refuse_parts(self.model, lambda part: check_online(part.setting.preprocessing))
+        self._decoder = Decoder(self.model)
         self.reset()
 
     def reset(self) -> None:
         """As if the person had not come yet."""
         self.n_windows = 0  # fed so far
-        self._people: list[Person] = [part.preprocessing.follow() for part in self.model.parts]
+        self._people = self._decoder.follow()
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
         """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
         times) -> (n, classes)."""
         windows, single = self._check(window)
-        probability = self._next(windows)
+        probability = self._decoder.next(windows, self._people)
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
@@ -72,19 +74,12 @@ class Session:
         self.model.check(windows, None, None)
         return windows, single
 
-    @torch.inference_mode()
-    def _next(self, windows: Tensor) -> NDArray[np.float64]:
-        """Checked windows (n, channels, times) -> (n, classes)."""
-        found = [part.probabilities(part.codes(windows, person))
-                 for part, person in zip(self.model.parts, self._people, strict=True)]  # fmt: skip
-        return combine(found, self.model.exponents) if isinstance(self.model, Mixture) else found[0]
-
     # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """Tensors that windows have moved, as parts.0.TRANSFORM.NAME."""
+        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME."""
         return {
-            f"parts.{k}.{name}": tensor
+            f"stacks.{k}.{name}": tensor
             for k, person in enumerate(self._people)
             for name, tensor in person.state().items()
         }
@@ -94,7 +89,7 @@ class Session:
         if unknown := set(state) - set(self._state()):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
         for k, person in enumerate(self._people):
-            prefix = f"parts.{k}."
+            prefix = f"stacks.{k}."
             person.restore({key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)})
 
     def save(self, path: str | Path) -> None:

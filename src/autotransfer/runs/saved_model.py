@@ -63,8 +63,8 @@ class SavedModel:
         self.preprocessing = self.setting.preprocessing.restore(own)
         _check_statistics(self.preprocessing.state_dict(), card)
         channels, times = self.setting.preprocessing.shape(len(card.channels), card.n_times)
-        size = Size(channels, times, len(card.classes), card.sfreq)
-        self.members = Members(self.setting, size, range(card.members), encoders=encoders)
+        self.size = Size(channels, times, len(card.classes), card.sfreq)
+        self.members = Members(self.setting, self.size, range(card.members), encoders=encoders)
         self.members.load_stacked(tensors)
         self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
 
