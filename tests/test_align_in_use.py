@@ -50,21 +50,21 @@ def test_a_saved_model_predicts_what_training_evaluated(kind: str, align: str) -
 def test_one_window_at_a_time(kind: str, align: str) -> None:
     _, model = trained(kind, align)
     windows = REC.X[REC.subject == 3]
-    person, other = model.new_person(), model.new_person()
+    person, other = at.Session(model), at.Session(model)
     other.predict_proba(100 * windows[:5])  # somebody else
-    one_by_one = np.concatenate([person.predict_proba(window.numpy()) for window in windows])
-    assert person.windows == len(windows)
+    one_by_one = np.stack([person.predict_proba(window.numpy()) for window in windows])
+    assert person.n_windows == len(windows)
     np.testing.assert_allclose(one_by_one, model.predict_proba(windows), atol=1e-5)
     with pytest.raises(UserError, match="the model takes 3 channels, the data have 2"):
         person.predict_proba(windows[:, :2])
-    assert person.windows == len(windows)
+    assert person.n_windows == len(windows)
 
 
 @pytest.mark.parametrize(("kind", "align"), [("transductive", "none"), ("online", "transductive")])
 def test_all_at_once_is_not_one_by_one(kind: str, align: str) -> None:
     _, model = trained(kind, align)
     with pytest.raises(UserError, match="takes all of a person's windows at once"):
-        model.new_person()
+        at.Session(model)
 
 
 def test_the_prior_travels_with_the_model(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_classifier_takes_one_person_a_call_or_is_told_who(kind: str, align:
     with pytest.raises(UserError, match="subjects has 3 entries but X has 100 trials"):
         clf.predict(X, subjects=IDS[:3])
     if align == "online":
-        np.testing.assert_allclose(clf.new_person().predict_proba(X[:1]), clf.predict_proba(X[:1]), atol=1e-6)
+        np.testing.assert_allclose(at.Session(clf).predict_proba(X[:1]), clf.predict_proba(X[:1]), atol=1e-6)
 
 
 def test_the_validation_score_is_that_of_people_by_themselves() -> None:

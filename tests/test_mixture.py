@@ -293,10 +293,10 @@ def test_windows_one_by_one_equal_all_at_once(sizes: list[int]) -> None:
         mixture(aligned(random_model("online"), "online"), aligned(shallow_model(standardise="none"), "online")),
         windows(12),
     )
-    person, found = mixed.new_person(), []
+    person, found = at.Session(mixed), []
     for piece in X.split(sizes):
-        found.append(person.predict_proba(piece[0] if len(piece) == 1 else piece))
-    assert person.windows == 12
+        found.append(np.atleast_2d(person.predict_proba(piece[0] if len(piece) == 1 else piece)))
+    assert person.n_windows == 12
     np.testing.assert_allclose(np.concatenate(found), mixed.predict_proba(X), rtol=0, atol=1e-6)
     with pytest.raises(UserError, match="takes 3 channels"):
         person.predict_proba(X[:1, :2])
@@ -305,7 +305,7 @@ def test_windows_one_by_one_equal_all_at_once(sizes: list[int]) -> None:
 def test_a_transductive_part_cannot_be_followed_and_is_named() -> None:
     mixed = mixture(aligned(random_model("trial"), "transductive"), shallow_model(standardise="transductive"))
     with pytest.raises(UserError) as caught:
-        mixed.new_person()
+        at.Session(mixed)
     said = str(caught.value)
     assert "'eegnet baseline with align transductive'" in said
     assert "'shallow baseline with standardise transductive'" in said
@@ -456,8 +456,8 @@ def test_an_estimator_predicts_with_a_mixture(parts: tuple[at.Recordings, list[P
     np.testing.assert_array_equal(again.predict_proba(X, subjects), want)
     assert not hasattr(clone(auto), "model_")
     own = X[subjects == 1]
-    person = again.new_person()
-    one_by_one = np.concatenate([person.predict_proba(window) for window in own])
+    person = at.Session(again)
+    one_by_one = np.stack([person.predict_proba(window) for window in own])
     np.testing.assert_allclose(one_by_one, want[subjects == 1], rtol=0, atol=1e-6)
 
 

@@ -23,6 +23,7 @@ from autotransfer.censoring import CENSORS
 from autotransfer.errors import UserError
 from autotransfer.export.deployed import deployed
 from autotransfer.jobs import HISTORY
+from autotransfer.model import encoder as encoders
 from autotransfer.model.encoder import Size
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing import TRANSFORMS, Preprocessing
@@ -180,9 +181,25 @@ def test_a_transform_is_saved_and_exported(name: str, tmp_path: Path) -> None:
 def test_windows_one_by_one_are_prepared_like_windows_in_one_call(name: str) -> None:
     model, recordings = model_of(with_transform(name))
     X = recordings.X[recordings.subject == 0]
-    person = model.new_person()
-    single = np.concatenate([np.atleast_2d(person.predict_proba(window[None])) for window in X])
+    person = at.Session(model)
+    single = np.stack([person.predict_proba(window) for window in X])
     np.testing.assert_allclose(single, model.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", names("TRANSFORMS"))
+def test_what_is_remembered_of_a_person_is_saved(name: str, tmp_path: Path) -> None:
+    """A transform that forgets to name what it remembers goes on as with somebody new."""
+    model, recordings = model_of(with_transform(name))
+    X = recordings.X[recordings.subject == 1]
+    session = at.Session(model)
+    session.predict_proba(X[:7])
+    session.save(tmp_path / "session")
+    rest = session.predict_proba(X[7:])
+    again = at.Session.load(tmp_path / "session", model)
+    assert again.n_windows == 7
+    np.testing.assert_array_equal(again.predict_proba(X[7:]), rest)
+    again.reset()
+    np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", names("TRANSFORMS"))
@@ -211,6 +228,26 @@ def test_members_of_an_encoder_have_the_weights_of_their_seeds(name: str) -> Non
     assert all(torch.equal(a[1], b[0]) for a, b in zip(first, other, strict=True)), "the place in the stack matters"
     assert any(not torch.equal(a[0], a[1]) for a in first) or ENCODERS[name].closed_form
     assert ENCODERS[name]().member_bytes(size, 16, 4) > 0
+
+
+@pytest.mark.parametrize("name", names("ENCODERS"))
+@pytest.mark.parametrize(("times", "given"), [(16, {}), (75, {}), (200, {"log_power": True})])
+def test_an_encoder_is_the_same_for_a_few_windows(name: str, times: int, given: dict[str, Any]) -> None:
+    """With any number of windows, of one group or several; 16 samples are fewer than a filter has."""
+    draw = torch.Generator().manual_seed(0)
+    options = ENCODERS[name](
+        **{key: value for key, value in given.items() if key in ENCODERS[name].__dataclass_fields__}
+    )
+    net = options.stack(Size(3, times, 2, 128.0), 5, range(5)).eval()
+    with torch.no_grad():
+        for key, tensor in [*net.named_parameters(), *net.named_buffers()]:
+            positive = torch.rand(tensor.shape, generator=draw) + 0.5
+            tensor.copy_(positive if "norm" in key or "inv_std" in key else tensor + 0.1 * positive)
+        for sizes, n in (([5], 1), ([5], 4), ([2, 3], 1), ([1, 3, 1], 7)):
+            x = torch.randn(len(sizes), n, 3, times, generator=draw) + 3
+            want = net(x, group=encoders.group_of(sizes))
+            assert want.std() > 0.01
+            torch.testing.assert_close(encoders.quick(net)(x, sizes), want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", names("ENCODERS"))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .jobs import Outcome as Outcome
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
+    from .person.session import Session as Session
     from .recordings import Recordings as Recordings
     from .recordings import load as load
     from .recordings import synthetic as synthetic
@@ -50,6 +51,7 @@ _HOME = {
     "Outcome": ".jobs",
     "Record": ".jobs",
     "Recordings": ".recordings",
+    "Session": ".person.session",
     "Setting": ".settings",
     "UserError": ".errors",
     "encode": ".training.latent",

@@ -15,7 +15,6 @@ from ..recordings import Recordings, check_windows
 from ..recordings.container import check_sfreq
 from ..recordings.labels import encode
 from ..runs.mixture import Model
-from ..runs.saved_model import NewPerson
 from .inputs import raw_windows
 
 Array = NDArray[Any]
@@ -27,7 +26,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     `model_` is an ensemble of one setting or a mixture of several such ensembles.
     Where a setting adapts to people ("online" or "transductive"), the windows of one call are taken to be one
     person's, in the order of recording, unless `subjects` (N,) says whose each is; epochs whose metadata have a column
-    "subject" say it themselves. Every call starts anew with people nobody has seen: `new_person()` is for windows that
+    "subject" say it themselves. Every call starts anew with people nobody has seen; `at.Session` is for windows that
     come one by one.
     """
 
@@ -96,11 +95,6 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         by side; their mean would mean nothing. Of a mixture, those of all parts: (N, Σ members · D)."""
         windows = self._windows(X)
         return self.model_.features(windows, self._people(X, subjects, len(windows))).numpy()
-
-    def new_person(self) -> NewPerson:
-        """Somebody new whose windows come one by one: `person.predict_proba(window)` remembers those before it."""
-        check_is_fitted(self)
-        return self.model_.new_person()
 
     @property
     def _n_features_out(self) -> int:

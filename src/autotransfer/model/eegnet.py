@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .. import gpu
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu import Dropping
-from .encoder import EncoderOptions, Size, check_common, kernel_length
+from .encoder import EncoderOptions, Quick, Size, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_signals
 from .moments import Moments, window_moments
@@ -272,3 +272,8 @@ class EEGNet(nn.Module):
         from .eegnet_graph import EEGNetGraph
 
         return EEGNetGraph(self)
+
+    def quick(self) -> Quick:
+        from .eegnet_quick import QuickEEGNet
+
+        return QuickEEGNet(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -23,6 +23,10 @@ class Size(NamedTuple):
     times: int
     classes: int
     sfreq: float | None  # Hz
+
+
+# Windows (G, n, C, T), the first of the first so many members and so on, and these numbers -> codes (P, n, D).
+Quick = Callable[[Tensor, Sequence[int]], Tensor]
 
 
 class Stack(Protocol):
@@ -126,6 +130,18 @@ def member_of(stack: nn.Module, member: int) -> nn.Module:
             if buffer is not None and buffer.is_floating_point():
                 layer._buffers[key] = buffer[member].clone()
     return alone
+
+
+def quick(stack: nn.Module) -> Quick:
+    """Members as they are, in eval mode, for a few windows on a CPU: what the method `quick` of the stack gives, if it
+    has one."""
+    own: Callable[[], Quick] | None = getattr(stack, "quick", None)
+    return (lambda x, sizes: stack(x, group=group_of(sizes))) if own is None else own()
+
+
+def group_of(sizes: Sequence[int]) -> Tensor:
+    """Which of the groups of so many members each member belongs to: (P,)."""
+    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
 
 
 class InTurn(nn.Module):

@@ -22,12 +22,13 @@ from torch.autograd.function import once_differentiable
 
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
-from .encoder import EncoderOptions, Size, check_common, kernel_length
+from .encoder import EncoderOptions, Quick, Size, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
 from .norm_pool import drawn, kept
 from .power import FLOOR
+from .spectral import MixedFilters, mean_square
 
 MIN_TIMES = 8
 STRETCHES = 8  # at least; windows of fewer than 16 samples have one for each sample
@@ -125,7 +126,8 @@ class Shallow(nn.Module):
         super().__init__()
         if n_times < MIN_TIMES:
             raise UserError(f"windows of {n_times} samples are too short; the encoder needs at least {MIN_TIMES}")
-        self.n_channels, self.members, self.filters, self.kernel = n_channels, members, filters, temporal_kernel
+        self.n_channels, self.n_times, self.members = n_channels, n_times, members
+        self.filters, self.kernel = filters, temporal_kernel
         self.length = n_times // STRETCHES
         self.stretches = n_times // self.length
         self.latent_dim = filters * self.stretches
@@ -196,6 +198,24 @@ class Shallow(nn.Module):
 
     def graph(self) -> nn.Module:
         return ShallowGraph(self)
+
+    def quick(self) -> Quick:
+        return QuickShallow(self)
+
+
+class QuickShallow:
+    """For a few windows (G, n, C, T) at a time, each of the next so many members -> codes (P, n, D)."""
+
+    @torch.no_grad()
+    def __init__(self, net: Shallow) -> None:
+        self.length = net.length
+        scale, shift = net.norm.folded()
+        self.filters = MixedFilters(net.spatial, net.temporal.double() * scale[..., None], shift, net.n_times)
+        self.scale, self.shift = (part.float()[..., None, None] for part in net.power_norm.folded())
+
+    def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
+        power = mean_square(self.filters(x, sizes), self.length).add_(FLOOR).log_()  # (P, F, n, S)
+        return power.mul_(self.scale).add_(self.shift).transpose(1, 2).flatten(2)
 
 
 class ShallowGraph(nn.Module):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, shown
-from .encoder import EncoderOptions, Size
+from .encoder import EncoderOptions, Quick, Size, group_of
 
 Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # all training windows (B, C, T) and classes (B,), in pieces
 
@@ -101,6 +101,10 @@ class Solved(nn.Module):
 
     def graph(self) -> nn.Module:
         return AllAtOnce(self)
+
+    def quick(self) -> Quick:
+        """All members at once."""
+        return lambda x, sizes: self.standardised(self.raw(x if len(x) == 1 else x[group_of(sizes)]))
 
 
 class AllAtOnce(nn.Module):

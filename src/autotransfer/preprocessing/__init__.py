@@ -178,7 +178,8 @@ class FittedPreprocessing(nn.Module):
 
     def follow(self) -> Person:
         """Somebody new, under each of the G groups."""
-        return Person([step.follow() for step in self.steps], at_once=self.spec.adaptation == "transductive")
+        followers = {name: step.follow() for name, step in self.named_children() if isinstance(step, Fitted)}
+        return Person(followers, at_once=self.spec.adaptation == "transductive")
 
     def graph(self) -> nn.Module:
         """Raw windows (1, N, C, T) -> (P or 1, N, C', T') in plain operations; refused where a graph cannot do it."""
@@ -191,9 +192,10 @@ class Person:
     What a transductive transform takes from all of a person's windows it takes from those of one call.
     """
 
-    def __init__(self, followers: Sequence[Follower], *, at_once: bool) -> None:
-        self.followers, self.at_once = list(followers), at_once
-        for follower, after in pairwise(self.followers):
+    def __init__(self, followers: dict[str, Follower], *, at_once: bool) -> None:
+        """followers: by the names of their transforms, in order."""
+        self.followers, self.at_once = followers, at_once
+        for follower, after in pairwise(followers.values()):
             follower.second_wanted = after.reads_second
 
     def feed(self, X: Tensor) -> Tensor:
@@ -204,9 +206,22 @@ class Person:
 
     def _feed(self, X: Tensor) -> Tensor:
         batch = Batch(X[None])
-        for follower in self.followers:
+        for follower in self.followers.values():
             batch = follower.feed(batch)
         return batch.x
+
+    def state(self) -> dict[str, Tensor]:
+        """What is remembered of the person, as TRANSFORM.NAME; nothing where no transform is online."""
+        return {f"{name}.{key}": t for name, one in self.followers.items() for key, t in one.state().items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """What `state()` gave; ValueError where it does not fit."""
+        for name, one in self.followers.items():
+            prefix = f"{name}."
+            try:
+                one.restore({key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)})
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
 
 
 def check_online(spec: Preprocessing) -> None:

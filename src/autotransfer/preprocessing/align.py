@@ -96,12 +96,13 @@ class OnlineAlign(PersonAlign):
 class FollowedAlign(Follower):
     """R of each window from it, those before it and the prior: R = (m·R₀ + Σ covariances) / (m + n)."""
 
+    remembers = ("n", "total")
     reads_second = True
 
     def __init__(self, prior: Tensor) -> None:
         """prior: R₀ (P, channels, channels)."""
         self.prior = prior.double()
-        self.n = 0
+        self.n = torch.zeros((), dtype=torch.int64, device=prior.device)
         self.total = torch.zeros_like(self.prior)
 
     def feed(self, batch: Batch) -> Batch:

@@ -98,10 +98,12 @@ class OnlineCentre(PersonCentre):
 class FollowedCentre(Follower):
     """The mean of each window, those before it and the prior: (m·prior + Σ windows) / (m + n)."""
 
+    remembers = ("n", "total")
+
     def __init__(self, prior: Tensor) -> None:
         """prior: (P, C, T)."""
         self.prior = prior.double()
-        self.n = 0
+        self.n = torch.zeros((), dtype=torch.int64, device=prior.device)
         self.total = torch.zeros_like(self.prior)
 
     def feed(self, batch: Batch) -> Batch:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -62,8 +62,11 @@ def stretches(x: Tensor, most: int = POINTS) -> Tensor:
     """(..., T) -> means of `most` stretches, or T if that is less (..., S), as equal as can be; longer ones first."""
     times = x.shape[-1]
     count = min(most, times)
-    cuts = [start * (times // count) + min(start, times % count) for start in range(count + 1)]
-    return torch.stack([x[..., start:stop].mean(-1) for start, stop in pairwise(cuts)], -1)
+    length, longer = divmod(times, count)
+    cut = longer * (length + 1)
+    parts = [x[..., :cut].reshape(*x.shape[:-1], longer, length + 1)] if longer else []
+    parts += [x[..., cut:].reshape(*x.shape[:-1], count - longer, length)]
+    return torch.cat([part.mean(-1) for part in parts], -1)
 
 
 def centred(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,9 +113,14 @@ def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
 
 def spectrum(x: Tensor) -> Tensor:
     """Power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
-    window = torch.from_numpy(np.hanning(x.shape[-1])).to(x)
+    window = _hann(x.shape[-1]).to(x)
     power: Tensor = torch.fft.rfft(x * window)[..., 1:].abs().square()
     return power
+
+
+@cache
+def _hann(times: int) -> Tensor:
+    return torch.from_numpy(np.hanning(times))
 
 
 def products(x: Tensor) -> Tensor:
@@ -151,11 +159,17 @@ def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
     identity = torch.eye(channels, dtype=spread.dtype, device=x.device)
     correlation = unit @ unit.transpose(-1, -2) / x.shape[-1] + flat * identity
     logarithm = log_of(shrunk(correlation, x.shape[-1])).flatten(-2)
-    rows, columns = np.triu_indices(channels)
-    weight = np.where(rows == columns, 1.0, math.sqrt(2.0))  # the norm is that of the matrix
-    places = torch.from_numpy(rows * channels + columns).to(x.device)
-    upper = logarithm.index_select(-1, places) * torch.from_numpy(weight).to(x.device)
+    places, weight = _upper(channels)
+    upper = logarithm.index_select(-1, places.to(x.device)) * weight.to(x.device)
     return torch.cat([spread[..., 0].clamp(min=QUIET).log(), upper], -1)[..., None, :]
+
+
+@cache
+def _upper(channels: int) -> tuple[Tensor, Tensor]:
+    """Places of the upper triangle in a flattened matrix, and what makes the norm of these entries the matrix's."""
+    rows, columns = np.triu_indices(channels)
+    weight = np.where(rows == columns, 1.0, math.sqrt(2.0))
+    return torch.from_numpy(rows * channels + columns), torch.from_numpy(weight)
 
 
 def shrunk(correlation: Tensor, samples: int) -> Tensor:

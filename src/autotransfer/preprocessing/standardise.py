@@ -193,11 +193,13 @@ class FollowedScale(Follower):
     variance = (m·variance₀ + Σ squared deviations from the person's own mean so far) / (m + n)
     """
 
+    remembers = ("n", "total", "squares", "products")
+
     def __init__(self, shift: Tensor, inv_std: Tensor) -> None:
         """Of the prior: (P, channels) each."""
         self.prior = shift.double()
         self.variance = torch.where(inv_std > 0, inv_std.double() ** -2, 0.0)
-        self.n = 0
+        self.n = torch.zeros((), dtype=torch.int64, device=shift.device)
         self.total = torch.zeros_like(self.prior)  # of deviations from the prior's shift, so that no digits are lost
         self.squares = torch.zeros_like(self.prior)
         self.products = self.prior.new_zeros(*self.prior.shape, self.prior.shape[-1])

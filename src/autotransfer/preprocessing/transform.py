@@ -124,12 +124,29 @@ class Batch(NamedTuple):
 
 
 class Follower(ABC):
+    remembers: ClassVar[tuple[str, ...]] = ()  # attributes, tensors, that windows of the person change
     reads_second: ClassVar[bool] = False  # whether it makes use of `Batch.second`
     second_wanted = False  # whether the next one does
 
     @abstractmethod
     def feed(self, batch: Batch) -> Batch:
-        """The next windows of the person; earlier ones are remembered as far as they matter."""
+        """The next windows of the person; earlier ones are remembered as far as they matter. What is remembered is
+        replaced, never changed in place: a state that was given away stays as it is."""
+
+    def state(self) -> dict[str, Tensor]:
+        """All that is remembered of the person's windows."""
+        return {name: getattr(self, name) for name in self.remembers}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """As of a follower that has seen other windows, or the same ones; ValueError where it does not fit."""
+        if set(state) != set(self.remembers):
+            raise ValueError(f"it remembers {sorted(state)}, and not {sorted(self.remembers)}")
+        for name, tensor in state.items():
+            own = getattr(self, name)
+            if tensor.shape != own.shape or tensor.dtype != own.dtype:
+                found, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, own))
+                raise ValueError(f"{name} is {found}, and not {expected}")
+            setattr(self, name, tensor)
 
 
 class Stateless(Follower):

@@ -237,9 +237,11 @@ class OnlineTurn(PersonTurn):
 class FollowedTurn(Follower):
     """Each window turned by the evidence of it and those before it."""
 
+    remembers = ("n", "total")
+
     def __init__(self, ring: Tensor, precision: Tensor) -> None:
         self.ring, self.precision = ring, precision
-        self.n = 0
+        self.n = torch.zeros((), dtype=torch.int64, device=precision.device)
         self.total = precision.new_zeros(len(precision), len(ring))
 
     def feed(self, batch: Batch) -> Batch:

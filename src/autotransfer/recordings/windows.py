@@ -90,12 +90,13 @@ def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_con
         usable = (low >= -LARGEST) & (high <= LARGEST)
         if not usable.all():
             unusable.append((~usable).nonzero() + torch.tensor([rows.start, 0]))
-        lowest = torch.minimum(lowest, low.amin(0))
-        highest = torch.maximum(highest, high.amax(0))
+        if not allow_constant:
+            lowest = torch.minimum(lowest, low.amin(0))
+            highest = torch.maximum(highest, high.amax(0))
     if unusable:
         raise UserError(_why_unusable(torch.cat(unusable), source, names))
     dead = (lowest == highest).nonzero().flatten().tolist()
-    if dead and not allow_constant:
+    if dead:
         value = lowest[dead[0]].item()
         others = f" ({len(dead)} such channels)" if len(dead) > 1 else ""
         raise UserError(f"channel {names[dead[0]]!r} is {value:g} in all recordings{others}; leave it out")

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..errors import UserError, check_types, shown
 from ..model.encoders import Encoders
-from ..preprocessing import Person, check_online, strongest
+from ..preprocessing import strongest
 from ..settings import Setting
-from .saved_model import ModelCard, NewPerson, SavedModel
+from .saved_model import ModelCard, SavedModel
 
 KIND = "mixture"
 SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
@@ -150,19 +150,6 @@ class Mixture:
     @property
     def n_features(self) -> int:
         return sum(part.n_features for part in self.parts)
-
-    def new_person(self) -> NewPerson:
-        """Somebody whose windows come one by one, or a few at a time; every part follows them in its own way."""
-        refuse_parts(self, lambda part: check_online(part.setting.preprocessing))
-        return NewPerson(self)
-
-    def follow(self) -> list[Person]:
-        return [part.follow() for part in self.parts]
-
-    def next_proba(self, X: Tensor, person: list[Person]) -> NDArray[np.float64]:
-        """The next raw windows (n, channels, times) of a person -> (n, classes)."""
-        found = [part.next_proba(X, own) for part, own in zip(self.parts, person, strict=True)]
-        return combine(found, self.exponents)
 
 
 Model = SavedModel | Mixture

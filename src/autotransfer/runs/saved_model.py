@@ -18,8 +18,7 @@ from torch import Tensor
 from ..errors import UserError, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
-from ..preprocessing import Person, check_online
-from ..recordings import check_windows
+from ..preprocessing import Person
 from ..settings import Setting
 from ..training.members import Members
 from .files import write_atomically
@@ -64,8 +63,8 @@ class SavedModel:
         self.preprocessing = self.setting.preprocessing.restore(own)
         _check_statistics(self.preprocessing.state_dict(), card)
         channels, times = self.setting.preprocessing.shape(len(card.channels), card.n_times)
-        size = Size(channels, times, len(card.classes), card.sfreq)
-        self.members = Members(self.setting, size, range(card.members), encoders=encoders)
+        self.size = Size(channels, times, len(card.classes), card.sfreq)
+        self.members = Members(self.setting, self.size, range(card.members), encoders=encoders)
         self.members.load_stacked(tensors)
         self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
 
@@ -148,18 +147,6 @@ class SavedModel:
     def n_features(self) -> int:
         return self.card.members * self.members.latent_dim
 
-    def new_person(self) -> NewPerson:
-        """Somebody whose windows come one by one, or a few at a time."""
-        check_online(self.setting.preprocessing)
-        return NewPerson(self)
-
-    def follow(self) -> Person:
-        return self.preprocessing.follow()
-
-    def next_proba(self, X: Tensor, person: Person) -> NDArray[np.float64]:
-        """The next raw windows (n, channels, times) of a person -> (n, classes)."""
-        return self.probabilities(self.codes(X, person))
-
 
 def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
     """Every member has its own: broadcasting would hide a loss."""
@@ -167,23 +154,6 @@ def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
         if len(tensor) != card.members:
             shape = tuple(tensor.shape)
             raise ValueError(f"the tensor preprocessing.{name} has the shape {shape} for {card.members} members")
-
-
-class NewPerson:
-    """A model in use by one person: every window is predicted from it and those fed before it."""
-
-    def __init__(self, model: Model) -> None:
-        self._model: Any = model  # of either kind, with what it follows a person by
-        self._person = model.follow()
-        self.windows = 0  # fed so far
-
-    def predict_proba(self, X: object) -> NDArray[np.float64]:
-        """The person's next raw windows (n, channels, times), or a single one (channels, times) -> (n, classes)."""
-        windows, _ = check_windows(X[None] if getattr(X, "ndim", 3) == 2 else X)  # type: ignore[index]  # has ndim
-        self._model.check(windows, None, None)
-        self.windows += len(windows)
-        probability: NDArray[np.float64] = self._model.next_proba(windows, self._person)
-        return probability
 
 
 def save_model(folder: Path, model: Model | ModelCard | MixtureCard, tensors: dict[str, Tensor] | None = None) -> None:

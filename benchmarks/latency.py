@@ -1,0 +1,89 @@
+"""python -m benchmarks.latency: how long one window of one person takes in a session, on one core.
+
+The model is the average that a run delivers by default, and the one it delivers with --preprocessing online: twelve
+candidates of all kinds with 96 networks. Weights are random, which changes no time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+import autotransfer as at
+from autotransfer.runs.assembly import Part, assemble_mixture
+from autotransfer.runs.mixture import Mixture
+from autotransfer.runs.options import RunOptions
+from autotransfer.search.kinds import closed_forms, networks
+from autotransfer.search.models import most_of_each
+from autotransfer.settings import Setting
+from autotransfer.training.members import Members, size_of
+
+SIZES = ((8, 200, 200.0), (8, 384, 128.0), (61, 128, 128.0))  # channels, samples, Hz
+CANDIDATES = 12  # of an average, at most
+WARM_UP, TIMED = 50, 1000
+
+
+def random_mixture(channels: int, times: int, sfreq: float, preprocessing: str = "zero-shot") -> Mixture:
+    """Of twelve candidates, the networks first, then one of each closed form as far as there is room."""
+    rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
+    rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
+    options = RunOptions(source="synthetic", preprocessing=preprocessing).for_data(rec)
+    trained = networks(options, options.settings(), rec)
+    solved = closed_forms(options, rec)
+    chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]
+    members = most_of_each(sum(not one.network.closed_form for one in chosen))
+    folds = at.leave_one_subject_out(rec)
+    parts = []
+    for place, setting in enumerate(chosen):
+        count = 1 if setting.network.closed_form else members
+        own = [folds[k % len(folds)] for k in range(count)]
+        parts.append(Part(setting, random_states(setting, rec, count, place), own, 1 / len(chosen)))
+    return assemble_mixture(rec, parts, scores={})
+
+
+def random_states(setting: Setting, rec: at.Recordings, count: int, seed: int) -> list[dict[str, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(seed)
+    stacked = Members(setting, size_of(rec, setting), range(count)).tensors()
+    stacked = {
+        name: torch.rand(tensor.shape, generator=draw) + 0.5 if "norm" in name or "inv_std" in name
+        else tensor.detach() + 0.1 * torch.randn(tensor.shape, generator=draw)
+        for name, tensor in stacked.items()
+    }  # fmt: skip
+    return [{name: tensor[member] for name, tensor in stacked.items()} for member in range(count)]
+
+
+def milliseconds(session: at.Session, windows: np.ndarray) -> list[float]:
+    found = []
+    for k in range(WARM_UP + TIMED):
+        window = windows[k % len(windows)]
+        start = time.perf_counter()
+        session.predict_proba(window)
+        found.append(1e3 * (time.perf_counter() - start))
+    return found[WARM_UP:]
+
+
+def rows(sizes: Sequence[tuple[int, int, float]] = SIZES) -> Iterator[str]:
+    yield f"{'model':<10} {'window':>9} {'parts':>5} {'networks':>8} {'p50':>7} {'p99':>7}  ms"
+    for preprocessing in ("zero-shot", "online"):
+        for channels, times, sfreq in sizes:
+            mixed = random_mixture(channels, times, sfreq, preprocessing)
+            draw = np.random.default_rng(0)
+            windows = draw.standard_normal((64, channels, times)).astype(np.float32)
+            median, tail = np.percentile(milliseconds(at.Session(mixed), windows), (50, 99))
+            size, n_networks = f"{channels} × {times}", sum(p.card.members for p in mixed.parts)
+            yield f"{preprocessing:<10} {size:>9} {len(mixed.parts):>5} {n_networks:>8} {median:7.2f} {tail:7.2f}"
+
+
+def main() -> None:
+    argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__).parse_args()
+    torch.set_num_threads(1)
+    for row in rows():
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""EEGNet for a few windows at a time on a CPU: normalisations folded into filters, filters by way of their spectra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .eegnet_graph import folded
+from .power import FLOOR
+from .spectral import ROOT, FilteredMixtures, MixedFilters, elu_mean, mean_square
+
+if TYPE_CHECKING:
+    from .eegnet import EEGNet
+
+
+class QuickEEGNet:
+    """Windows (G, n, C, T), each of the next so many members -> codes (P, n, D)."""
+
+    @torch.no_grad()
+    def __init__(self, net: EEGNet) -> None:
+        own, members = folded(net), net.members or 1
+        wide = len(own["spatial"]) // members
+        spatial, temporal, depthwise, pointwise = (
+            own[name].reshape(members, -1, size)
+            for name, size in (("spatial", net.n_channels), ("temporal", net.kernel),
+                               ("depthwise", net.depthwise.shape[-1]), ("pointwise", wide))
+        )  # fmt: skip
+        self.pools = net.pools
+        # ELU takes its argument times log₂ e.
+        bias, last_bias = (ROOT * own[name].reshape(members, -1) for name in ("temporal_bias", "pointwise_bias"))
+        self.power = net.power_norm is not None
+        if self.power:
+            self.first = MixedFilters(spatial, temporal, None, net.n_times)
+            self.scale = (ROOT * own["scale"]).float().view(members, wide, 1, 1)
+            self.bias = bias.float().view(members, wide, 1, 1)
+            self.power_scale, self.power_shift = (
+                own[name].float().view(members, wide, 1, 1) for name in ("power_scale", "power_shift")
+            )
+        else:
+            self.first = MixedFilters(spatial, ROOT * temporal, bias, net.n_times)
+        self.second = FilteredMixtures(depthwise, ROOT * pointwise, last_bias, net.n_times // self.pools[0])
+
+    def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
+        v = self.first(x, sizes)
+        parts = []
+        if self.power:
+            power = (mean_square(v, self.pools[0] * self.pools[1]) + FLOOR).log_()
+            parts = [power.mul_(self.power_scale).add_(self.power_shift)]
+            v = (v * self.scale).add_(self.bias)  # quicker than addcmul, which broadcasts slowly
+        h = elu_mean(self.second(elu_mean(v, self.pools[0])), self.pools[1])
+        return torch.cat([h, *parts], 1).transpose(1, 2).flatten(2)

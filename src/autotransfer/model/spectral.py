@@ -1,0 +1,118 @@
+"""Filters along time by way of their spectra: for a few windows and many networks on a CPU.
+
+In training the filters change with every step, and matrix products are quickest. In use they stay: their spectra are
+worked out once, mixtures of channels are taken of the windows' spectra, and one transform back gives all signals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.fft import irfft, rfft
+
+from .moments import padding
+
+ROOT = math.log2(math.e)
+
+
+def good_length(least: int) -> int:
+    """The smallest even 2ᵃ3ᵇ5ᶜ from there on, of which transforms are quick."""
+    n = least + least % 2
+    while True:
+        rest = n
+        for prime in (2, 3, 5):
+            while rest % prime == 0:
+                rest //= prime
+        if rest == 1:
+            return n
+        n += 2
+
+
+def transform_length(times: int, kernel: int) -> int:
+    """Of signals (..., times) whose end must not run into their beginning."""
+    return good_length(max(times + max(padding(kernel)), kernel))
+
+
+def spectra(filters: Tensor, length: int) -> Tensor:
+    """Filters (..., K), applied as `filter_times` does -> what a signal's spectrum is multiplied by, complex64."""
+    left, _ = padding(filters.shape[-1])
+    placed = torch.zeros(*filters.shape[:-1], length, dtype=torch.float64)
+    placed[..., : filters.shape[-1]] = filters.double()
+    found: Tensor = rfft(placed.roll(-left, -1)).conj().resolve_conj().to(torch.complex64)
+    return found
+
+
+def products(a: Tensor, b: Tensor) -> Tensor:
+    """(P, i, j) × (P, j, k) -> (P, i, k). NumPy spends less than torch on each of many small matrices."""
+    return torch.from_numpy(np.matmul(a.numpy(), b.numpy()))
+
+
+class MixedFilters:
+    """P members with F filters each: a mixture of channels (P, F, C), a kernel along time (P, F, K), a constant."""
+
+    def __init__(self, spatial: Tensor, temporal: Tensor, constant: Tensor | None, times: int) -> None:
+        self.times, self.length = times, transform_length(times, temporal.shape[-1])
+        self.spatial = spatial.float().contiguous()
+        self.spectra = spectra(temporal, self.length)[:, :, None]  # (P, F, 1, m)
+        # The first entry of a spectrum is the sum of its signal.
+        self.constant = None if constant is None else (constant.double() * self.length).float()[..., None]
+
+    def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Windows (G, n, C, T), each of the next so many members -> signals (P, F, n, T)."""
+        n = x.shape[1]
+        own = torch.view_as_real(rfft(x.transpose(1, 2), self.length)).flatten(2)  # (G, C, n·m·2)
+        members, filters, channels = self.spatial.shape
+        mixed = own.new_empty(members * filters, own.shape[-1])
+        start = 0
+        for one, size in zip(own, sizes, strict=True):
+            rows = slice(start * filters, (start + size) * filters)
+            torch.mm(self.spatial.view(-1, channels)[rows], one, out=mixed[rows])
+            start += size
+        found = torch.view_as_complex(mixed.view(members, filters, n, -1, 2)).mul_(self.spectra)
+        if self.constant is not None:
+            torch.view_as_real(found)[..., 0, 0] += self.constant
+        signals: Tensor = irfft(found, self.length)
+        return signals[..., : self.times]
+
+
+class FilteredMixtures:
+    """The other way round: P members filter W signals each, (P, W, K), and mix them, (P, F, W), with a constant."""
+
+    def __init__(self, temporal: Tensor, mixing: Tensor, constant: Tensor, times: int) -> None:
+        self.times, self.length = times, transform_length(times, temporal.shape[-1])
+        self.spectra = spectra(temporal, self.length)[:, :, None]
+        self.mixing = mixing.float().contiguous()
+        self.constant = (constant.double() * self.length).float()[..., None]
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """Signals (P, W, n, T) -> (P, F, n, T)."""
+        own = torch.view_as_real(rfft(h, self.length).mul_(self.spectra)).flatten(2)
+        mixed = products(self.mixing, own).view(*self.mixing.shape[:2], h.shape[2], -1, 2)
+        mixed[..., 0, 0] += self.constant
+        signals: Tensor = irfft(torch.view_as_complex(mixed), self.length)
+        return signals[..., : self.times]
+
+
+def elu_mean(h: Tensor, pool: int) -> Tensor:
+    """Signals (..., T) times log₂ e -> the mean of ELU over `pool` neighbours (..., T // pool). A power of two is
+    quicker than an exponential."""
+    steps = h.shape[-1] // pool
+    used = h[..., : steps * pool]
+    value = torch.add(used.clamp(max=0.0).exp2_(), used.clamp(min=0.0), alpha=1 / ROOT)
+    parts = value.view(*value.shape[:-1], steps, pool)
+    total: Tensor = parts[..., 0] + parts[..., 1] if pool > 1 else parts[..., 0].clone()
+    for i in range(2, pool):  # slices add faster than a strided reduction of so few elements
+        total += parts[..., i]
+    return total.div_(pool).sub_(1.0)
+
+
+def mean_square(v: Tensor, length: int) -> Tensor:
+    """Signals (..., T) -> mean squares of stretches of so many samples (..., T // length)."""
+    steps = v.shape[-1] // length
+    stretches = v[..., : steps * length].reshape(*v.shape[:-1], steps, length)
+    norm: Tensor = torch.linalg.vector_norm(stretches, dim=-1)
+    return norm.square_().div_(length)

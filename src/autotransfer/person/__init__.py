@@ -1,0 +1,1 @@
+"""A model in use by one person: their windows in order, as they come."""

@@ -1,0 +1,182 @@
+"""Session: one person uses a model. Their windows come in order, and each is predicted from it and those before it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ..errors import UserError, one_line, shown
+from ..model.encoders import Encoders
+from ..preprocessing import check_online
+from ..recordings import check_windows
+from ..runs.files import refuse_links, write_atomically
+from ..runs.mixture import Mixture, Model, refuse_parts
+from ..runs.saved_model import SavedModel, load_model
+from .decoder import Decoder
+
+Array = NDArray[Any]
+MARK = "autotransfer_session"  # what the header of a session's file has
+
+
+class Session:
+    """One person and a model: what a model that adapts learns of the person stays here, and the model as it is.
+
+    model: a fitted estimator, a model that `load_model` gave, or the folder of a run or of a model
+    encoders: the factory of a user's own encoder, by name, where a folder is given
+
+    Every call of `predict_proba` or `predict` takes the person's next windows, once: for class and probabilities of a
+    window ask for the probabilities. They are those that `model.predict_proba` gives for all windows in this order. A
+    window that is refused leaves no trace.
+    """
+
+    def __init__(self, model: Model | BaseEstimator | str | Path, *, encoders: Encoders | None = None) -> None:
+        self.model, self.classes_ = _model_and_classes(model, encoders)
+        refuse_parts(self.model, lambda part: check_online(part.setting.preprocessing))
+        self._decoder = Decoder(self.model)
+        self.reset()
+
+    def reset(self) -> None:
+        """As if the person had not come yet."""
+        self.n_windows = 0  # fed so far
+        self._people = self._decoder.follow()
+
+    def predict_proba(self, window: object) -> NDArray[np.float64]:
+        """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
+        times) -> (n, classes)."""
+        windows, single = self._check(window)
+        probability = self._decoder.next(windows, self._people)
+        self.n_windows += len(windows)
+        return probability[0] if single else probability
+
+    def predict(self, window: object) -> Any:
+        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
+        return self.classes_[self.predict_proba(window).argmax(-1)]
+
+    def _check(self, window: object) -> tuple[Tensor, bool]:
+        """Windows (n, channels, times) that the model takes, and whether a single one was given."""
+        try:
+            single = np.ndim(window) == 2  # type: ignore[arg-type]  # whatever it is
+        except ValueError:  # a ragged list, of which `check_windows` says so
+            single = False
+        windows, _ = check_windows(_alone(window) if single else window)
+        self.model.check(windows, None, None)
+        return windows, single
+
+    # ---- what is known of the person -----------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Tensor]:
+        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME."""
+        return {
+            f"stacks.{k}.{name}": tensor
+            for k, person in enumerate(self._people)
+            for name, tensor in person.state().items()
+        }
+
+    def _restore(self, state: dict[str, Tensor]) -> None:
+        """ValueError where it does not fit."""
+        if unknown := set(state) - set(self._state()):
+            raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
+        for k, person in enumerate(self._people):
+            prefix = f"stacks.{k}."
+            person.restore({key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)})
+
+    def save(self, path: str | Path) -> None:
+        """What is known of the person, as one file, which `load` opens again with the same model."""
+        told = {"model": digest_of(self.model), "n_windows": self.n_windows}
+        tensors = {name: tensor.clone().contiguous() for name, tensor in self._state().items()}
+        try:
+            write_atomically(Path(path), save(tensors, {MARK: json.dumps(told)}))
+        except OSError as error:
+            raise UserError(f"cannot write {path} ({error.strerror or error}); choose another file") from None
+
+    @classmethod
+    def load(
+        cls, path: str | Path, model: Model | BaseEstimator | str | Path, *, encoders: Encoders | None = None
+    ) -> Self:
+        """The session that `save` wrote, with the model that it was opened with; another one is refused."""
+        session = cls(model, encoders=encoders)
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise UserError(f"cannot read {path} ({error.strerror or error})") from None
+        try:
+            told, tensors = _read(content)
+            if told["model"] != digest_of(session.model):
+                raise UserError(f"{path} belongs to another model; open it with the one that it was saved with")
+            session._restore(tensors)
+            session.n_windows = told["n_windows"]
+        except UserError:
+            raise
+        except (ValueError, TypeError, KeyError, SafetensorError) as error:
+            raise UserError(f"{path} is not a session that save wrote ({one_line(error)})") from None
+        return session
+
+
+def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model, Array]:
+    if isinstance(model, BaseEstimator):
+        check_is_fitted(model)
+        own = getattr(model, "model_", None)
+        if isinstance(own, (SavedModel, Mixture)):
+            return own, model.classes_
+    if isinstance(model, (str, Path)):
+        model = _from_folder(Path(model), encoders)
+    if isinstance(model, (SavedModel, Mixture)):
+        return model, _as_array(model.card.classes)
+    raise UserError(
+        f"a session takes a fitted estimator, a model of at.load_model or the folder of a run, and not {shown(model)}"
+    )
+
+
+def _from_folder(folder: Path, encoders: Encoders | None) -> Model:
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}; give that of a run, or at.load_model of an exported file")
+    refuse_links(folder)
+    return load_model(folder / "model" if (folder / "model").is_dir() else folder, encoders)
+
+
+def _as_array(classes: list[Any]) -> Array:
+    """(classes,), each as it is: NumPy would make text of numbers beside text."""
+    if len({type(value) for value in classes}) == 1:
+        return np.array(classes)
+    found = np.empty(len(classes), dtype=object)
+    found[:] = classes
+    return found
+
+
+def _alone(window: object) -> object:
+    """A single window (channels, times) as (1, channels, times)."""
+    return window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
+
+
+def _read(content: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What is told in the header of a session's file, and the tensors; whatever is wrong raises."""
+    tensors = load(content)
+    length = int.from_bytes(content[:8], "little")
+    told = json.loads(json.loads(content[8 : 8 + length]).get("__metadata__", {})[MARK])
+    if not isinstance(told, dict) or type(told["n_windows"]) is not int or told["n_windows"] < 0:
+        raise ValueError("its header is damaged")
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"{name} is not finite")
+    return told, tensors
+
+
+def digest_of(model: Model) -> str:
+    """32 hexadecimal digits that change with any number of a model and anything that its card says."""
+    digest = hashlib.blake2b(json.dumps(asdict(model.card), sort_keys=True, default=str).encode(), digest_size=16)
+    for name, tensor in sorted(model.tensors().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
