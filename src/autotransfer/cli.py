@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .errors import UserError, machine_trouble
+from .runs.signals import Stopped, signals_stop
 
 if TYPE_CHECKING:
     from .runs.choice import Choice
@@ -217,9 +218,9 @@ def _conduct(opened: Run, executor: Executor | None) -> None:
         with closing(opened.ledger):
             choice = conduct(opened, say, shown=True)
             _write_report(opened)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped) as stop:
         print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
         reason = machine_trouble(error)
         print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
@@ -341,15 +342,16 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        with signals_stop():
+            app()
     except UserError as error:
         print(f"autotransfer: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except (OSError, MemoryError) as error:
         print(f"autotransfer: {machine_trouble(error)}", file=sys.stderr)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    except (KeyboardInterrupt, Stopped) as stop:
+        raise SystemExit(getattr(stop, "exit_code", 130)) from None
 
 
 if __name__ == "__main__":
