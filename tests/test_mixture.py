@@ -190,7 +190,7 @@ def test_a_model_of_one_setting_is_written_as_before(tmp_path: Path) -> None:
     save_model(tmp_path / "b", one.card, one.tensors())
     for name in ("model.json", "model.safetensors"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert json.loads((tmp_path / "a" / "model.json").read_text()) == asdict(one.card)
+    assert without(json.loads((tmp_path / "a" / "model.json").read_text()), "digest") == asdict(one.card)
     again = load_model(tmp_path / "a")
     assert isinstance(again, SavedModel)
     np.testing.assert_array_equal(again.predict_proba(windows()), one.predict_proba(windows()))
