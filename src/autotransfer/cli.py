@@ -277,6 +277,7 @@ def predict(
     """Predict the class of new windows with a run's model."""
     from .errors import check_choice
     from .recordings import read
+    from .runs.csv_tables import csv_of
     from .runs.files import write_atomically
     from .runs.predictions import predictions
     from .runs.saved_model import load_model
@@ -285,7 +286,7 @@ def predict(
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, _encoders(encoder))
     table = predictions(saved, read(data))
-    text = table.to_csv(index=False)
+    text = csv_of(table)
     if out is None:
         print(text, end="")
     else:

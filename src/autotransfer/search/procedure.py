@@ -13,6 +13,7 @@ import numpy as np
 from .. import schema
 from ..preprocessing import strongest
 from ..runs.choice import Average, Choice, Named, Scores, Weighted
+from ..runs.csv_tables import csv_of
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table, trained
@@ -237,4 +238,4 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> Choice:
 
 def write_results(run: Run) -> None:
     found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
-    write_atomically(run.folder / "results.csv", results_table(found).to_csv(index=False))
+    write_atomically(run.folder / "results.csv", csv_of(results_table(found)))
