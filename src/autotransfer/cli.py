@@ -158,7 +158,7 @@ def _encoders(text: str) -> dict[str, Any] | None:
 
 
 def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
-    from .folds import describe, leave_one_subject_out
+    from .folds import check_scorable, describe, leave_one_subject_out
     from .recordings import load
     from .runs.run import check_columns, check_packages
     from .search.estimate import balances, estimate
@@ -167,9 +167,12 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     check_packages(options)
     recordings = load(options.source)
     check_columns(options, recordings)
+    told = check_scorable(recordings)
     options = options.for_data(recordings)
     say(repr(recordings))
     say(describe(leave_one_subject_out(recordings)))
+    if told is not None:
+        say(told)
     for line in balances(recordings, options):
         say(line)
     cost = estimate(recordings, options, encoders)
