@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .errors import UserError, machine_trouble
+from .errors import UserError, machine_trouble, one_line
 from .runs.signals import Stopped, signals_stop
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def run(
         population=_population(population), as_printed=as_printed, nuisance=nuisance,
     )  # fmt: skip
     encoders = _encoders(encoder)
+    _check_end()
     if dry_run:
         _dry_run(options, encoders)
         return
@@ -187,6 +188,7 @@ def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = 
     from .runs.run import check_is_run, reopen
 
     check_is_run(folder)
+    _check_end()
     with _cluster(cluster) as executor, Lock(folder):
         opened = reopen(folder, _encoders(encoder), say, storage)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
@@ -211,6 +213,14 @@ def _cluster(address: str | None) -> Iterator[Executor | None]:
         yield executor
 
 
+def _check_end() -> None:
+    """What is only used when all is trained is missed before."""
+    from .report import collect  # noqa: F401
+    from .report.page import plotly_of
+
+    plotly_of()
+
+
 def _conduct(opened: Run, executor: Executor | None) -> None:
     """The procedure, the report, and the answer in a few lines."""
     from .search.procedure import conduct
@@ -220,7 +230,7 @@ def _conduct(opened: Run, executor: Executor | None) -> None:
     try:
         with closing(opened.ledger):
             choice = conduct(opened, say, shown=True)
-            _write_report(opened)
+            drawn = _try_report(opened)
     except (KeyboardInterrupt, Stopped) as stop:
         print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
@@ -229,7 +239,21 @@ def _conduct(opened: Run, executor: Executor | None) -> None:
         print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(1) from None
     _say_answer(choice, opened.recordings.n_classes)
-    say(f"report: {(opened.folder / 'report.html').resolve()}")
+    if drawn:
+        say(f"report: {(opened.folder / 'report.html').resolve()}")
+
+
+def _try_report(opened: Run) -> bool:
+    """Whether there is a page: whatever is wrong with it, the run has all that it was to find out."""
+    try:
+        _write_report(opened)
+    except (OSError, MemoryError):  # as anywhere in a run: make room, and go on
+        raise
+    except Exception as error:
+        again = f"the run is finished; try again with: autotransfer report {opened.folder}"
+        print(f"the report could not be drawn ({one_line(error)}); {again}", file=sys.stderr)
+        return False
+    return True
 
 
 def _say_answer(choice: Choice, n_classes: int | None = None) -> None:
