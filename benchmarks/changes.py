@@ -9,6 +9,7 @@ import pandas as pd
 
 from autotransfer.report.statistics import Paired, holm
 from autotransfer.report.wording import interval, probability, score, signed
+from autotransfer.runs.csv_tables import read_table
 
 from .evidence import Evidence, Scores, pairs, pool
 from .markdown import NOTHING, markdown
@@ -20,7 +21,7 @@ def table_of(part: str) -> Callable[[Evidence, Path], str]:
         path = folder / "changes.csv"
         if not path.exists():
             return NOTHING
-        found = differences(pd.read_csv(path, dtype={"subject": str, "dataset": str}, keep_default_na=False), part)
+        found = differences(read_table(path, dtype={"subject": str, "dataset": str}), part)
         whole = {name: pooled for name, by_set in found.items() if (pooled := pool(by_set)) is not None}
         corrected = holm({name: one.p for name, one in whole.items()})
         order = sorted(whole, key=lambda name: -whole[name].mean)
@@ -43,7 +44,7 @@ def turned(evidence: Evidence, folder: Path) -> str:
     path = folder / "turned.csv"
     if not path.exists():
         return NOTHING
-    table = pd.read_csv(path, dtype={"subject": str, "dataset": str}, keep_default_na=False)
+    table = read_table(path, dtype={"subject": str, "dataset": str})
     rows = []
     for dataset, own in table.groupby("dataset"):
         means = own.groupby(["turn", "places"])["score"].mean()

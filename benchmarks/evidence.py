@@ -9,6 +9,7 @@ import pandas as pd
 
 from autotransfer.report.pooled import Pooled, pooled
 from autotransfer.report.statistics import Paired, paired
+from autotransfer.runs.csv_tables import read_table
 
 ENSEMBLE = "_ensemble"  # how the pipelines of ensembles end in scores.csv
 
@@ -38,7 +39,7 @@ def read(folder: Path) -> Evidence:
     def table(name: str) -> pd.DataFrame:
         path = folder / f"{name}.csv"
         texts = {"subject": str, "test_subject": str, "dataset": str}
-        found = pd.read_csv(path, keep_default_na=False, dtype=texts) if path.exists() else pd.DataFrame()
+        found = read_table(path, dtype=texts) if path.exists() else pd.DataFrame()
         return _in_todays_words(found)
 
     scores = table("scores")

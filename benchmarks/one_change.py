@@ -19,6 +19,7 @@ from typing import NamedTuple
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
 from autotransfer.censoring import CENSORS
+from autotransfer.runs.csv_tables import as_it_was, harmless
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import AVERAGED, PENALISED
 from autotransfer.settings import Setting
@@ -115,7 +116,7 @@ def known(out: Path) -> set[tuple[str, str]]:
     if not out.exists():
         return set()
     with out.open(newline="") as file:
-        return {(row["dataset"], row["change"]) for row in csv.DictReader(file)}
+        return {(as_it_was(row["dataset"]), as_it_was(row["change"])) for row in csv.DictReader(file)}
 
 
 def append(out: Path, rows: Iterable[dict[str, object]]) -> None:
@@ -125,7 +126,7 @@ def append(out: Path, rows: Iterable[dict[str, object]]) -> None:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if not begun:
             writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
 
 
 def run(source: str, options: argparse.Namespace) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from autotransfer.runs.csv_tables import as_it_was, harmless
+
 COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
 
 
@@ -14,7 +16,7 @@ def known_rows(out: Path) -> list[dict[str, str]]:
     if not out.exists():
         return []
     with out.open(newline="") as file:
-        return list(csv.DictReader(file))
+        return [{name: as_it_was(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
 def begin(out: Path) -> None:
@@ -26,4 +28,5 @@ def begin(out: Path) -> None:
 
 def append(out: Path, rows: Iterable[dict[str, Any]]) -> None:
     with out.open("a", newline="") as file:
-        csv.DictWriter(file, COLUMNS, lineterminator="\n").writerows(rows)
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)

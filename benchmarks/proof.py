@@ -23,6 +23,7 @@ import pandas as pd
 from autotransfer.errors import UserError
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
+from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.files import Lock, write_atomically
 from autotransfer.runs.options import RunOptions
@@ -83,7 +84,7 @@ def prove(source: str, options: argparse.Namespace, executor: Until) -> None:
             conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True)
         executor.after_epoch()
         for name, table in zip(TABLES, tables_of(run, leakage=options.leakage), strict=True):
-            write_atomically(run.folder / f"proof-{name}.csv", table.to_csv(index=False, float_format="%.6g"))
+            write_atomically(run.folder / f"proof-{name}.csv", csv_of(table, float_format="%.6g"))
 
 
 def tables_of(run: Run, *, leakage: bool = True) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -150,9 +151,9 @@ def result_row(options: RunOptions, one: Trained, *, baseline: Setting) -> dict[
 def gather(out: Path) -> None:
     """The tables of all runs that have ended, put together."""
     for name in TABLES:
-        parts = [pd.read_csv(path, keep_default_na=False) for path in sorted(out.glob(f"*/proof-{name}.csv"))]
+        parts = [read_table(path) for path in sorted(out.glob(f"*/proof-{name}.csv"))]
         if parts:
-            write_atomically(out / f"{name}.csv", pd.concat(parts).to_csv(index=False))
+            write_atomically(out / f"{name}.csv", csv_of(pd.concat(parts)))
 
 
 def main(arguments: list[str] | None = None) -> int:

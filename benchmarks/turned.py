@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.runs.assembly import assemble
+from autotransfer.runs.csv_tables import harmless
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.saved_model import SavedModel
 from autotransfer.search.kinds import closed_forms
@@ -108,7 +109,7 @@ def main() -> None:
             plain, turned = settings(recordings)
             for own in (rows_of(recordings, plain), same_person(recordings, plain), rows_of(recordings, turned)):
                 rows = list(own)
-                writer.writerows(rows)
+                writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
                 file.flush()
                 mean = np.mean([row["score"] for row in rows if row["places"] == 0])
                 print(f"{recordings.name}, turn {rows[0]['turn']}: {mean:.3f} as recorded", flush=True)

@@ -296,6 +296,7 @@ CHOICE = {
     "average": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
     "nested_full_choices": "with `--nested full`: by subject, the setting",
     "nested_full_test_scores": "with `--nested full`: test score by subject",
+    "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
 }
 
 

@@ -156,6 +156,8 @@ def _server() -> multiprocessing.context.ForkServerContext:
 
 def _command(arguments: list[str], log: str, checkpoint_every: float, largest_file: int | None) -> None:
     os.setsid()  # a group of its own, to be killed as one
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(handle, 1)
     os.dup2(handle, 2)

@@ -33,6 +33,7 @@ from autotransfer.errors import UserError
 from autotransfer.recordings import Raw, load, read
 from autotransfer.recordings.npz import save_folder, save_npz
 from autotransfer.runs.assembly import assemble
+from autotransfer.runs.binding import DIGEST, digest_of
 from autotransfer.runs.mixture import Mixture
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
@@ -213,8 +214,12 @@ class Fuzz(RunTargets):
         path.mkdir()
         twist = draw.random()
         card = json.dumps(twisted(json.loads(card), draw)) if twist < 0.5 else card
+        weights = damaged(weights, draw) if twist > 0.4 else weights
+        if draw.random() < 0.7:  # by somebody who knows how, so that what comes after the digest is met
+            with contextlib.suppress(ValueError, AttributeError, RecursionError):
+                card = json.dumps(json.loads(card) | {DIGEST: digest_of(json.loads(card), weights)})
         (path / "model.json").write_text(card)
-        (path / "model.safetensors").write_bytes(damaged(weights, draw) if twist > 0.4 else weights)
+        (path / "model.safetensors").write_bytes(weights)
         predictions(load_model(path), read(self.folder / "good.npz"))
 
     def run_predict(self, draw: random.Random) -> None:

@@ -139,12 +139,17 @@ def test_help_is_quick_and_datasets_are_listed() -> None:
     assert "synthetic" in listed
 
 
+def heed_interrupts() -> None:
+    """Whoever started the tests may ignore them, as nohup and background jobs of shells do, and children inherit it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Path) -> None:
     source = tmp_path / "data.npz"
     save_npz(source, tiny(n_subjects=6, per_class=30))
     process = subprocess.Popen(
         [*EXECUTABLE, "run", source, "--out", tmp_path / "run", "--epochs", "3000", "--device", "cpu"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts,
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not list((tmp_path / "run").glob("*.checkpoint")):

@@ -105,6 +105,68 @@ def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tm
     assert {entry.status for entry in run.ledger.entries()} == {"done"}
 
 
+def listening(session: int) -> set[tuple[str, int]]:
+    """(address, port) on which processes of a session wait for others."""
+    waiting = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                address, _, port = fields[1].partition(":")
+                waiting[f"socket:[{fields[9]}]"] = (address, int(port, 16))
+    found = set()
+    for pid in session_of(session):
+        with contextlib.suppress(OSError):
+            for handle in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    found |= {waiting[name]} if (name := os.readlink(handle)) in waiting else set()
+    return found
+
+
+ALONE = """
+import sys
+from pathlib import Path
+from autotransfer.cluster import Cluster
+
+if __name__ == "__main__":
+    with Cluster("local:2") as place:
+        print(place.client.scheduler.address, flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="ports are looked up in /proc")
+def test_local_workers_listen_to_nobody_else(tmp_path: Path) -> None:
+    """On loopback alone, without pages, and a process without the run's key is not let in."""
+    from distributed import Client, Security
+
+    (tmp_path / "alone.py").write_text(ALONE)
+    home = subprocess.Popen(
+        [sys.executable, str(tmp_path / "alone.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        address = home.stdout.readline().strip()
+        assert address.startswith("tls://127.0.0.1:")
+        ports = listening(home.pid)
+        assert {host for host, _ in ports} == {"0100007F"}
+        assert len(ports) == 1 + 2 * 2, "a scheduler, and two workers with whoever restarts each"
+        for port in (port for _, port in ports):
+            for stranger in ({"address": f"tcp://127.0.0.1:{port}"},
+                             {"address": f"tls://127.0.0.1:{port}", "security": Security.temporary()}):  # fmt: skip
+                with pytest.raises((OSError, TimeoutError)):
+                    Client(**stranger, timeout="500ms")
+    finally:
+        home.stdin.close()
+        home.wait(60)
+
+
+def test_local_workers_need_a_package_that_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(UserError, match=r"needs cryptography.*autotransfer\[cluster\]"):
+        Cluster("local:1")
+
+
 @pytest.mark.parametrize(
     ("address", "words"),
     [("local:0", "at least 1"), ("local:many", "at least 1"), ("127.0.0.1:1", "cannot reach a Dask scheduler")],

@@ -11,6 +11,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.report import page
+from faults import ARGUMENTS, assert_one_line, call, few_settings, interrupted_run
 from tiny import tiny_file
 
 BLOCK = """
@@ -78,6 +80,50 @@ def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tupl
     assert done.stderr == f"autotransfer: {expected}\n"
     assert done.stdout == ""
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_so_is_what_the_end_of_a_run_needs(tmp_path: Path, more: tuple[str, ...]) -> None:
+    done = python(COMMAND, "plotly", args=("run", "synthetic", "--out", str(tmp_path / "run"), *more))
+    assert done.returncode == 2
+    assert done.stderr == "autotransfer: the report needs plotly, which is not installed; pip install 'plotly'\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_so_is_what_the_end_of_fit_and_of_a_resumed_run_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with few_settings():
+        interrupted_run(tmp_path / "run", tiny_file(tmp_path, n_subjects=3), checkpoints=1)
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    assert_one_line(call("resume", tmp_path / "run"), 2, "the report needs plotly")
+    with pytest.raises(UserError, match="the report needs plotly"):
+        at.AutoTransferClassifier(run_folder=tmp_path / "new").fit([[[0.0]]], [0], subjects=[0])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> str:
+        raise RuntimeError("no ink\nleft")
+
+    monkeypatch.setattr(page, "render", broken)
+    source, run = tiny_file(tmp_path, n_subjects=3), tmp_path / "run"
+    with few_settings():
+        result = call("run", source, *ARGUMENTS, "--epochs", 1, "--out", run)
+        assert_one_line(result, 0, "the report could not be drawn (no ink left)", f"autotransfer report {run}")
+        assert "baseline" in result.out
+        assert "report:" not in result.out
+        for name in ("choice.json", "results.csv", "model/model.safetensors"):
+            assert (run / name).exists()
+        assert "finished" in call("status", run).out
+        recordings = at.load(source)
+        arrays = recordings.X.numpy(), recordings.y.numpy()
+        auto = at.AutoTransferClassifier(epochs=1, preprocessing="none", device="cpu", run_folder=tmp_path / "fit")
+        with pytest.warns(UserWarning, match="the report could not be drawn"):
+            auto.fit(*arrays, subjects=recordings.subject.numpy())
+    assert auto.predict(arrays[0][:2]).shape == (2,)
+    monkeypatch.undo()
+    with few_settings():
+        assert call("report", run).code == 0
+    assert "</html>" in (run / "report.html").read_text()
 
 
 def test_so_are_a_missing_driver_and_what_a_resumed_run_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

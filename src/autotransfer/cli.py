@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .errors import UserError, machine_trouble
+from .errors import UserError, machine_trouble, one_line
+from .runs.signals import Stopped, signals_stop
 
 if TYPE_CHECKING:
     from .runs.choice import Choice
@@ -116,6 +117,7 @@ def run(
         population=_population(population), as_printed=as_printed, nuisance=nuisance,
     )  # fmt: skip
     encoders = _encoders(encoder)
+    _check_end()
     if dry_run:
         _dry_run(options, encoders)
         return
@@ -157,7 +159,7 @@ def _encoders(text: str) -> dict[str, Any] | None:
 
 
 def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
-    from .folds import describe, leave_one_subject_out
+    from .folds import check_scorable, describe, leave_one_subject_out
     from .recordings import load
     from .runs.run import check_columns, check_packages
     from .search.estimate import balances, estimate
@@ -166,9 +168,12 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     check_packages(options)
     recordings = load(options.source)
     check_columns(options, recordings)
+    told = check_scorable(recordings)
     options = options.for_data(recordings)
     say(repr(recordings))
     say(describe(leave_one_subject_out(recordings)))
+    if told is not None:
+        say(told)
     for line in balances(recordings, options):
         say(line)
     cost = estimate(recordings, options, encoders)
@@ -183,6 +188,7 @@ def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = 
     from .runs.run import check_is_run, reopen
 
     check_is_run(folder)
+    _check_end()
     with _cluster(cluster) as executor, Lock(folder):
         opened = reopen(folder, _encoders(encoder), say, storage)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
@@ -207,6 +213,14 @@ def _cluster(address: str | None) -> Iterator[Executor | None]:
         yield executor
 
 
+def _check_end() -> None:
+    """What is only used when all is trained is missed before."""
+    from .report import collect  # noqa: F401
+    from .report.page import plotly_of
+
+    plotly_of()
+
+
 def _conduct(opened: Run, executor: Executor | None) -> None:
     """The procedure, the report, and the answer in a few lines."""
     from .search.procedure import conduct
@@ -216,16 +230,30 @@ def _conduct(opened: Run, executor: Executor | None) -> None:
     try:
         with closing(opened.ledger):
             choice = conduct(opened, say, shown=True)
-            _write_report(opened)
-    except KeyboardInterrupt:
+            drawn = _try_report(opened)
+    except (KeyboardInterrupt, Stopped) as stop:
         print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
         reason = machine_trouble(error)
         print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(1) from None
     _say_answer(choice, opened.recordings.n_classes)
-    say(f"report: {(opened.folder / 'report.html').resolve()}")
+    if drawn:
+        say(f"report: {(opened.folder / 'report.html').resolve()}")
+
+
+def _try_report(opened: Run) -> bool:
+    """Whether there is a page: whatever is wrong with it, the run has all that it was to find out."""
+    try:
+        _write_report(opened)
+    except (OSError, MemoryError):  # as anywhere in a run: make room, and go on
+        raise
+    except Exception as error:
+        again = f"the run is finished; try again with: autotransfer report {opened.folder}"
+        print(f"the report could not be drawn ({one_line(error)}); {again}", file=sys.stderr)
+        return False
+    return True
 
 
 def _say_answer(choice: Choice, n_classes: int | None = None) -> None:
@@ -276,6 +304,7 @@ def predict(
     """Predict the class of new windows with a run's model."""
     from .errors import check_choice
     from .recordings import read
+    from .runs.csv_tables import csv_of
     from .runs.files import write_atomically
     from .runs.predictions import predictions
     from .runs.saved_model import load_model
@@ -284,7 +313,7 @@ def predict(
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, _encoders(encoder))
     table = predictions(saved, read(data))
-    text = table.to_csv(index=False)
+    text = csv_of(table)
     if out is None:
         print(text, end="")
     else:
@@ -341,15 +370,16 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        with signals_stop():
+            app()
     except UserError as error:
         print(f"autotransfer: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except (OSError, MemoryError) as error:
         print(f"autotransfer: {machine_trouble(error)}", file=sys.stderr)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    except (KeyboardInterrupt, Stopped) as stop:
+        raise SystemExit(getattr(stop, "exit_code", 130)) from None
 
 
 if __name__ == "__main__":

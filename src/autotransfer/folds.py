@@ -10,12 +10,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UserError, check_choice
+from .errors import UserError, check_choice, shown
 from .recordings import Recordings
 
 Rows = NDArray[np.int64]
 
 
+MIN_SCORABLE = 2  # people: one is measured, and decided about without themselves
 NOBODY: Rows = np.empty(0, dtype=np.int64)
 
 
@@ -98,6 +99,35 @@ def leave_one_subject_out(recordings: Recordings, *, validation: str = "previous
     before = np.empty(n, dtype=np.int64)
     before[order] = np.roll(order, 1)  # the subject before, in the given or in a shuffled circle
     return [make_fold(recordings, int(before[test]), test) for test in range(n)]
+
+
+def scorable(recordings: Recordings) -> list[int]:
+    """Positions in recordings.subjects of the people whom a score can be given: those with trials of two classes."""
+    subject, y = recordings.subject.numpy(), recordings.y.numpy()
+    return [person for person in range(recordings.n_subjects) if len(np.unique(y[subject == person])) > 1]
+
+
+def not_scored(recordings: Recordings) -> list[str]:
+    """Names of the others."""
+    known = set(scorable(recordings))
+    return [str(name) for person, name in enumerate(recordings.subjects) if person not in known]
+
+
+def check_scorable(recordings: Recordings) -> str | None:
+    """What to tell, before any work, of people whom no score can be given; UserError where nothing could be decided."""
+    left_out = not_scored(recordings)
+    if recordings.n_subjects - len(left_out) < MIN_SCORABLE:
+        raise UserError(
+            f"only {recordings.n_subjects - len(left_out)} of {recordings.n_subjects} subjects have trials of two "
+            f"classes; at least {MIN_SCORABLE} are needed, on whom candidates are measured"
+        )
+    if not left_out:
+        return None
+    people = "subject" if len(left_out) == 1 else "subjects"
+    return (
+        f"{len(left_out)} {people} with trials of one class ({shown(', '.join(left_out), 200)}) cannot be scored: they "
+        "train, but are in no mean"
+    )
 
 
 def describe(folds: list[Fold]) -> str:

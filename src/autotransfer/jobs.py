@@ -59,7 +59,8 @@ class Record:
     mean of the weights over the last half of all steps. `history` holds one
     entry per epoch of "train_loss", "penalty", "validation_loss" and "validation_score"; nothing measured on the test
     subject is in it. `swapped` is the same trajectory with the two held-out subjects exchanged: with checkpoint="best"
-    another snapshot, chosen by the other subject. Scores are balanced accuracies, NaN where nobody was held out.
+    another snapshot, chosen by the other subject. Scores are balanced accuracies, NaN where nobody was held out
+    or one class alone.
     """
 
     best_epoch: int  # the snapshot's, counted from 1; 0 if training failed before the first epoch ended

@@ -14,12 +14,13 @@ from typing import Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..model.any_module import Factory
 from ..model.encoders import Encoders
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
-from ..report.page import write
+from ..report.page import plotly_of, write
+from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.files import Lock
 from ..runs.mixture import Mixture
@@ -129,6 +130,8 @@ class AutoTransferClassifier(WindowClassifier):
         """
         name, encoders = encoder_of(self.encoder)
         options = self._options(name)
+        if self.run_folder is not None:
+            plotly_of()  # before any work: the report is drawn when all is done
         recordings, classes, named = training_recordings(
             X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
         )
@@ -145,7 +148,7 @@ class AutoTransferClassifier(WindowClassifier):
                 collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )
             if self.run_folder is not None:
-                write(summary, folder / "report.html")
+                _write_report(summary, folder / "report.html")
             results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of))
         self._keep(model, recordings, classes, named)
         self.choice_ = schema.to_values(choice)
@@ -178,6 +181,14 @@ class AutoTransferClassifier(WindowClassifier):
         """Write the report, one self-contained HTML file."""
         check_is_fitted(self)
         return write(self.summary_, path)
+
+
+def _write_report(summary: Summary, path: Path) -> None:
+    """Whatever is wrong with the page, fit has done its work."""
+    try:
+        write(summary, path)
+    except Exception as error:
+        warnings.warn(f"the report could not be drawn ({one_line(error)})", stacklevel=3)
 
 
 def _silent(_: str) -> None:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 
 from ..errors import UserError, check_choice, one_line
 from ..model.encoders import Encoders
+from ..runs.binding import check_size
 from ..runs.files import refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model
 from ..runs.saved_model import SavedModel
@@ -163,6 +164,7 @@ def load_model(path: str | Path, encoders: Encoders | None = None) -> Model:
     if path.is_dir():
         return load_folder(path / "model" if (path / "model").is_dir() else path, encoders)
     try:
+        check_size(path)
         return saved_model_of(path.read_bytes(), encoders)
     except UserError:
         raise

@@ -24,9 +24,10 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..model.encoders import ENCODERS, Encoders
+from ..runs.binding import DIGEST, check_digest, check_shapes, digest_of
 from ..runs.mixture import MixtureCard, Model
 from ..runs.run import versions
-from ..runs.saved_model import ModelCard, model_of
+from ..runs.saved_model import ModelCard, card_of, model_of
 from .deployed import deployed
 
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
@@ -159,7 +160,9 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
 
 def to_safetensors(saved: Model) -> bytes:
     """The tensors of RUN/model as they are, with the card in the header."""
-    content: bytes = save({name: t.contiguous() for name, t in saved.tensors().items()}, as_text(saved.card))
+    tensors, card = {name: t.contiguous() for name, t in saved.tensors().items()}, as_text(saved.card)
+    digest = digest_of(from_text(card), save(tensors))
+    content: bytes = save(tensors, card | {DIGEST: json.dumps(digest)})
     return content
 
 
@@ -170,7 +173,11 @@ def saved_model_of(content: bytes, encoders: Encoders | None = None) -> Model:
     metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
     if MARK not in metadata:
         raise ValueError("it holds tensors but no card")
-    return model_of(from_text(metadata), tensors, encoders)
+    values = from_text(metadata)
+    check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card_of(values))
+    model = model_of(values, tensors, encoders)
+    check_digest(values, content, card="its card", file="what it holds")
+    return model
 
 
 def from_safetensors(content: bytes, encoders: Encoders | None = None) -> Predict:

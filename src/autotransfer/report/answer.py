@@ -199,6 +199,11 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
             f"{score(spread(list(published.scores.values())).mean)}. That choice has seen validation scores of every "
             "subject, so it is the more optimistic estimate."
         )
+    if choice.not_scored:
+        notes.append(
+            f"{count(len(choice.not_scored), 'subject')} with trials of one class cannot be scored, because whoever "
+            f"always says that class is right: {', '.join(choice.not_scored)}. They trained, but are in no mean."
+        )
     return notes
 
 

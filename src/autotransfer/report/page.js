@@ -126,11 +126,14 @@
     return Plotly.downloadImage({ data: painted(figure.data, style), layout }, options);
   }
 
+  const FORMULA = /^'*[=+\-@\t\r\n＝＋－＠]/; // what a spreadsheet would compute, or run
+  const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
+
   function csv(table) {
     const cell = (value) => {
       if (value === null || value === undefined) return "";
       let text = String(value);
-      if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = "'" + text; // a spreadsheet would run it
+      if (typeof value === "string" && FORMULA.test(text) && !NUMBER.test(text)) text = "'" + text; // as csv_tables.py
       return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
     };
     return [table.columns, ...table.rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";

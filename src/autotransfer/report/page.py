@@ -9,7 +9,9 @@ from dataclasses import fields
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from ..recordings.optional import need
 from ..runs.files import write_atomically
 from ..runs.options import RunOptions
 from .answer import answer
@@ -49,12 +51,17 @@ def render(summary: Summary) -> str:
     return document(summary, plotly=plotly_library())
 
 
+def plotly_of() -> Any:
+    """The part of plotly that a page needs; whoever will write one at the end of a run asks for it at the start."""
+    return need("plotly.offline", "the report", "plotly")
+
+
 @lru_cache(maxsize=1)
 def plotly_library() -> Html:
     """plotly.js, packed: the page unpacks it in memory, which makes the file less than half as large."""
-    from plotly.offline import get_plotlyjs
-
-    packed = gzip.compress(get_plotlyjs().encode(), 9, mtime=0)  # without a time, equal runs give equal files
+    packed = gzip.compress(
+        plotly_of().get_plotlyjs().encode(), 9, mtime=0
+    )  # without a time, equal runs give equal files
     return Html(base64.b64encode(packed).decode())
 
 

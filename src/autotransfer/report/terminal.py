@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,8 +22,9 @@ def answer(choice: Choice, n_classes: int | None = None) -> list[str]:
     adapts = [f"  {ADAPTS[choice.adaptation]}; these are not zero-shot scores"] if choice.adaptation in ADAPTS else []
     chance = "" if n_classes is None else f" (chance {1 / n_classes:.3f})"
     metric = f"balanced accuracy on {len(choice.nested_test_scores)} test subjects{chance}:"
+    left_out = [f"not scored, for want of a second class: {_names(choice.not_scored)}"] if choice.not_scored else []
     if choice.average is not None:
-        return _averaged(choice, choice.average, adapts, metric)
+        return [*_averaged(choice, choice.average, adapts, metric), *left_out]
     lines = [f"chosen: {choice.chosen.name}", *adapts]
     if choice.baseline_won and not choice.censor_tried:
         lines.append(f"{NO_BETTER}, so it was kept")
@@ -44,7 +45,11 @@ def answer(choice: Choice, n_classes: int | None = None) -> list[str]:
         lines.append(f"  ensemble, baseline   {_numbers(ensembles['baseline'])}")
     if choice.nested_full_test_scores:
         lines.append(f"  test, nested full    {_numbers(choice.nested_full_test_scores)}")
-    return lines
+    return [*lines, *left_out]
+
+
+def _names(people: Sequence[str]) -> str:
+    return ", ".join(short(name, 40) for name in people[:10]) + (f" and {len(people) - 10} more" * (len(people) > 10))
 
 
 def _averaged(choice: Choice, average: Average, adapts: list[str], metric: str) -> list[str]:

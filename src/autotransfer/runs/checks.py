@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ..errors import UserError
 from ..jobs import Record
+from ..schema import Counts
 from ..settings import Setting
 from .ledger import FINISHED, REMEDY, Entry, Ledger
 
@@ -53,6 +54,16 @@ def _fault(entry: Entry, n_subjects: int | None) -> str | None:
 
 def _complete(record: Record) -> bool:
     """In a run somebody always validates and somebody else tests, and the two are exchanged."""
-    return record.swapped is not None and not any(
-        math.isnan(score) for own in (record, record.swapped) for score in (own.validation_score, own.test_score)
+    return record.swapped is not None and all(
+        not math.isnan(score) or _one_class(confusion)
+        for own in (record, record.swapped)
+        for score, confusion in (
+            (own.validation_score, own.validation_confusion),
+            (own.test_score, own.test_confusion),
+        )
     )
+
+
+def _one_class(confusion: Counts) -> bool:
+    """Whether it is of somebody whom no score can be given."""
+    return int((confusion.sum(1) > 0).sum()) == 1

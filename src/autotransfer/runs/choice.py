@@ -111,6 +111,7 @@ class Choice:
     average: Average | None = None  # None: the chosen setting is delivered alone
     nested_full_choices: dict[str, str] = field(default_factory=dict)
     nested_full_test_scores: Scores = field(default_factory=dict)
+    not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
 
     def __post_init__(self) -> None:
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, self.nested_full_test_scores]

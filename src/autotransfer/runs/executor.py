@@ -23,6 +23,7 @@ from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, Ledger, OpenPopulation
 from .options import RunOptions
 from .pruning import Pruning
+from .signals import asked_to_stop, raise_if_asked, signals_wait
 
 DTYPE = torch.float32
 SAID = "said"  # the name of log-probabilities among the tensors of a job
@@ -88,39 +89,54 @@ class LocalExecutor:
         known = {entry.key: entry for entry in run.ledger.entries(records=False)}
         todo = [key for key in found.keys if known[key].status not in FINISHED]
         if todo:
-            population, members = self._population(run, todo, known, path, device)
-            last = time.monotonic()
-
-            def after_epoch(population: Trainer) -> None:
-                nonlocal last
-                bar.epoch(population)
-                self.after_epoch()
-                if population.jobs and time.monotonic() - last > CHECKPOINT_EVERY:
-                    save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
-                    last = time.monotonic()
-
-            pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
-            pruned = pruned_before(run, found)
-
-            def give_up(population: Trainer) -> list[int]:
-                if not pruning.due(population.epoch):
-                    return []
-                # Decided once and noted first, so that a kill cannot decide otherwise.
-                keys = [members[id(job)] for job in population.jobs]
-                name = f"pruned {found.number} {population.epoch}"
-                lost = run.ledger.recall(name, list[str])
-                if lost is None:
-                    lost = pruning.losers(population, keys)
-                    run.ledger.remember(**{name: lost})
-                pruned.update(lost)
-                return [place for place, key in enumerate(keys) if key in lost and place not in population.over]
-
-            for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
-                key = members[id(outcome.job)]
-                run.ledger.finish(key, outcome.record(pruned=key in pruned), tensors_of(outcome))
-                bar.finished(outcome)
+            with signals_wait():
+                self._train_members(run, found, todo, known, path, device, bar)
         run.ledger.end_population(found.number)
         path.unlink(missing_ok=True)
+
+    def _train_members(
+        self,
+        run: Work,
+        found: OpenPopulation,
+        todo: list[str],
+        known: dict[str, Entry],
+        path: Path,
+        device: torch.device,
+        bar: Progress,
+    ) -> None:
+        population, members = self._population(run, todo, known, path, device)
+        last = time.monotonic()
+
+        def after_epoch(population: Trainer) -> None:
+            nonlocal last
+            bar.epoch(population)
+            self.after_epoch()
+            due = asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
+            if population.jobs and due:
+                save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
+                last = time.monotonic()
+            raise_if_asked()
+
+        pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
+        pruned = pruned_before(run, found)
+
+        def give_up(population: Trainer) -> list[int]:
+            if not pruning.due(population.epoch):
+                return []
+            # Decided once and noted first, so that a kill cannot decide otherwise.
+            keys = [members[id(job)] for job in population.jobs]
+            name = f"pruned {found.number} {population.epoch}"
+            lost = run.ledger.recall(name, list[str])
+            if lost is None:
+                lost = pruning.losers(population, keys)
+                run.ledger.remember(**{name: lost})
+            pruned.update(lost)
+            return [place for place, key in enumerate(keys) if key in lost and place not in population.over]
+
+        for outcome in train_population(population, give_up=give_up, after_epoch=after_epoch):
+            key = members[id(outcome.job)]
+            run.ledger.finish(key, outcome.record(pruned=key in pruned), tensors_of(outcome))
+            bar.finished(outcome)
 
     def _population(
         self, run: Work, todo: list[str], known: dict[str, Entry], path: Path, device: torch.device

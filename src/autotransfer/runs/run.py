@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from ..errors import UserError
-from ..folds import leave_one_subject_out, make_fold
+from ..folds import check_scorable, leave_one_subject_out, make_fold, scorable
 from ..jobs import Job
 from ..model.encoders import ENCODERS, Encoders, find_factory
 from ..recordings import Recordings, absolute, load
@@ -101,6 +102,8 @@ class Run:
         check_encoder(options, encoders)
         recordings = load(options.source) if recordings is None else recordings
         check_columns(options, recordings)
+        if (told := check_scorable(recordings)) is not None:
+            warnings.warn(told, stacklevel=2)
         options = options.for_data(recordings)
         facts: dict[str, Any] = {
             "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
@@ -160,6 +163,11 @@ class Run:
         place = {subject: number for number, subject in enumerate(self.recordings.subjects)}
         folds = leave_one_subject_out(self.recordings)
         return [(place[fold.validation_subject], place[fold.test_subject]) for fold in folds]
+
+    def scored_split(self) -> tuple[int, int]:
+        """The fold that a search compares settings on: the first whose validation subject can be scored."""
+        known = scorable(self.recordings)
+        return next(fold for fold in self.folds() if fold[0] in known)
 
     def job(self, entry: Entry) -> Job:
         return job_of(self.recordings, entry)

@@ -21,6 +21,7 @@ from ..model.encoders import Encoders
 from ..preprocessing import Person
 from ..settings import Setting
 from ..training.members import Members
+from .binding import DIGEST, check_digest, check_file, digest_of
 from .files import write_atomically
 
 if TYPE_CHECKING:
@@ -162,15 +163,21 @@ def save_model(folder: Path, model: Model | ModelCard | MixtureCard, tensors: di
     found: dict[str, Tensor] = model.tensors() if tensors is None else tensors  # type: ignore[union-attr]  # no card
     folder.mkdir(parents=True, exist_ok=True)
     body = save({name: tensor.contiguous() for name, tensor in found.items()})
+    values = json.loads(json.dumps(asdict(card)))
     write_atomically(folder / "model.safetensors", body)
-    write_atomically(folder / "model.json", json.dumps(asdict(card), indent=1))
+    write_atomically(folder / "model.json", json.dumps(values | {DIGEST: digest_of(values, body)}, indent=1))
 
 
 def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
     """The model in a folder, a mixture or not; anything that is no model is refused in one line."""
+    path = folder / "model.safetensors"
     try:
         values = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        return model_of(values, load((folder / "model.safetensors").read_bytes()), encoders)
+        check_file(path, card_of(values))
+        weights = path.read_bytes()
+        model = model_of(values, load(weights), encoders)
+        check_digest(values, weights, card="model.json", file=path.name)
+        return model
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -183,9 +190,16 @@ def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
 
 def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:
     """From a card as JSON holds it, and tensors; whatever is wrong raises."""
-    from .mixture import Mixture, card_from  # made of what is above
+    from .mixture import Mixture  # made of what is above
 
-    card = card_from(values)
+    card = card_of(values)
     if isinstance(card, ModelCard):
         return SavedModel(card, tensors, encoders)
     return Mixture.restore(card, tensors, encoders)
+
+
+def card_of(values: Any) -> ModelCard | MixtureCard:
+    """The card in what JSON held, which has its digest beside it."""
+    from .mixture import card_from  # made of what is above
+
+    return card_from({k: v for k, v in values.items() if k != DIGEST} if isinstance(values, dict) else values)

@@ -70,7 +70,8 @@ def find_weights(said: Said, among: Sequence[int], without: Sequence[int] = ()) 
 
 def _rows(said: Said, out: frozenset[int]) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
     """What weights are found on: (K, N, C), classes (N,) and weights (N,), every training and person the same."""
-    used = [(person, own) for (fold, person), own in said.said.items() if not out & set(fold)]
+    scored = set(said.people)
+    used = [(person, own) for (fold, person), own in said.said.items() if person in scored and not out & set(fold)]
     most = max(10, min(ROWS, MOST_ROWS // len(said.said)))
     parts, labels, weights = [], [], []
     for person, own in used:

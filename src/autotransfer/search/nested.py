@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..folds import scorable
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..settings import Setting
@@ -23,8 +24,8 @@ class FullyNested:
 
 def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
     """Train what is missing; the choices and scores by subject."""
-    settings, folds, seed = run.options.settings(), run.folds(), run.options.seed
-    n = run.recordings.n_subjects
+    settings, folds, seed = run.options.settings(), _splits(run), run.options.seed
+    scored = scorable(run.recordings)
     run.add(run.entry("nested", setting, *fold, seed) for setting in settings for fold in folds)
     tell(f"nested full: {len(settings)} settings × {len(folds)} splits for the shortlists")
     run.work(shown=shown)
@@ -35,7 +36,7 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
     for validation, test in folds:
         scores = [_seen_without(known, run, setting, validation, test, seed) for setting in settings]
         lists[test] = shortlist(scores, methods)
-    pairs = [(v, t) for t in range(n) for v in range(t)]
+    pairs = [(v, t) for t in scored for v in scored if v < t]
     needed = [(s, v, t) for s in settings for v, t in pairs if s.key in lists[t] or s.key in lists[v]]
     run.add(run.entry("nested", setting, v, t, seed) for setting, v, t in needed)
     tell(f"nested full: {len(needed)} trainings with a pair of subjects left out")
@@ -47,7 +48,7 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
     for validation, test in folds:
         candidates = [by_key[key] for key in lists[test]]
         scores = [
-            _seen_without(known, run, setting, v, test, seed) for setting in candidates for v in range(n) if v != test
+            _seen_without(known, run, setting, v, test, seed) for setting in candidates for v in scored if v != test
         ]
         chosen = by_key[choose(scores, lists[test])]
         # Only now is the test score looked at: of the model validated by the subject before, as in stage two.
@@ -58,6 +59,12 @@ def full_nesting(run: Run, tell: Tell, *, shown: bool | None) -> FullyNested:
         subject = str(run.recordings.subjects[test])
         names[subject], values[subject] = run.options.name_of(chosen), record.test_score
     return FullyNested(names, values)
+
+
+def _splits(run: Run) -> list[tuple[int, int]]:
+    """(validation, test) of everybody who can be scored: the one before them among these validates."""
+    scored = scorable(run.recordings)
+    return [(scored[place - 1], test) for place, test in enumerate(scored)]
 
 
 def _by_key(run: Run) -> dict[str, Entry]:

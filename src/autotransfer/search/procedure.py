@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .. import schema
+from ..folds import not_scored, scorable
 from ..preprocessing import strongest
 from ..runs.choice import Average, Choice, Named, Scores, Weighted
+from ..runs.csv_tables import csv_of
 from ..runs.files import write_atomically
 from ..runs.ledger import Entry
 from ..runs.results import results_table, trained
@@ -52,7 +54,7 @@ RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Stage one: every setting on one fixed split, where there are more than go on. Returns the networks that do, the
     baseline first."""
-    options, folds = run.options, run.folds()
+    options, split = run.options, run.scored_split()
     apart = options.preprocessing is not None  # networks of several kinds, each with the grid
     if options.search == "tpe":
         from .tpe import tpe_search
@@ -61,17 +63,17 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             settings = tpe_search(run, tell, shown=shown)
     else:
         settings = networks(options, options.settings(), run.recordings)
-        run.add(run.entry("search", setting, *folds[0], options.seed) for setting in settings)
+        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
         halving = options.search == "halving"
         if not halving and all_go_on(settings, apart=apart):
             return settings
         tell(f"stage one: {len(settings)} settings on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
         if halving:  # who gave up is no candidate
-            entries = entries_of(run, settings, [folds[0]])
+            entries = entries_of(run, settings, [split])
             left = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
             settings = [setting for setting in settings if setting in left]
-    first = [entry for entry in entries_of(run, settings, [folds[0]]) if entry.seed == options.seed]
+    first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
     average = options.rule == "average"
     scores = honest_scores(first, both=False) if average else validation_scores(first, twins=False)
     by_key = {setting.key: setting for setting in settings}
@@ -104,8 +106,10 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
     average, the weights of what is delivered as well."""
     options, folds, subjects = run.options, run.folds(), run.recordings.subjects
     rule, entries = RULES[options.rule], entries_of(run, candidates, folds)
-    scores, keys = rule.scores(entries), [setting.key for setting in candidates]
-    others = {test: without_subject(scores, test) for _, test in folds}
+    scored = set(scorable(run.recordings))
+    scores = [score for score in rule.scores(entries) if score.subject in scored]
+    keys = [setting.key for setting in candidates]
+    others = {test: without_subject(scores, test) for _, test in folds if test in scored}
     plain = [setting.key for setting in candidates if setting.penalty is None]
     picks = {
         "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
@@ -167,6 +171,7 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         adaptation=adaptation,
         nested_adaptations={str(subjects[t]): kind for t, kind in adaptations.items()},
         average=average,
+        not_scored=not_scored(run.recordings),
     )
     return choice, weights
 
@@ -237,4 +242,4 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> Choice:
 
 def write_results(run: Run) -> None:
     found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
-    write_atomically(run.folder / "results.csv", results_table(found).to_csv(index=False))
+    write_atomically(run.folder / "results.csv", csv_of(results_table(found)))

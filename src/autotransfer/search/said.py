@@ -8,6 +8,7 @@ in whichever role, is left aside.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +58,10 @@ class Said:
             own[:] = _logarithm(own)
         return cls(candidates, total, y)
 
-    @property
+    @cached_property
     def people(self) -> list[int]:
-        return sorted({person for _, person in self.said})
+        """Who was held out and can be scored."""
+        return sorted(person for person in {person for _, person in self.said} if len(np.unique(self.y[person])) > 1)
 
     def beside(self, person: int) -> set[int]:
         """Who else was held out by a training that held the person out."""

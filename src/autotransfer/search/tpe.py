@@ -44,7 +44,7 @@ class Asked:
 def tpe_search(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """All settings that were trained to the end, the baseline first."""
     study = _study(run)
-    options, fold = run.options, run.folds()[0]
+    options, fold = run.options, run.scored_split()
     baseline = options.apply(Setting())
     run.add([run.entry("search", baseline, *fold, options.seed)])
     batches = run.ledger.recall("tpe_batches", list[list[Asked]]) or []

@@ -59,8 +59,10 @@ def balanced_accuracy_of(predicted: NDArray[np.int64], y: NDArray[np.int64], n_c
 
 
 def balanced_accuracy(confusion: Tensor) -> Tensor:
-    """Mean recall over the classes that occur: (..., C, C) -> (...). A class without rows is left out."""
+    """Mean recall over the classes that occur: (..., C, C) -> (...). A class without rows is left out. NaN where one
+    class alone occurs: whoever always says it would be right."""
     rows = confusion.sum(-1)
     recall = confusion.diagonal(dim1=-2, dim2=-1) / rows.clamp(min=1)
     present = (rows > 0).to(recall.dtype)
-    return (recall * present).sum(-1) / present.sum(-1).clamp(min=1)
+    number = present.sum(-1)
+    return torch.where(number == 1, torch.nan, (recall * present).sum(-1) / number.clamp(min=1))

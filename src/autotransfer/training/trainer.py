@@ -354,5 +354,6 @@ class Trainer:
 
 
 def _score(confusion: Tensor, rows: NDArray[np.int64]) -> float:
-    """Balanced accuracy; NaN where nobody was held out, 0 where training failed before anybody was measured."""
+    """Balanced accuracy; NaN where nobody was held out or one class alone, 0 where training failed before anybody was
+    measured."""
     return float(balanced_accuracy(confusion)) if len(rows) else math.nan

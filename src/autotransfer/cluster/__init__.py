@@ -7,7 +7,6 @@ this process, a worker or all of them costs the populations in flight and nothin
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,21 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from .errors import UserError
-from .jobs import Record
-from .model.encoders import Encoders
-from .recordings import Recordings
-from .runs.executor import DTYPE, Work, split, tensors_of
-from .runs.ledger import FINISHED, Entry, OpenPopulation
-from .runs.pruning import Pruning
-from .runs.run import job_of, versions
-from .training.closed_form import population_of
-from .training.memory import first_line, out_of_memory
-from .training.packing import resolve_device
-from .training.progress import Progress
-from .training.train import run as train_population
-from .training.trainer import Trainer
-from .training.windows import release, windows_for
+from ..errors import UserError
+from ..jobs import Record
+from ..model.encoders import Encoders
+from ..recordings import Recordings
+from ..runs.executor import DTYPE, Work, split, tensors_of
+from ..runs.ledger import FINISHED, Entry, OpenPopulation
+from ..runs.pruning import Pruning
+from ..runs.run import job_of, versions
+from ..training.closed_form import population_of
+from ..training.memory import first_line, out_of_memory
+from ..training.packing import resolve_device
+from ..training.progress import Progress
+from ..training.train import run as train_population
+from ..training.trainer import Trainer
+from ..training.windows import release, windows_for
 
 if TYPE_CHECKING:
     from distributed import Client, Future, as_completed
@@ -215,7 +214,7 @@ def _kind_of_device(asked: str) -> str:
 
 def _connect(address: str) -> Client:
     try:
-        from distributed import Client, LocalCluster
+        from distributed import Client
     except ImportError:
         raise UserError("--cluster needs Dask; install it with: pip install 'autotransfer[cluster]'") from None
     # A worker that is told to stop is killed after a while anyway; nobody needs to read of it.
@@ -224,12 +223,9 @@ def _connect(address: str) -> Client:
         number = address.removeprefix("local:")
         if not number.isdigit() or int(number) < 1:
             raise UserError(f"the cluster is {address!r}; give local:N with N at least 1, or a scheduler's address")
-        threads = max(1, (os.cpu_count() or 1) // int(number))
-        cluster = LocalCluster(
-            n_workers=int(number), threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
-            env={"OMP_NUM_THREADS": str(threads)},
-        )  # fmt: skip
-        return Client(cluster)
+        from .local import local_cluster
+
+        return Client(local_cluster(int(number)))
     try:
         client = Client(address, timeout="10s")
     except (OSError, TimeoutError, ValueError) as error:

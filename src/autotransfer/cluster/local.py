@@ -1,0 +1,57 @@
+"""Workers on this machine. Whoever can reach a Dask scheduler can run code as its user, and every user of a machine
+can reach its loopback address: so scheduler and workers speak TLS, with a key that is made for the run, is kept in
+memory, and without which nobody is let in. Nobody serves pages."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from distributed import Nanny, Scheduler, Security, SpecCluster, Worker
+
+from ..errors import UserError
+
+HOST = "127.0.0.1"
+
+
+class NoPages:
+    """Dask's nodes listen on a port for pages about themselves, even without a dashboard."""
+
+    def start_http_server(self, *_: object, **__: object) -> None:
+        """None is started."""
+
+
+class LocalScheduler(NoPages, Scheduler):  # type: ignore[misc]  # Dask's classes have no types
+    pass
+
+
+class LocalWorker(NoPages, Worker):  # type: ignore[misc]
+    pass
+
+
+def local_cluster(workers: int) -> Any:
+    """So many processes, each training one population at a time."""
+    try:
+        security = Security.temporary()
+    except ImportError:
+        raise UserError(
+            "--cluster local:N needs cryptography, which is not installed; pip install 'autotransfer[cluster]'"
+        ) from None
+    common = {"host": HOST, "protocol": "tls://", "security": security, "dashboard": False, "dashboard_address": None}
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    worker = {
+        "cls": Nanny,
+        "options": common
+        | {
+            "worker_class": LocalWorker,
+            "nthreads": 1,
+            "memory_limit": 1 / workers,
+            "env": {"OMP_NUM_THREADS": str(threads)},
+        },
+    }
+    return SpecCluster(
+        scheduler={"cls": LocalScheduler, "options": common | {"port": 0}},
+        workers=dict.fromkeys(range(workers), worker),
+        worker=worker,
+        security=security,
+    )

@@ -1,0 +1,112 @@
+"""A model's card and its weights belong together: a digest binds them, and sizes are compared before memory is taken.
+
+The digest shows accidents and careless edits, such as classes in another order. It is no signature: whoever changes
+a file on purpose can compute it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import safe_open
+
+from ..errors import UserError, shown
+from ..model.encoder import Size
+from ..model.encoders import ENCODERS
+from ..recordings.npy import check_memory
+from ..settings import Setting
+from ..training.members import Members
+
+if TYPE_CHECKING:
+    from .mixture import MixtureCard
+    from .saved_model import ModelCard
+
+DIGEST = "digest"  # the field beside those of the card
+COPIES = 3  # of the weights, while a model is loaded: the file, its tensors, the networks
+Shapes = dict[str, tuple[int, ...]]  # of tensors by name
+
+
+def digest_of(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
+    """Of a card as JSON holds it and of a safetensors file, whatever else the file's header says."""
+    length = int.from_bytes(weights[:8], "little")
+    tensors = {k: v for k, v in json.loads(weights[8 : 8 + length]).items() if k != "__metadata__"}
+    own = _hash(_canonical(tensors), weights[8 + length :])
+    return {"weights": own, "card": _hash(_canonical({k: v for k, v in card.items() if k != DIGEST}), own.encode())}
+
+
+def check_digest(values: Mapping[str, Any], weights: bytes, *, card: str, file: str) -> None:
+    """Raise where a card or its weights were changed; card, file: what they are called. A model that was saved
+    without a digest has nothing to compare."""
+    if DIGEST not in values:
+        return
+    given, found = values[DIGEST], digest_of(values, weights)
+    if not isinstance(given, dict) or set(given) != set(found):
+        raise ValueError(f"{DIGEST} of {card} is {shown(given)}")
+    if given["weights"] != found["weights"]:
+        raise ValueError(f"{file} is not what {card} was saved with")
+    if given["card"] != found["card"]:
+        raise ValueError(f"{card} was changed after the model was saved")
+
+
+def _canonical(values: object) -> bytes:
+    """The same bytes for equal values, however their JSON was laid out."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _hash(*parts: bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def check_size(path: Path) -> None:
+    """Raise where a model's file is too large for memory."""
+    check_memory(COPIES * path.stat().st_size, "the model", path, "use a machine with more memory")
+
+
+def check_file(path: Path, card: ModelCard | MixtureCard) -> None:
+    """Raise where a safetensors file has not the shapes that the card implies, or is too large; only its header is
+    read."""
+    check_size(path)
+    with safe_open(path, framework="pt") as file:
+        shapes: Shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    check_shapes(shapes, card)
+
+
+def check_shapes(shapes: Shapes, card: ModelCard | MixtureCard) -> None:
+    """Raise where tensors have not the shapes that the card implies. Nothing is built but on the device meta."""
+    for number, part in enumerate(getattr(card, "parts", ())):
+        start = f"parts.{number}."
+        check_shapes({k.removeprefix(start): shape for k, shape in shapes.items() if k.startswith(start)}, part)
+    if hasattr(card, "parts"):
+        return
+    for name, shape in shapes.items():
+        if not shape or shape[0] != card.members:
+            raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {card.members} members")
+    for name, one in _implied(card).items():
+        if name in shapes and shapes[name][1:] != one:
+            raise ValueError(f"the tensor {shown(name)} has the shape {shapes[name]}, the card implies (…, *{one})")
+
+
+def _implied(card: ModelCard) -> Shapes:
+    """Shapes of a member's tensors by name. Users' own modules may not exist without memory: nothing is known."""
+    setting = Setting.from_dict(card.setting)
+    if setting.encoder not in ENCODERS:
+        return {}
+    channels, times = setting.preprocessing.shape(len(card.channels), card.n_times)
+    size = Size(channels, times, len(card.classes), card.sfreq)
+    try:
+        with torch.device("meta"):
+            one = Members(setting, size, [0], device="meta")
+    except UserError:
+        raise
+    except (NotImplementedError, RuntimeError):
+        return {}
+    return {name: tuple(tensor.shape[1:]) for name, tensor in one.tensors().items()}

@@ -1,0 +1,139 @@
+"""Card and weights of a model belong together: what was changed is noticed, and sizes before memory is taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.export.formats import as_text, to_safetensors
+from autotransfer.recordings import npy
+from autotransfer.runs import saved_model
+from autotransfer.runs.mixture import Mixture
+from autotransfer.runs.saved_model import load_model, save_model
+from test_export import random_model
+
+Card = dict[str, Any]
+
+
+def swapped(card: Card) -> Card:
+    classes = card["classes"]
+    parts = {"parts": [swapped(part) for part in card["parts"]]} if "parts" in card else {}
+    return card | {"classes": classes[::-1]} | parts
+
+
+def other_setting(**changes: object) -> Callable[[Card], Card]:
+    def change(card: Card) -> Card:
+        if "parts" in card:
+            return card | {"parts": [change(part) for part in card["parts"]]}
+        return card | {"setting": at.Setting.from_dict(card["setting"]).replace(**changes).to_dict()}
+
+    return change
+
+
+CHANGES: dict[str, Callable[[Card], Card]] = {
+    "order of classes": swapped,
+    "standardisation": other_setting(standardise="none"),
+    "learning rate": other_setting(lr=0.5),
+    "name": lambda card: card | {"name": "another"},
+}
+
+
+@pytest.fixture(params=["ensemble", "mixture"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    one = random_model("trial")
+    save_model(tmp_path / "model", one if request.param == "ensemble" else Mixture([one, one], [0.4, 0.8]))
+    return tmp_path / "model"
+
+
+def rewrite(folder: Path, change: Callable[[Card], Card], **dump: Any) -> None:
+    path = folder / "model.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text())), **dump))
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_card_is_told_in_one_line(folder: Path, what: str) -> None:
+    """Every one of them could be used, and would predict something else or claim it."""
+    rewrite(folder, CHANGES[what])
+    with pytest.raises(UserError, match=r"model\.json was changed after the model was saved") as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_weights_are_told_in_one_line(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors is not what model\.json was saved with"):
+        load_model(folder)
+
+
+def test_layout_is_no_change_and_models_without_a_digest_are_read(folder: Path) -> None:
+    before = load_model(folder)
+    windows = torch.randn(4, len(before.card.channels), before.card.n_times)
+    rewrite(folder, lambda card: dict(sorted(card.items())), indent=None)
+    np.testing.assert_array_equal(load_model(folder).predict_proba(windows), before.predict_proba(windows))
+    rewrite(folder, lambda card: {k: v for k, v in card.items() if k != "digest"})
+    np.testing.assert_array_equal(load_model(folder).predict_proba(windows), before.predict_proba(windows))
+    for digest in (None, 3, {}, {"card": 1, "weights": 2}, {"card": None}):
+        rewrite(folder, lambda card, digest=digest: card | {"digest": digest})
+        with pytest.raises(UserError):
+            load_model(folder)
+
+
+def test_an_exported_file_is_bound_too(tmp_path: Path) -> None:
+    model, path = random_model("trial"), tmp_path / "model.safetensors"
+    path.write_bytes(to_safetensors(model))
+    assert at.load_model(path).card == model.card
+    digest = json.dumps(_metadata(path)["digest"])
+    changed = as_text(model.card) | {"classes": json.dumps(model.card.classes[::-1]), "digest": digest}
+    save_file(model.tensors(), path, changed)
+    with pytest.raises(UserError, match="its card was changed"):
+        at.load_model(path)
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return {name: json.loads(text) for name, text in header["__metadata__"].items()}
+
+
+def _huge(name: str, value: int) -> Callable[[Card], Card]:
+    def change(card: Card) -> Card:
+        parts = {"parts": [change(part) for part in card["parts"]]} if "parts" in card else {}
+        total = {"members": value * len(card["parts"])} if name == "members" and parts else {name: value}
+        return card | total | parts
+
+    return change
+
+
+@pytest.mark.parametrize(("name", "value"), [("members", 10**8), ("n_times", 10**11)])
+def test_sizes_are_compared_before_memory_is_taken(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int
+) -> None:
+    card = load_model(folder).card
+    tensors = load_model(folder).tensors()
+    rewrite(folder, _huge(name, value))
+    monkeypatch.setattr(saved_model, "Members", None)  # whoever builds a network fails otherwise
+    with pytest.raises(UserError, match=r"members|the card implies"):
+        load_model(folder)
+    values = {k: json.loads(v) for k, v in as_text(card).items()}
+    save_file(tensors, tmp_path / "m.safetensors", {k: json.dumps(v) for k, v in _huge(name, value)(values).items()})
+    with pytest.raises(UserError, match=r"members|the card implies"):
+        at.load_model(tmp_path / "m.safetensors")
+
+
+def test_a_file_that_memory_cannot_hold_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npy, "available_memory", lambda: 1000)
+    monkeypatch.setattr(Path, "read_bytes", None)
+    with pytest.raises(UserError, match="too large for memory"):
+        load_model(folder)
+    with pytest.raises(UserError, match="too large for memory"):
+        at.load_model(folder / "model.safetensors")

@@ -1,0 +1,147 @@
+"""People with trials of one class: whoever always says it is right, so they are in no mean, and are listed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import check_scorable, scorable
+from autotransfer.recordings import save_npz
+from autotransfer.runs.choice import read_choice
+from autotransfer.search.said import Said
+from autotransfer.training.metrics import balanced_accuracy
+from faults import OPTIONS, call, few_settings, finish, interrupted_run
+from tiny import tiny
+
+SHORT = ["--epochs", 2, "--batch-size", 16, "--device", "cpu", "--seeds", 1]
+NAMES = ["p0", "one class", "p2", "p3", "one trial", "p5"]
+
+
+def with_people_of_one_class(alone: dict[int, int] | None = None) -> at.Recordings:
+    """Six people; 1 has class 0 alone, 4 a single trial. alone: how many trials these have, all of class 0."""
+    rec = tiny(6)
+    keep = np.ones(rec.n_trials, dtype=bool)
+    for person, most in (alone or {1: 6, 4: 1}).items():
+        own = np.flatnonzero(rec.subject.numpy() == person)
+        keep[own] = False
+        keep[own[rec.y.numpy()[own] == 0][:most]] = True
+    rows = np.flatnonzero(keep)
+    people = np.array(NAMES)[rec.subject.numpy()[rows]]
+    return at.Recordings(rec.X[rows], rec.y[rows], people, sfreq=16, subjects=NAMES)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "some.npz"
+    save_npz(path, with_people_of_one_class())
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--rule", "published"), ("--rule", "published", "--nested", "full"), ("--search", "halving"),
+     ("--search", "tpe", "--trials", 3)],
+    ids=["average", "published", "nested full", "halving", "tpe"],
+)  # fmt: skip
+def test_they_are_told_before_a_run_and_are_in_no_mean(
+    tmp_path: Path, source: Path, options: tuple[object, ...]
+) -> None:
+    run = tmp_path / "run"
+    with few_settings(), pytest.warns(UserWarning, match=r"one class, one trial.* cannot be scored"):
+        result = call("run", source, *SHORT, "--preprocessing", "none", *options, "--out", run)
+    assert result.code == 0, result.err
+    assert "not scored" in result.out
+    choice, scored = read_choice(run), {"p0", "p2", "p3", "p5"}
+    assert choice.not_scored == ["one class", "one trial"]
+    tables = [*choice.test_scores.values(), *choice.delivered_test_scores.values(), choice.nested_test_scores]
+    tables += [choice.nested_uncensored_test_scores]
+    if choice.average is not None:
+        tables += [choice.average.equal_test_scores, choice.average.choosing_test_scores]
+        assert set(choice.average.nested_weights) == scored
+    if choice.nested_full_test_scores:
+        tables.append(choice.nested_full_test_scores)
+    for table in tables:
+        assert set(table) == scored
+        assert not any(map(math.isnan, table.values()))
+    results = pd.read_csv(run / "results.csv")
+    unscored = results["test_subject"].isin(choice.not_scored)
+    assert unscored.any()
+    assert results.loc[unscored, "test_score"].isna().all()
+    assert results.loc[~unscored, "test_score"].notna().all()
+    page = (run / "report.html").read_text()
+    assert "one class, one trial" in page
+    assert "NaN" not in (run / "choice.json").read_text()
+
+
+def test_such_a_run_goes_on_after_a_kill(tmp_path: Path, source: Path) -> None:
+    with few_settings(), pytest.warns(UserWarning, match="cannot be scored"):
+        interrupted_run(tmp_path / "run", source, checkpoints=3, epochs=3)
+    with few_settings():
+        assert {entry.status for entry in finish(tmp_path / "run")} == {"done"}
+    assert json.loads((tmp_path / "run" / "choice.json").read_text())["not_scored"] == ["one class", "one trial"]
+
+
+def test_a_split_whose_validation_subject_cannot_be_scored_compares_no_settings(tmp_path: Path) -> None:
+    from autotransfer.runs.options import RunOptions
+    from autotransfer.runs.run import Run
+
+    rec = with_people_of_one_class({5: 6})  # the last one validates the first fold
+    with pytest.warns(UserWarning, match="cannot be scored"):
+        run = Run.create(tmp_path / "run", RunOptions(source="x", **OPTIONS), recordings=rec)
+    assert run.folds()[0] == (5, 0)
+    assert run.scored_split() == (0, 1)
+    run.ledger.close()
+
+
+def test_weights_do_not_depend_on_them() -> None:
+    y = {0: np.array([0, 1] * 4), 1: np.array([0] * 8), 2: np.array([1, 0] * 4)}
+
+    def said(sure: float) -> Said:
+        found = {}
+        for fold in ((2, 0), (0, 1), (1, 2)):
+            for person in fold:
+                p = np.random.default_rng(person).random((2, 8, 2)) if person != 1 else np.full((2, 8, 2), 1 - sure)
+                p[:, :, 0] = sure if person == 1 else p[:, :, 0]
+                found[fold, person] = np.log(p / p.sum(-1, keepdims=True)).astype(np.float32)
+        return Said([at.Setting(), at.Setting(lr=0.01)], found, y)
+
+    from autotransfer.search.average import find_weights
+
+    assert said(0.9).people == [0, 2]
+    np.testing.assert_array_equal(find_weights(said(0.9), [0, 1]).exponents, find_weights(said(0.1), [0, 1]).exponents)
+
+
+def test_too_few_to_decide_by_are_refused_before_any_work(tmp_path: Path) -> None:
+    rec = with_people_of_one_class({1: 3, 2: 3, 3: 1, 4: 1, 5: 2})
+    assert scorable(rec) == [0]
+    with pytest.raises(UserError, match="only 1 of 6 subjects have trials of two classes; at least 2 are needed"):
+        check_scorable(rec)
+    save_npz(tmp_path / "few.npz", rec)
+    for more in ((), ("--dry-run",)):
+        result = call("run", tmp_path / "few.npz", *SHORT, *more, "--out", tmp_path / "run")
+        assert (result.code, len(result.err.splitlines())) == (2, 1)
+    assert not (tmp_path / "run").exists()
+    assert check_scorable(tiny()) is None
+
+
+def test_a_dry_run_tells_them_too(source: Path, tmp_path: Path) -> None:
+    result = call("run", source, *SHORT, "--dry-run", "--out", tmp_path / "run")
+    assert "2 subjects with trials of one class" in result.out
+
+
+def test_one_class_has_no_balanced_accuracy() -> None:
+    confusion = torch.tensor([[[3.0, 1.0], [0.0, 0.0]], [[3.0, 1.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    torch.testing.assert_close(balanced_accuracy(confusion), torch.tensor([math.nan, 0.625, 0.0]), equal_nan=True)
+    rec = with_people_of_one_class()
+    fold = at.leave_one_subject_out(rec)[1]
+    (outcome,) = at.train(rec, [at.Job(at.Setting(max_epochs=1, batch_size=16), fold)], "cpu")
+    assert math.isnan(outcome.test_score)
+    assert not math.isnan(outcome.validation_score)

@@ -1,0 +1,112 @@
+"""Signals that ask a run to end: a checkpoint, the line that says how to go on, and the exit code that tells which."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autotransfer.runs import signals
+from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.signals import Stopped, raise_if_asked, signals_stop, signals_wait
+from faults import ARGUMENTS, Command, assert_same_run
+from tiny import tiny_file
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+LONG = [*ARGUMENTS, "--grid", "uncensored", "--epochs", "120", "--patience", "120"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_file(tmp_path_factory.mktemp("data"), n_subjects=3)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    command = Command("run", source, *LONG, "--out", folder, log=folder.with_suffix(".log"))
+    assert command.wait() == 0, command.said()
+    return folder
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_ends_with_a_checkpoint_and_the_way_on(
+    tmp_path: Path, source: Path, undisturbed: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "run"
+    # Checkpoints are never due, so one that is there was written because of the signal.
+    command = Command("run", source, *LONG, "--out", folder, log=tmp_path / "log", checkpoint_every=1e6)
+    deadline = time.monotonic() + 60
+    while not ((folder / "ledger.sqlite").exists() and Ledger(folder / "ledger.sqlite").counts().get("running")):
+        assert command.running(), command.said()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(command.process.pid, number)
+    assert command.wait() == CODES[number], command.said()
+    assert command.said().splitlines()[-1] == f"interrupted; continue with: autotransfer resume {folder}"
+    assert "Traceback" not in command.said()
+    assert len(list(folder.glob("*.checkpoint"))) == 1
+    before = {entry.key: entry.starts for entry in Ledger(folder / "ledger.sqlite").entries()}
+    again = Command("resume", folder, log=tmp_path / "log")
+    assert again.wait() == 0, again.said()
+    after = {entry.key: entry.starts for entry in Ledger(folder / "ledger.sqlite").entries()}
+    assert before.items() <= after.items(), "what had begun went on from the checkpoint"
+    assert_same_run(folder, undisturbed)
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    """As under nohup: whoever started the process wants it to go on."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_stop():
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_signal_waits_for_an_epoch_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[str] = []
+
+    def epoch(*numbers: signal.Signals, seconds: float = 0.0) -> None:
+        with signals_wait():
+            for number in numbers:
+                signal.raise_signal(number)
+                reached.append(number.name)
+            time.sleep(seconds)
+            reached.append("end")
+            raise_if_asked()
+
+    with signals_stop():
+        with pytest.raises(Stopped, match="SIGTERM"):
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped, match="SIGTERM") as stopped:
+            epoch(signal.SIGTERM)
+        assert stopped.value.exit_code == 143
+        with pytest.raises(Stopped, match="SIGTERM"):
+            epoch(signal.SIGTERM, signal.SIGTERM)
+        monkeypatch.setattr(signals, "PATIENCE", 0.05)
+        with pytest.raises(Stopped, match="SIGTERM"):
+            epoch(signal.SIGTERM, seconds=20.0)
+    assert reached == ["SIGTERM", "end", "SIGTERM", "SIGTERM"]
+
+
+def test_before_a_run_begins_a_signal_leaves_nothing(tmp_path: Path) -> None:
+    script = f"""
+import os, signal, sys
+from autotransfer.runs import run
+run.check_packages = lambda options: os.kill(os.getpid(), signal.SIGTERM)
+sys.argv = ["autotransfer", "run", "synthetic", "--out", {str(tmp_path / "run")!r}, "--dry-run"]
+from autotransfer.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (143, "")
+    assert not (tmp_path / "run").exists()
