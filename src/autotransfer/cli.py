@@ -322,6 +322,30 @@ def predict(
 
 
 @app.command()
+def calibrate(
+    folder: Folder,
+    data: Annotated[str, typer.Argument(metavar="PERSON", help="A few labelled windows of one person.")],
+    out: Annotated[Path, typer.Option(help="Folder for the person's model, which predict, export and stream take.")],
+    encoder: OwnEncoder = "eegnet",
+) -> None:
+    """Make a model for one person from a run's model and a few of their labelled windows."""
+    from .person.calibration import calibrated_with
+    from .recordings import read
+    from .runs.files import refuse_links
+    from .runs.saved_model import load_model, save_model
+
+    if (out / "ledger.sqlite").exists():
+        raise UserError(f"{out} is a run; choose another --out, its model would be replaced")
+    for known in (folder, out):
+        refuse_links(known)
+    own, raw = load_model(folder / "model", _encoders(encoder)), read(data)
+    made, counts = calibrated_with(own, raw)
+    save_model(out / "model", made)
+    say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")
+    say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+
+
+@app.command()
 def export(
     folder: Folder,
     format: Annotated[str, typer.Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],

@@ -17,8 +17,7 @@ from ..model.encoders import ENCODERS
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
-from ..runs.assembly import assemble
-from ..runs.saved_model import SavedModel
+from ..runs.assembly import ensemble
 from ..settings import Setting
 from ..training.packing import resolve_device
 from ..training.train import train
@@ -175,8 +174,8 @@ class CensoredClassifier(WindowClassifier):
                 stacklevel=2,
             )
         scores = {"validation_score": outcome.validation_score}
-        model = assemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores)
-        self._keep(SavedModel(*model, encoders), recordings, classes, named)
+        model = ensemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores, encoders=encoders)
+        self._keep(model, recordings, classes, named)
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
         self.validation_subjects_ = [recordings.subjects[number] for number in held_out]

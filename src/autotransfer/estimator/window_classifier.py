@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +12,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ..person.calibration import adapted, calibrated, labels_of
 from ..recordings import Recordings, check_windows
 from ..recordings.container import check_sfreq
-from ..recordings.labels import encode
+from ..recordings.labels import as_list, check_length, encode
 from ..runs.mixture import Model
 from .inputs import raw_windows
 
@@ -95,6 +97,24 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         by side; their mean would mean nothing. Of a mixture, those of all parts: (N, Σ members · D)."""
         windows = self._windows(X)
         return self.model_.features(windows, self._people(X, subjects, len(windows))).numpy()
+
+    def calibrate(self, X: object, y: object) -> Self:
+        """A new estimator for one person, of whom a few labelled windows X (n, channels, times), y (n,) are known; this
+        one stays as it is. Where people held out in fit did not gain by so few labels, the new one predicts as this
+        one, and a warning says so."""
+        windows = self._windows(X)
+        labels = as_list(y, "y")
+        check_length(len(labels), len(windows), "y")
+        return self._with(calibrated(self.model_, windows, labels_of(self.classes_.tolist(), labels)))
+
+    def adapt(self, X: object) -> Self:
+        """The same from windows X (n, channels, times) of the person whose classes nobody knows."""
+        return self._with(adapted(self.model_, self._windows(X)))
+
+    def _with(self, model: Model) -> Self:
+        found = copy.copy(self)
+        found.model_ = model
+        return found
 
     @property
     def _n_features_out(self) -> int:

@@ -110,6 +110,8 @@ def _home(run: Path, model: str) -> Path:
     if not run.is_dir():
         raise UserError(f"there is no folder {run}; give the folder of a finished run")
     refuse_links(run)
+    if (run / "model" / "model.json").exists() and not (run / "ledger.sqlite").exists() and model == "ensemble":
+        return run / "model"  # one person's, as calibrate leaves it
     if not (run / "ledger.sqlite").exists():
         raise UserError(f"{run} is not a run: it has no ledger.sqlite; start one with autotransfer run")
     if not (run / "choice.json").exists():

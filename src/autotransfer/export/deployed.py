@@ -7,8 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ..runs.mixture import TINY, Mixture, Model, refuse_parts
-from ..runs.saved_model import SavedModel
+from ..runs.mixture import Mixture, Model, refuse_parts
+from ..runs.saved_model import TINY, Correction, SavedModel
 
 
 def deployed(model: Model) -> nn.Module:
@@ -40,19 +40,37 @@ class Deployed(nn.Module):
         self.encoder: nn.Module = saved.net.graph()  # type: ignore[operator]  # a Stack
         self.register_buffer("head", saved.classifier.weight.detach().transpose(1, 2).contiguous())
         self.register_buffer("head_bias", saved.classifier.bias.detach()[:, None].contiguous())
+        self.correction = None if saved.correction is None else Added(saved.correction)
 
-    def logits(self, windows: Tensor) -> Tensor:
-        """(N, channels, times) -> (P, N, classes)."""
+    def log_proba(self, windows: Tensor) -> Tensor:
+        """(N, channels, times) -> (N, classes) float64, up to a number for each window. Single precision has no room
+        for the probabilities that sharp parts give to what they rule out, and other parts may outvote them."""
         z = self.encoder(self.preprocessing(windows[None]))  # (P, N, D)
-        return torch.matmul(z, self.head) + self.head_bias
+        each = (torch.matmul(z, self.head) + self.head_bias).double().softmax(-1)
+        found = each.mean(0).clamp(min=TINY).log()
+        return found if self.correction is None else found + self.correction(z)
 
     def forward(self, windows: Tensor) -> Tensor:
-        return self.logits(windows).softmax(-1).mean(0)
+        return self.log_proba(windows).softmax(-1).float()
+
+
+class Added(nn.Module):
+    """A correction for one person: codes (P, N, D) -> (N, classes)."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, correction: Correction) -> None:
+        super().__init__()
+        self.register_buffer("weight", correction.weight)
+        self.register_buffer("bias", correction.bias)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return Correction(self.weight, self.bias)(z)
 
 
 class DeployedMixture(nn.Module):
-    """The formula of `Mixture`. float64 from the logits on: single precision has no room for the probabilities that
-    sharp parts give to what they rule out, and other parts may outvote them."""
+    """The formula of `Mixture`."""
 
     def __init__(self, mixture: Mixture) -> None:
         super().__init__()
@@ -61,7 +79,7 @@ class DeployedMixture(nn.Module):
 
     def forward(self, windows: Tensor) -> Tensor:
         powers = [
-            exponent * cast(Deployed, part).logits(windows).double().softmax(-1).mean(0).clamp(min=TINY).log()
+            exponent * cast(Deployed, part).log_proba(windows)
             for part, exponent in zip(self.parts, self.exponents, strict=True)
         ]
         return torch.stack(powers).sum(0).softmax(-1).float()

@@ -7,6 +7,7 @@ share are applied once. Encoders run in the form that is quick for a few windows
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,11 +18,14 @@ from ..model.encoder import quick
 from ..model.encoders import ENCODERS
 from ..model.spectral import products
 from ..preprocessing import Person
-from ..runs.mixture import TINY, Mixture, Model
-from ..runs.saved_model import SavedModel
+from ..runs.mixture import Mixture, Model
+from ..runs.saved_model import TINY, Correction, SavedModel
+from ..training.effects import Effects
 from ..training.members import Members
+from .adaptation import Adaptation
 
 STEP = 16  # windows worked on at once
+Named = TypeVar("Named", Effects, Correction)
 
 
 class Decoder:
@@ -41,18 +45,25 @@ class Decoder:
         """Somebody new."""
         return [stack.preprocessing.follow() for stack in self.stacks]
 
+    def adaptation(self) -> Adaptation:
+        """What follows somebody new in the codes."""
+        effects = [stack.effects for stack in self.stacks]
+        exponents = torch.split(self.exponents[:, 0, 0], [len(stack.mean) for stack in self.stacks])
+        weights = [own @ stack.mean for own, stack in zip(exponents, self.stacks, strict=True)]
+        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights])
+
     @torch.inference_mode()
-    def next(self, X: Tensor, people: Sequence[Person]) -> NDArray[np.float64]:
+    def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
         """The next windows (n, channels, times) of a person -> (n, classes)."""
-        found = [self._next(piece, people) for piece in torch.split(X, STEP)]
+        found = [self._next(piece, people, adaptation) for piece in torch.split(X, STEP)]
         return (found[0] if len(found) == 1 else torch.cat(found)).numpy()
 
-    def _next(self, X: Tensor, people: Sequence[Person]) -> Tensor:
-        own = [stack.probabilities(person.feed(X)) for stack, person in zip(self.stacks, people, strict=True)]
+    def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> Tensor:
+        codes = [stack.codes(person.feed(X)) for stack, person in zip(self.stacks, people, strict=True)]
+        own = [stack.log_proba(z) for stack, z in zip(self.stacks, codes, strict=True)]
         each = own[0] if len(own) == 1 else torch.cat(own)  # (parts, n, classes)
-        if not self.mixed:
-            return each[0]
-        return (each.clamp(min=TINY).log() * self.exponents).sum(0).softmax(-1)
+        log_p = (each * self.exponents).sum(0) if self.mixed else each[0]
+        return (log_p if adaptation is None else adaptation.follow(codes, log_p)).softmax(-1)
 
 
 class Stack:
@@ -83,11 +94,34 @@ class Stack:
         self.mean = (whose[order] == torch.arange(len(parts))[:, None]).double()
         self.mean /= self.mean.sum(1, keepdim=True)
 
-    def probabilities(self, x: Tensor) -> Tensor:
-        """Prepared windows (G or 1, n, C, T) -> (parts, n, classes), float64."""
-        z = self.net(x, self.sizes if len(x) > 1 else [sum(self.sizes)])
-        each = (products(z, self.weight) + self.bias).double().softmax(-1)
+        self.correction = _in_order([part.correction for part in parts], order)
+        self.effects = _in_order([part.effects for part in parts], order)
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""
+        z: Tensor = self.net(x, self.sizes if len(x) > 1 else [sum(self.sizes)])
+        return z
+
+    def log_proba(self, z: Tensor) -> Tensor:
+        """Codes (P, n, D) -> (parts, n, classes), float64."""
+        found = self._means((products(z, self.weight) + self.bias).double().softmax(-1)).clamp(min=TINY).log()
+        if self.correction is None:
+            return found
+        weight, bias = self.correction
+        return (found + self._means((products(z, weight) + bias[:, None]).double())).log_softmax(-1)
+
+    def _means(self, each: Tensor) -> Tensor:
+        """Of the members (P, n, classes) of each part: (parts, n, classes)."""
         return (self.mean @ each.flatten(1)).view(-1, *each.shape[1:])
+
+
+def _in_order(parts: Sequence[Named | None], order: Tensor) -> Named | None:
+    """Named tuples of tensors with the member on axis 0, one after the other, members in this order; None where a part
+    has none."""
+    some = [part for part in parts if part is not None]
+    if len(some) < len(parts):
+        return None
+    return type(some[0])(*(torch.cat(own)[order] for own in zip(*some, strict=True)))
 
 
 def _likeness(part: SavedModel) -> object:
@@ -95,7 +129,9 @@ def _likeness(part: SavedModel) -> object:
     setting = part.setting
     if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
         return id(part)
-    return setting.preprocessing, setting.encoder, setting.network.program(part.card.sfreq)
+    directions = None if part.effects is None else part.effects.shift.shape[1]
+    known = part.correction is not None, directions
+    return setting.preprocessing, setting.encoder, setting.network.program(part.card.sfreq), known
 
 
 def _side_by_side(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

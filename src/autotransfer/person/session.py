@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +25,8 @@ from ..recordings import check_windows
 from ..runs.files import refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
+from ..training.effects import Evidence
+from .calibration import check_effects
 from .decoder import Decoder
 
 Array = NDArray[Any]
@@ -34,6 +37,8 @@ class Session:
     """One person and a model: what a model that adapts learns of the person stays here, and the model as it is.
 
     model: a fitted estimator, a model that `load_model` gave, or the folder of a run or of a model
+    adapt: follow where the person's codes lie, from their windows alone (person/adaptation.py). It is not done, with a
+        warning, where held-out people lost by it
     encoders: the factory of a user's own encoder, by name, where a folder is given
 
     Every call of `predict_proba` or `predict` takes the person's next windows, once: for class and probabilities of a
@@ -41,22 +46,32 @@ class Session:
     window that is refused leaves no trace.
     """
 
-    def __init__(self, model: Model | BaseEstimator | str | Path, *, encoders: Encoders | None = None) -> None:
+    def __init__(
+        self, model: Model | BaseEstimator | str | Path, *, adapt: bool = False, encoders: Encoders | None = None
+    ) -> None:
         self.model, self.classes_ = _model_and_classes(model, encoders)
         refuse_parts(self.model, lambda part: check_online(part.setting.preprocessing))
+        self.adapts = adapt and self._may_adapt()
         self._decoder = Decoder(self.model)
         self.reset()
+
+    def _may_adapt(self) -> bool:
+        check_effects(self.model)
+        if self.model.card.adapts is False:
+            warnings.warn("held-out people lost by adaptation: the session does not adapt", stacklevel=3)
+        return self.model.card.adapts is not False
 
     def reset(self) -> None:
         """As if the person had not come yet."""
         self.n_windows = 0  # fed so far
         self._people = self._decoder.follow()
+        self._adaptation = self._decoder.adaptation() if self.adapts else None
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
         """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
         times) -> (n, classes)."""
         windows, single = self._check(window)
-        probability = self._decoder.next(windows, self._people)
+        probability = self._decoder.next(windows, self._people, self._adaptation)
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
@@ -77,24 +92,33 @@ class Session:
     # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME."""
-        return {
+        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, and stacks.0.evidence.NAME."""
+        found = {
             f"stacks.{k}.{name}": tensor
             for k, person in enumerate(self._people)
             for name, tensor in person.state().items()
         }
+        for k, own in enumerate([] if self._adaptation is None else self._adaptation.evidence):
+            found |= {f"stacks.{k}.evidence.{name}": tensor for name, tensor in own._asdict().items()}
+        return found
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
         if unknown := set(state) - set(self._state()):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
+        evidence = []
         for k, person in enumerate(self._people):
             prefix = f"stacks.{k}."
-            person.restore({key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)})
+            own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
+            if self._adaptation is not None:
+                evidence.append(_evidence(own, self._adaptation.evidence[k]))
+            person.restore(own)
+        if self._adaptation is not None:
+            self._adaptation.restore(evidence)
 
     def save(self, path: str | Path) -> None:
         """What is known of the person, as one file, which `load` opens again with the same model."""
-        told = {"model": digest_of(self.model), "n_windows": self.n_windows}
+        told = {"model": digest_of(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
         tensors = {name: tensor.clone().contiguous() for name, tensor in self._state().items()}
         try:
             write_atomically(Path(path), save(tensors, {MARK: json.dumps(told)}))
@@ -106,13 +130,13 @@ class Session:
         cls, path: str | Path, model: Model | BaseEstimator | str | Path, *, encoders: Encoders | None = None
     ) -> Self:
         """The session that `save` wrote, with the model that it was opened with; another one is refused."""
-        session = cls(model, encoders=encoders)
         try:
             content = Path(path).read_bytes()
         except OSError as error:
             raise UserError(f"cannot read {path} ({error.strerror or error})") from None
         try:
             told, tensors = _read(content)
+            session = cls(model, adapt=told["adapts"], encoders=encoders)
             if told["model"] != digest_of(session.model):
                 raise UserError(f"{path} belongs to another model; open it with the one that it was saved with")
             session._restore(tensors)
@@ -160,12 +184,28 @@ def _alone(window: object) -> object:
     return window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
 
 
+def _evidence(state: dict[str, Tensor], like: Evidence) -> Evidence:
+    """Taken out of what is known of a person; ValueError where it does not fit."""
+    found = Evidence(*(state.pop(f"evidence.{name}", torch.empty(0)) for name in Evidence._fields))
+    for name, own, wanted in zip(Evidence._fields, found, like, strict=True):
+        if own.shape != wanted.shape or own.dtype != wanted.dtype:
+            raise ValueError(f"evidence.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
+    if (found.counts < 0).any():
+        raise ValueError("a count of the evidence is below 0")
+    return found
+
+
 def _read(content: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What is told in the header of a session's file, and the tensors; whatever is wrong raises."""
     tensors = load(content)
     length = int.from_bytes(content[:8], "little")
     told = json.loads(json.loads(content[8 : 8 + length]).get("__metadata__", {})[MARK])
-    if not isinstance(told, dict) or type(told["n_windows"]) is not int or told["n_windows"] < 0:
+    if (
+        not isinstance(told, dict)
+        or type(told["n_windows"]) is not int
+        or told["n_windows"] < 0
+        or type(told["adapts"]) is not bool
+    ):
         raise ValueError("its header is damaged")
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,8 +13,12 @@ from ..folds import Fold
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..settings import Setting
+from ..training.effects import Effects, fit_effects, stacked
 from .mixture import Mixture
 from .saved_model import ModelCard, SavedModel
+
+ENOUGH = 2000  # windows that effects are found on
+LEAST_OF_EACH = 4  # of a person and class
 
 
 class Part(NamedTuple):
@@ -59,6 +64,47 @@ def assemble(
     return card, tensors
 
 
+def ensemble(
+    recordings: Recordings,
+    setting: Setting,
+    states: Sequence[dict[str, Tensor]],
+    folds: Sequence[Fold],
+    *,
+    kind: str,
+    scores: dict[str, Any],
+    encoders: Encoders | None = None,
+) -> SavedModel:
+    """The same as a model, which also knows how the people that it was trained on differ."""
+    model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
+    model.effects = effects_of(model, recordings, folds)
+    return model
+
+
+def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Effects | None:
+    """How training people differ in the codes of each member; None where there is nobody to compare."""
+    rows = _some_of_each(recordings)
+    z = model.latents(recordings.X[rows], recordings.subject[rows])
+    y, people = recordings.y[rows], recordings.subject[rows]
+    found = []
+    for codes, fold in zip(z, folds, strict=True):
+        own = torch.isin(rows, torch.from_numpy(fold.train))
+        if len(people[own].unique()) < 2 or not torch.isfinite(codes[own]).all():  # type: ignore[no-untyped-call]  # torch's
+            return None
+        found.append(fit_effects(codes[own], y[own], people[own], recordings.n_classes))
+    return stacked(found) if len({one.shift.shape for one in found}) == 1 else None
+
+
+def _some_of_each(recordings: Recordings) -> Tensor:
+    """Rows of every person and class, spread over the recording: moments need no more, and networks take their time."""
+    cells = (recordings.subject * recordings.n_classes + recordings.y).numpy()
+    most = max(LEAST_OF_EACH, ENOUGH // len(np.unique(cells)))
+    rows = []
+    for cell in np.unique(cells):
+        own = np.flatnonzero(cells == cell)
+        rows.append(own[np.unique(np.linspace(0, len(own) - 1, min(most, len(own))).round().astype(int))])
+    return torch.from_numpy(np.sort(np.concatenate(rows)))
+
+
 def assemble_mixture(
     recordings: Recordings,
     parts: Sequence[Part],
@@ -74,7 +120,7 @@ def assemble_mixture(
     given = [Part(*part) for part in parts]
     used = [part for part in given if part.exponent != 0] or given
     models = [
-        SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores={}), encoders)
+        ensemble(recordings, setting, states, folds, kind=kind, scores={}, encoders=encoders)
         for setting, states, folds, _ in used
     ]
     return Mixture(models, [part.exponent for part in used], scores)

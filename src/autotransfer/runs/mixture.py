@@ -16,12 +16,11 @@ from ..errors import UserError, check_types, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..settings import Setting
-from .saved_model import ModelCard, SavedModel
+from .saved_model import TINY, ModelCard, SavedModel
 
 KIND = "mixture"
 SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
 MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
-TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class MixtureCard:
     scores: dict[str, Any]
     exponents: list[float]  # (K,)
     parts: list[ModelCard]  # (K,)
+    adapts: bool | None = None  # whether held-out people gained by adaptation; None: nobody has looked
+    calibrates: list[int] | None = None  # labelled windows of each class that they gained by
 
     def __post_init__(self) -> None:
         check_types(self)

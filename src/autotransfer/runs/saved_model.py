@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
 from ..settings import Setting
+from ..training.effects import Effects
 from ..training.members import Members
 from .binding import DIGEST, check_digest, check_file, digest_of
 from .files import write_atomically
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .mixture import MixtureCard, Model
 
 CHUNK = 256
+TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class ModelCard:
     classes: list[Any]
     subjects: int  # whom it was trained on
     scores: dict[str, Any]
+    adapts: bool | None = None  # whether held-out people gained by adaptation; None: nobody has looked
+    calibrates: list[int] | None = None  # labelled windows of each class that they gained by
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -55,24 +59,57 @@ class ModelCard:
                 raise UserError(f"{name} of a model is {size}, it must be at least 1; make the model again with resume")
 
 
+class Correction(NamedTuple):
+    """What is known of one person, as something to add to the log-probabilities of an ensemble."""
+
+    weight: Tensor  # (P, D, C)
+    bias: Tensor  # (P, C)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Codes (P, n, D) -> (n, C), the mean over members, float64."""
+        return (torch.matmul(z, self.weight) + self.bias[:, None]).double().mean(0)
+
+
 class SavedModel:
-    """An ensemble: the mean of its members' probabilities. Takes raw windows and prepares them itself."""
+    """An ensemble: the mean of its members' probabilities. Takes raw windows and prepares them itself.
+
+    effects: how people differ in the members' codes; None where nobody has looked
+    correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
+        because of what is known of one person; None: the model is everybody's
+    """
 
     def __init__(self, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> None:
         self.card, self.setting = card, Setting.from_dict(card.setting)
-        own = {k.removeprefix("preprocessing."): t for k, t in tensors.items() if k.startswith("preprocessing.")}
-        self.preprocessing = self.setting.preprocessing.restore(own)
+        self.preprocessing = self.setting.preprocessing.restore(_named("preprocessing", tensors))
         _check_statistics(self.preprocessing.state_dict(), card)
         channels, times = self.setting.preprocessing.shape(len(card.channels), card.n_times)
         self.size = Size(channels, times, len(card.classes), card.sfreq)
         self.members = Members(self.setting, self.size, range(card.members), encoders=encoders)
         self.members.load_stacked(tensors)
         self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
+        self.effects: Effects | None = _some(Effects, _named("effects", tensors))
+        self.correction: Correction | None = _some(Correction, _named("correction", tensors))
+        self._check_people()
 
     def tensors(self) -> dict[str, Tensor]:
         """What `save_model` writes."""
-        own = self.preprocessing.state_dict()
-        return self.members.tensors() | {f"preprocessing.{name}": tensor for name, tensor in own.items()}
+        found = self.members.tensors()
+        own = {"preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "correction": self.correction}
+        for prefix, some in own.items():
+            some = some._asdict() if isinstance(some, tuple) else some or {}
+            found |= {f"{prefix}.{name}": tensor for name, tensor in some.items()}
+        return found
+
+    def _check_people(self) -> None:
+        """Raise where what is known of people does not fit the members."""
+        dim, classes = self.members.latent_dim, len(self.card.classes)
+        if self.effects is not None:
+            rank = self.effects.projection.shape[-1]
+            _check_shapes("effects", self.effects, [(dim, rank), (classes, rank), (rank,), (rank,)])
+            if not (self.effects.shift > 0).all() or not (self.effects.interaction > 0).all():
+                raise ValueError("a variance of effects is not above 0")
+        if self.correction is not None:
+            _check_shapes("correction", self.correction, [(dim, classes), (classes,)])
 
     @property
     def parts(self) -> list[SavedModel]:
@@ -115,6 +152,8 @@ class SavedModel:
     def probabilities(self, z: Tensor) -> NDArray[np.float64]:
         """Codes (members, N, D) -> (N, classes)."""
         probability: Tensor = self.classifier(z).double().softmax(-1).mean(0)
+        if self.correction is not None:
+            probability = (probability.clamp(min=TINY).log() + self.correction(z)).softmax(-1)
         return probability.numpy()
 
     @torch.no_grad()
@@ -147,6 +186,24 @@ class SavedModel:
     @property
     def n_features(self) -> int:
         return self.card.members * self.members.latent_dim
+
+
+def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin with it, without it."""
+    return {k.removeprefix(f"{prefix}."): t for k, t in tensors.items() if k.startswith(f"{prefix}.")}
+
+
+def _some(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
+    """A named tuple of these tensors; None where there are none."""
+    if tensors and set(tensors) != set(kind._fields):
+        raise ValueError(f"{kind.__name__.lower()} has the tensors {sorted(tensors)}, not {sorted(kind._fields)}")
+    return kind(**tensors) if tensors else None
+
+
+def _check_shapes(name: str, found: tuple[Tensor, ...], shapes: Sequence[tuple[int, ...]]) -> None:
+    for field, tensor, shape in zip(type(found)._fields, found, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
+        if tuple(tensor.shape[1:]) != shape or not torch.isfinite(tensor).all():
+            raise ValueError(f"the tensor {name}.{field} is not finite of the shape (…, *{shape})")
 
 
 def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..runs.assembly import Part, assemble, assemble_mixture
+from ..runs.assembly import Part, assemble_mixture, ensemble
 from ..runs.choice import Choice
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
@@ -46,7 +46,8 @@ def _save(run: Run, place: str, parts: Sequence[Part], kind: str, scores: dict[s
         save_model(folder, assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders))
     else:
         (part,) = parts
-        save_model(folder, *assemble(rec, part.setting, part.states, part.folds, kind=kind, scores=scores))
+        own = (part.setting, part.states, part.folds)
+        save_model(folder, ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders))
 
 
 def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:

@@ -116,10 +116,20 @@ class Classes:
         bias = -0.5 * (weight * self.means).sum(1)
         return weight, torch.where(self.present, bias, ABSENT)
 
+    def covariance(self, share: float) -> Tensor:
+        """Σ, (D, D)."""
+        product = self.rows.T @ self.rows if self.by_rows else self.product
+        matrix = (1 - share) / len(self.rows) * product
+        matrix.diagonal().add_(share * self._level)
+        return matrix
+
+    @property
+    def _level(self) -> Tensor:
+        return self.level if self.level > 0 else torch.ones_like(self.level)  # every row is its class's mean
+
     def _over_covariance(self, share: float) -> Tensor:
         """μ_kᵀ Σ⁻¹, (K, D)."""
-        n = len(self.rows)
-        level = self.level if self.level > 0 else torch.ones_like(self.level)  # every row is its class's mean
+        n, level = len(self.rows), self._level
         matrix = (1 - share) / n * self.product
         matrix.diagonal().add_(share * level)
         root = torch.linalg.cholesky(matrix)

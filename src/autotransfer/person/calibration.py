@@ -1,0 +1,117 @@
+"""A model for one person: their labelled windows, or windows without labels, give it a correction of its own.
+
+What is known of a person (training/effects.py) changes the log-probabilities by something linear in the code, so a
+calibrated model is as quick, saved and exported as before.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+from ..recordings import Raw, Recordings
+from ..recordings.messages import show
+from ..runs.mixture import Mixture, Model, refuse_parts
+from ..runs.saved_model import Correction, SavedModel
+from ..training.effects import Effects
+
+LABELS = (1, 2, 5, 10)  # of each class, that held-out people are calibrated with
+ROUNDS = 5  # of guessing classes, and correcting the guess
+
+
+def calibrated(model: Model, X: Tensor, y: Tensor) -> Model:
+    """The model for the person of raw windows (n, channels, times) of classes (n,). What held-out people lost by so
+    few labels is not done: the model is then given back, with a warning."""
+    check_effects(model)
+    counts = torch.bincount(y, minlength=len(model.card.classes))
+    least = int(counts[counts > 0].min())
+    if (told := lost_with(model, least)) is not None:
+        warnings.warn(f"{told}: the model stays as it is", stacklevel=3)
+        return model
+    weight = torch.nn.functional.one_hot(y, len(model.card.classes)).double()
+    return _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, weight), labelled=True))
+
+
+def labels_of(classes: Sequence[Any], labels: Sequence[Any]) -> Tensor:
+    """Labels (n,) as places among the classes of a model; strange ones are refused."""
+    known = {value: place for place, value in enumerate(classes)}
+    for value in labels:
+        if value not in known:
+            raise UserError(f"y has the class {show(value)}; the model knows {show(list(known))}")
+    return torch.tensor([known[value] for value in labels])
+
+
+def calibrated_with(model: Model, raw: Raw) -> tuple[Model, dict[Any, int]]:
+    """The model for the one person whose labelled windows a reader found, and how many there are of each class."""
+    own = raw if raw.subject is not None or raw.y is None else replace(raw, subject=[0] * len(raw.X))
+    recordings = Recordings(**own.labelled())
+    if recordings.n_subjects != 1:
+        raise UserError(
+            f"the data are of {recordings.n_subjects} people; a model is calibrated for one: give their windows alone"
+        )
+    model.check(recordings.X, None if raw.channels is None else recordings.channels, recordings.sfreq)
+    labels = [recordings.classes[place] for place in recordings.y.tolist()]
+    return calibrated(model, recordings.X, labels_of(model.card.classes, labels)), dict(Counter(labels))
+
+
+def adapted(model: Model, X: Tensor) -> Model:
+    """The model for the person of raw windows (n, channels, times) whose classes nobody knows."""
+    check_effects(model)
+    found = model
+    for _ in range(ROUNDS):
+        guess = torch.from_numpy(found.predict_proba(X))
+        found = _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, guess), labelled=False))  # noqa: B023  # called at once
+    return found
+
+
+def lost_with(model: Model, labels: int) -> str | None:
+    """Why so many labels of each class are not worth using, by what held-out people gained; None: they are."""
+    helped = model.card.calibrates
+    if helped is None:
+        return None
+    tried = [k for k in LABELS if k <= labels] or [LABELS[0]]
+    if tried[-1] in helped:
+        return None
+    return f"held-out people did not gain by {tried[-1]} labelled window{'s' * (tried[-1] > 1)} of each class"
+
+
+def check_effects(model: Model) -> None:
+    """Raise where nobody has looked how people differ."""
+    refuse_parts(model, _check_effects)
+
+
+def _check_effects(part: SavedModel) -> None:
+    if part.effects is None:
+        raise UserError(
+            "the model does not know how people differ (it was saved by an earlier version, or trained on one person)"
+            "; make it again"
+        )
+
+
+def _for_person(model: Model, X: Tensor, posterior: Callable[[Effects, Tensor], Effects]) -> Model:
+    if isinstance(model, Mixture):
+        found = copy.copy(model)
+        found.parts = [_part_for(part, X, posterior) for part in model.parts]
+        return found
+    return _part_for(model, X, posterior)
+
+
+def _part_for(part: SavedModel, X: Tensor, posterior: Callable[[Effects, Tensor], Effects]) -> SavedModel:
+    assert part.effects is not None, "checked"
+    effects = part.effects
+    after = posterior(effects, effects.project(part.latents(X)))
+    weight, bias = effects.correction(after)
+    correction = Correction(effects.projection @ weight, bias)
+    if part.correction is not None:  # known from before
+        correction = Correction(correction.weight + part.correction.weight, correction.bias + part.correction.bias)
+    found = copy.copy(part)
+    found.correction, found.effects = correction, after
+    return found

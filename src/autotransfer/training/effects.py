@@ -1,0 +1,133 @@
+"""How people differ in a model's codes, and what a person's own windows say of where they stand.
+
+In a few directions of the code, those in which the means of people and classes lie furthest apart, a window of person
+p and class c is taken to be
+
+    x = μ_c + δ_p + ε_pc + noise        δ_p ~ N(0, b)    ε_pc ~ N(0, e)    noise ~ N(0, 1)
+
+in every direction by itself: a mean of the class, a shift of the person, what the person does to this class, and the
+window's own. μ, b and e come from the people a model was trained on. A new person begins with δ = ε = 0, as uncertain
+as b and e say, and their windows make them known: with labels all of it, without labels, each window counting for every
+class as much as the model believes in it, the shift alone. Nobody's classes have to be balanced for that: a window is
+compared with the mean of its class, not of everybody's windows. The more windows, the less is left of the prior.
+
+The posterior is again a model of this form, and what it says of a window beyond what the prior says is linear in the
+code: a correction of the logits, 0 as long as nothing is known.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .closed_form import Classes
+
+DIRECTIONS = 64  # of the code that are kept
+KNOWN = 3.0  # windows that count as one: neighbours in time resemble each other
+GUESSED = 10.0  # the same where their classes are guessed, and may be guessed wrong
+POOLED = 0.3  # share of the mean over directions in each direction's variance: people are few
+LEAST = 1e-3  # variance between people, beside 1 within a cell
+RIDGE = 0.02  # share of the mean variance that is added to the covariance within cells
+
+
+class Evidence(NamedTuple):
+    """Windows of one person, each counting for every class with a weight."""
+
+    sums: Tensor  # (P, C, R): of their projected codes
+    counts: Tensor  # (C,)
+
+    def plus(self, other: Evidence) -> Evidence:
+        """Of both together."""
+        return Evidence(self.sums + other.sums, self.counts + other.counts)
+
+
+class Effects(NamedTuple):
+    """P members, C classes, codes of D numbers, R directions."""
+
+    projection: Tensor  # (P, D, R): codes -> directions in which windows of a cell have the variance 1
+    means: Tensor  # (P, C, R): μ
+    shift: Tensor  # (P, R): b
+    interaction: Tensor  # (P, R): e
+
+    @property
+    def nothing(self) -> Evidence:
+        """What is known of somebody who has not come yet."""
+        return Evidence(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
+
+    def project(self, z: Tensor) -> Tensor:
+        """Codes (P, n, D) -> (P, n, R)."""
+        return z.to(self.projection) @ self.projection
+
+    def evidence(self, x: Tensor, weight: Tensor) -> Evidence:
+        """Projected codes (P, n, R) that count (n, C) for the classes."""
+        return Evidence(weight.T.to(x) @ x, weight.sum(0).to(x))
+
+    def given(self, evidence: Evidence, *, labelled: bool) -> Effects:
+        """The posterior for the person that the evidence is of. labelled: its classes are known, and not guessed."""
+        alike = KNOWN if labelled else GUESSED
+        n = (evidence.counts / alike)[:, None]  # (C, 1)
+        e, b = self.interaction[:, None], self.shift  # (P, 1, R), (P, R)
+        precise = 1 / (1 + n * e)
+        residual = (evidence.sums / alike - n * self.means) * precise  # (mean − μ_c) / (e + 1/n)
+        left = 1 / (1 / b + (n * precise).sum(1))  # variance of the shift
+        shift = (residual.sum(1) * left)[:, None]
+        if not labelled:
+            return self._replace(means=self.means + shift, shift=left)
+        known = n * e * precise
+        means = self.means + shift + e * residual - known * shift
+        unknown = (1 - known).mean(1)
+        return self._replace(
+            means=means, shift=(1 - known).square().mean(1) * left, interaction=self.interaction * unknown
+        )
+
+    def correction(self, posterior: Effects) -> tuple[Tensor, Tensor]:
+        """Weights (P, R, C) and bias (P, C) of what the posterior adds to the logits of a projected code."""
+        before, after = 1 / (1 + self.shift + self.interaction), 1 / (1 + posterior.shift + posterior.interaction)
+        now, then = posterior.means * after[:, None], self.means * before[:, None]
+        bias = -0.5 * ((now * posterior.means).sum(-1) - (then * self.means).sum(-1))
+        return (now - then).transpose(1, 2), bias
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self._asdict()
+
+
+def fit_effects(codes: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Effects:
+    """Of one member (P = 1): codes (n, D) of the windows of at least two people (n,), classes (n,). float64 inside."""
+    codes = codes.double()
+    _, who = people.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
+    n_people = int(who.max()) + 1
+    cells = Classes(codes, who * n_classes + y, n_people * n_classes)
+    count = torch.bincount(who * n_classes + y, minlength=n_people * n_classes).view(n_people, n_classes).double()
+    there = (count > 0).double()[..., None]
+    means = cells.means.view(n_people, n_classes, -1)
+    of_class = (means * there).sum(0) / there.sum(0).clamp(min=1)  # (C, D)
+    seen = there.sum(0) > 0
+    centre = (of_class * seen).sum(0) / seen.sum()
+    of_class = torch.where(seen, of_class, centre)
+    root = torch.linalg.cholesky(cells.covariance(max(cells.shrinkage(), RIDGE)))
+    white = torch.linalg.solve_triangular(root, ((means - centre) * there).flatten(0, 1).T, upper=False).T
+    # Where cells of many windows say more than those of few, so do their means.
+    _, spread, axes = torch.linalg.svd(white, full_matrices=False)
+    kept = min(DIRECTIONS, len(spread))
+    projection = torch.linalg.solve_triangular(root.T, axes[:kept].T, upper=True)  # (D, R)
+    away = ((means - of_class) @ projection) * there
+    of_person = away.sum(1) / there.sum(1)  # (S, R)
+    freedom = (there.sum(1) - 1).sum().clamp(min=1)
+    noise = (1 / count[count > 0]).mean()
+    within = ((away - of_person[:, None]) * there).square().sum((0, 1)) / freedom
+    interaction = (within - noise).clamp(min=LEAST)
+    shift = (of_person.square().sum(0) / max(n_people - 1, 1) - within / there.sum(1).mean()).clamp(min=LEAST)
+    found = (projection, of_class @ projection, _pooled(shift), _pooled(interaction))
+    return Effects(*(one[None].float() for one in found))
+
+
+def _pooled(variance: Tensor) -> Tensor:
+    """(R,), each drawn towards the mean over directions."""
+    return (1 - POOLED) * variance + POOLED * variance.mean()
+
+
+def stacked(members: list[Effects]) -> Effects:
+    """Of several members that have as many directions."""
+    return Effects(*(torch.cat(own) for own in zip(*members, strict=True)))

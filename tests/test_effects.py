@@ -1,0 +1,152 @@
+"""How people differ in codes: the posterior against the joint Gaussian it stands for, and what a person gains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from autotransfer.training import effects as module
+from autotransfer.training.effects import Effects, Evidence, fit_effects, stacked
+
+
+def people(
+    seed: int = 0, *, n_people: int = 12, n_classes: int = 3, dim: int = 5, shift: float = 1.5, own: float = 0.5
+):
+    """Codes (n, D), classes, people: drawn from the model."""
+    rng = np.random.default_rng(seed)
+    mu = 2 * rng.standard_normal((n_classes, dim))
+    delta = shift * rng.standard_normal((n_people, dim))
+    epsilon = own * rng.standard_normal((n_people, n_classes, dim))
+    s, y = (one.ravel() for one in np.meshgrid(np.arange(n_people), np.arange(n_classes), indexing="ij"))
+    s, y = np.repeat(s, 40), np.repeat(y, 40)
+    z = mu[y] + delta[s] + epsilon[s, y] + rng.standard_normal((len(y), dim))
+    return torch.from_numpy(z), torch.from_numpy(y), torch.from_numpy(s)
+
+
+def one(b: float, e: float, mu: Tensor) -> Effects:
+    """A member with one direction, which is the code itself."""
+    return Effects(torch.ones(1, 1, 1), mu.view(1, -1, 1).float(), torch.full((1, 1), b), torch.full((1, 1), e))
+
+
+@pytest.mark.parametrize("counts", [(1, 0, 2), (4, 4, 4), (30, 0, 0)])
+def test_posterior_is_that_of_the_joint_gaussian(monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...]) -> None:
+    """By brute force: condition (δ, ε_1 … ε_C) on every window, and read off the means of the classes."""
+    monkeypatch.setattr(module, "KNOWN", 1.0)
+    b, e, mu = 2.0, 0.7, torch.tensor([0.0, 1.0, -2.0])
+    rng = np.random.default_rng(1)
+    y = np.repeat(np.arange(3), counts)
+    x = rng.normal(3, 2, len(y))
+    design = np.concatenate([np.ones((len(y), 1)), np.eye(3)[y]], 1)  # of (δ, ε)
+    prior = np.diag([b, e, e, e])
+    gain = prior @ design.T @ np.linalg.inv(design @ prior @ design.T + np.eye(len(y)))
+    mean, cov = gain @ (x - mu.numpy()[y]), prior - gain @ design @ prior
+    reads = np.concatenate([np.ones((3, 1)), np.eye(3)], 1)  # δ + ε_c
+    effects = one(b, e, mu)
+    evidence = effects.evidence(torch.from_numpy(x).float().view(1, -1, 1), torch.eye(3)[torch.from_numpy(y)])
+    found = effects.given(evidence, labelled=True)
+    np.testing.assert_allclose(found.means[0, :, 0], mu.numpy() + reads @ mean, atol=1e-5)
+    variance = np.diag(reads @ cov @ reads.T).mean()
+    np.testing.assert_allclose(float(found.shift + found.interaction), variance, atol=1e-5)
+
+
+def test_without_labels_only_the_shift_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GUESSED", 1.0)
+    effects = one(1.0, 0.5, torch.tensor([0.0, 4.0]))
+    # Two windows that are surely of the second class, 1 above its mean: e + 1/n = 1, so half of it is the person's.
+    found = effects.given(Evidence(torch.tensor([[[0.0], [10.0]]]), torch.tensor([0.0, 2.0])), labelled=False)
+    np.testing.assert_allclose(found.means[0, :, 0], [0.5, 4.5])
+    np.testing.assert_allclose(float(found.shift), 0.5)
+    assert float(found.interaction) == 0.5
+
+
+def test_nothing_known_changes_nothing() -> None:
+    z, y, s = people()
+    effects = fit_effects(z, y, s, 3)
+    for labelled in (False, True):
+        posterior = effects.given(effects.nothing, labelled=labelled)
+        for own in effects.correction(posterior):
+            np.testing.assert_allclose(own, 0, atol=1e-6)
+
+
+def test_correction_is_the_difference_of_two_discriminants() -> None:
+    """log N(x; M_c, V) − log N(x; μ_c, V₀), up to a number that classes share."""
+    z, y, s = people()
+    effects = fit_effects(z, y, s, 3)
+    evidence = effects.evidence(effects.project(z[None, :7].float()), torch.eye(3)[y[:7]])
+    after = effects.given(evidence, labelled=True)
+    x = effects.project(z[None, -9:].float())
+    weight, bias = effects.correction(after)
+
+    def discriminant(own: Effects) -> Tensor:
+        variance = 1 + own.shift + own.interaction
+        away = x[:, :, None] - own.means[:, None]
+        return -0.5 * (away.square() / variance[:, None, None]).sum(-1)
+
+    wanted = discriminant(after) - discriminant(effects)
+    found = x @ weight + bias[:, None]
+    np.testing.assert_allclose(found - found.mean(-1, keepdim=True), wanted - wanted.mean(-1, keepdim=True), atol=1e-4)
+
+
+def test_variances_are_found_again() -> None:
+    """Directions of the fit are not those of the recipe, but how far people lie apart in sum is."""
+    z, y, s = people(n_people=200, shift=1.5, own=0.5)
+    effects = fit_effects(z, y, s, 3)
+    assert effects.shift.shape == (1, 5)
+    np.testing.assert_allclose(float(effects.shift.mean()), 1.5**2, rtol=0.15)
+    np.testing.assert_allclose(float(effects.interaction.mean()), 0.5**2, rtol=0.25)
+
+
+def test_within_a_cell_every_direction_has_variance_one() -> None:
+    z, y, s = people()
+    x = fit_effects(z, y, s, 3).project(z[None].float())[0]
+    cells = s * 3 + y
+    rest = torch.cat([x[cells == cell] - x[cells == cell].mean(0) for cell in cells.unique()])
+    np.testing.assert_allclose(rest.var(0), 1, atol=0.1)
+
+
+def accuracy(effects: Effects, posterior: Effects, z: Tensor, y: Tensor) -> float:
+    """Of the prior's discriminant and what the posterior adds."""
+    x = effects.project(z[None].float())
+    variance = 1 + effects.shift + effects.interaction
+    plain = -0.5 * ((x[:, :, None] - effects.means[:, None]).square() / variance[:, None, None]).sum(-1)
+    weight, bias = effects.correction(posterior)
+    return float(((plain + x @ weight + bias[:, None])[0].argmax(-1) == y).double().mean())
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_shifted_person_gains_even_from_one_class_alone(labelled: bool) -> None:
+    gained = []
+    for seed in range(10):
+        z, y, s = people(seed, shift=2.0, own=0.3)
+        seen, new = s > 0, s == 0
+        effects = fit_effects(z[seen], y[seen], s[seen], 3)
+        first = torch.flatten((new & (y == 0)).nonzero())[:30]  # nothing but class 0
+        x = effects.project(z[None, first].float())
+        posterior = effects.given(effects.evidence(x, torch.eye(3)[y[first]]), labelled=labelled)
+        others = new & (y != 0)
+        before = accuracy(effects, effects.given(effects.nothing, labelled=labelled), z[others], y[others])
+        gained.append(accuracy(effects, posterior, z[others], y[others]) - before)
+    assert np.mean(gained) > 0.05
+    assert min(gained) > -0.03
+
+
+def test_members_are_stacked_as_they_are_alone() -> None:
+    z, y, s = people()
+    alone = [fit_effects(z, y, s, 3), fit_effects(2 * z + 1, y, s, 3)]
+    both = stacked(alone)
+    codes = torch.stack([z[:6], 2 * z[:6] + 1]).float()
+    weight = torch.eye(3)[y[:6]]
+    together = both.given(both.evidence(both.project(codes), weight), labelled=True)
+    for member, own in enumerate(alone):
+        single = own.given(own.evidence(own.project(codes[member : member + 1]), weight), labelled=True)
+        for found, wanted in zip(together[1:], single[1:], strict=True):
+            np.testing.assert_allclose(found[member], wanted[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_class_or_cell_that_nobody_has_shown_does_no_harm() -> None:
+    z, y, s = people()
+    keep = (y != 2) & ~((s == 3) & (y == 1))
+    effects = fit_effects(z[keep], y[keep], s[keep], 3)
+    assert all(torch.isfinite(own).all() for own in effects)
