@@ -14,7 +14,7 @@ PACKAGE = Path(at.__file__).parent
 # A room imports only from rooms to its left.
 ROOMS = [
     "errors", "schema", "fusing", "gpu", "randomness", "recordings", "preprocessing", "augment", "model", "censoring",
-    "settings", "grids", "folds", "jobs", "training", "runs", "search", "person", "report", "estimator", "export",
+    "settings", "grids", "folds", "jobs", "training", "runs", "person", "search", "report", "estimator", "export",
     "cluster", "cli",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "__main__"}

@@ -89,6 +89,25 @@ class Average:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Playback:
+    """Held-out people using the model, some of them where there are many: scores by case and subject, each by
+    trainings and weights that left them out."""
+
+    zero_shot: dict[str, Scores]  # by the order of the windows: recorded, balanced, one-sided
+    adapted: dict[str, Scores]  # the same following the person
+    before: dict[str, Scores]  # by the number of labelled windows of each class: on those that are left
+    calibrated: dict[str, Scores]
+    own: dict[str, Scores]  # a classifier of theirs alone, from the same labels
+    adapts: bool  # whether they gained by adaptation
+    calibrates: list[int]  # numbers of labels that they gained by
+
+    def __post_init__(self) -> None:
+        for tables in (self.zero_shot, self.adapted, self.before, self.calibrated, self.own):
+            if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
+                raise UserError("a score lies outside [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered
     is the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
@@ -109,6 +128,7 @@ class Choice:
     adaptation: str  # of what is delivered
     nested_adaptations: dict[str, str]
     average: Average | None = None  # None: the chosen setting is delivered alone
+    playback: Playback | None = None  # None: nobody could be played back
     nested_full_choices: dict[str, str] = field(default_factory=dict)
     nested_full_test_scores: Scores = field(default_factory=dict)
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores

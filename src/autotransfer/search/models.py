@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -12,7 +13,7 @@ from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
 from ..runs.assembly import Part, assemble_mixture, ensemble
-from ..runs.choice import Choice
+from ..runs.choice import Choice, Playback
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..runs.saved_model import save_model
@@ -33,21 +34,28 @@ def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | Non
     networks = sum(not setting.network.closed_form for setting in exponents)
     most = None if weights is None else most_of_each(networks)
     parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
-    _save(run, "model", parts, "ensemble", scores, mixed=weights is not None)
+    mixed, played = weights is not None, choice.playback
+    _save(run, "model", parts, "ensemble", scores, played, mixed=mixed)
     if run.options.final == "refit":
         tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
         again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
-        _save(run, "model/refit", again, "refit", scores, mixed=weights is not None)
+        _save(run, "model/refit", again, "refit", scores, played, mixed=mixed)
 
 
-def _save(run: Run, place: str, parts: Sequence[Part], kind: str, scores: dict[str, float], *, mixed: bool) -> None:
+def _save(
+    run: Run, place: str, parts: Sequence[Part], kind: str, scores: dict[str, float], played: Playback | None, *,
+    mixed: bool,
+) -> None:  # fmt: skip
     rec, folder = run.recordings, run.folder / place
-    if mixed:
-        save_model(folder, assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders))
-    else:
+    if not mixed:
         (part,) = parts
         own = (part.setting, part.states, part.folds)
         save_model(folder, ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders))
+        return
+    model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
+    if played is not None:
+        model.card = replace(model.card, adapts=played.adapts, calibrates=played.calibrates)
+    save_model(folder, model)
 
 
 def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:

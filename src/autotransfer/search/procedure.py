@@ -24,6 +24,7 @@ from ..settings import Setting
 from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
+from .playback import PEOPLE, play_back
 from .said import Said
 from .stages import (
     SHORTLIST_PER_METHOD,
@@ -101,9 +102,9 @@ def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bo
     run.work(shown=shown)
 
 
-def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | None]:
+def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | None, Nested | None]:
     """The choice for everybody and, beside it, what would have been decided for each subject without them. With rule
-    average, the weights of what is delivered as well."""
+    average, the weights of what is delivered as well, and those found without each subject."""
     options, folds, subjects = run.options, run.folds(), run.recordings.subjects
     rule, entries = RULES[options.rule], entries_of(run, candidates, folds)
     scored = set(scorable(run.recordings))
@@ -173,7 +174,7 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         average=average,
         not_scored=not_scored(run.recordings),
     )
-    return choice, weights
+    return choice, weights, nested
 
 
 def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
@@ -222,18 +223,21 @@ def _mean(scores: Sequence[float]) -> float:
     return float(np.mean(found)) if found else math.nan
 
 
-def conduct(run: Run, tell: Tell, *, shown: bool | None = None) -> Choice:
-    """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder."""
+def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PEOPLE) -> Choice:
+    """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder.
+    played: how many people at most are played back."""
     check_packages(run.options)
     candidates = search_stage(run, tell, shown=shown) + closed_forms(run.options, run.recordings)
     fold_stage(run, candidates, tell, shown=shown)
-    choice, weights = decide(run, candidates)
+    choice, weights, nested = decide(run, candidates)
     if run.options.nested == "full":
         from .nested import full_nesting
 
         full = full_nesting(run, tell, shown=shown)
         choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
     write_results(run)
+    if nested is not None:
+        choice = replace(choice, playback=play_back(run, candidates, nested, played))
     build_models(run, candidates, weights, choice, tell)
     write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
     run.ledger.remember(complete=True)

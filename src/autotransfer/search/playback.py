@@ -1,0 +1,150 @@
+"""Held-out people use the model: their windows in several orders, without and with adaptation, and calibrated with a
+few labels.
+
+Each is played to a model of trainings that left them out, with weights found without them. What they gain decides what
+the delivered model does for a new person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..person.calibration import LABELS, calibrated
+from ..person.decoder import Decoder
+from ..recordings import Recordings
+from ..runs.assembly import Part, assemble_mixture
+from ..runs.choice import Playback, Scores
+from ..runs.mixture import Mixture
+from ..runs.run import Run
+from ..settings import Setting
+from ..training.closed_form import Classes
+from ..training.metrics import balanced_accuracy_of
+from .average import Nested
+
+PEOPLE = 12  # who are played back, where there are more: means over them decide little, and networks take their time
+WINDOWS = 240  # of each
+NETWORKS = 2  # of each candidate, where there are more seeds
+SHRINKAGE = 0.5  # of a person's own classifier
+ORDERS = ("recorded", "balanced", "one-sided")
+
+Rows = NDArray[np.int64]
+
+
+def play_back(run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE) -> Playback | None:
+    """At most so many people. None where nobody can be played back: a model that needs all windows of a person at once,
+    or does not know how people differ."""
+    recordings, people = run.recordings, sorted(nested.weights)
+    places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
+    found: dict[str, dict[str, Scores]] = {}
+    for person in [people[place] for place in places]:
+        model = model_without(run, candidates, nested.weights[person].exponents, person)
+        if model is None or any(part.effects is None for part in model.parts):
+            return None
+        rows = np.flatnonzero(recordings.subject.numpy() == person)
+        name = str(recordings.subjects[person])
+        scores = _in_orders(model, recordings, rows) | _with_labels(model, recordings, rows)
+        for (what, case), score in scores.items():
+            found.setdefault(what, {}).setdefault(case, {})[name] = score
+    return _decided(found)
+
+
+def model_without(
+    run: Run, candidates: Sequence[Setting], exponents: NDArray[np.float64], person: int
+) -> Mixture | None:
+    """The mixture of trainings that had the person as their test subject."""
+    entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and e.test == person]
+    parts = []
+    for setting, exponent in zip(candidates, exponents.tolist(), strict=True):
+        if exponent <= 0:
+            continue
+        if setting.adaptation == "transductive":
+            return None
+        own = [entry for entry in entries if entry.setting == setting and entry.stage != "nested"]
+        own = list({entry.seed: entry for entry in own}.values())[: 1 if setting.network.closed_form else NETWORKS]
+        states = [
+            {k.removeprefix("best."): t for k, t in run.weights(entry.key).items() if k.startswith("best.")}
+            for entry in own
+        ]
+        if states:
+            parts.append(Part(setting, states, [run.job(entry).fold for entry in own], exponent))
+    return assemble_mixture(run.recordings, parts, scores={}, encoders=run.encoders) if parts else None
+
+
+def _in_orders(model: Mixture, recordings: Recordings, rows: Rows) -> dict[tuple[str, str], float]:
+    """Scores without and with adaptation, by order."""
+    y = recordings.y.numpy()
+    n_classes, kept = recordings.n_classes, _first(y, rows, max(1, WINDOWS // len(np.unique(y[rows]))))
+    drawn = np.random.default_rng(len(kept)).permutation(len(kept))
+    orders = {"recorded": kept, "balanced": kept[drawn], "one-sided": kept[np.argsort(y[kept], kind="stable")]}
+    decoder, found = Decoder(model), {}
+    for name in ORDERS:
+        order = orders[name]
+        for what, adaptation in (("zero_shot", None), ("adapted", decoder.adaptation())):
+            said = decoder.next(recordings.X[order], decoder.follow(), adaptation)
+            found[what, name] = balanced_accuracy_of(said.argmax(1), y[order], n_classes)
+    return found
+
+
+def _with_labels(model: Mixture, recordings: Recordings, rows: Rows) -> dict[tuple[str, str], float]:
+    """Scores on the windows that are left, by the number of labelled windows of each class: as it was, calibrated, and
+    of a classifier of their own."""
+    y, n_classes = recordings.y.numpy(), recordings.n_classes
+    rows = _first(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
+    X, own = recordings.X[rows], torch.from_numpy(y[rows])
+    codes = [part.latents(X)[0].double() for part in model.parts if part.setting.encoder == "linear"]
+    before, found = model.predict_proba(X), {}
+    for labels in LABELS:
+        known = np.isin(rows, _first(y, rows, labels))
+        left = ~known
+        if len(np.unique(y[rows[left]])) < len(np.unique(y[rows])):
+            continue
+        said = {"before": before[left], "calibrated": calibrated(model, X[known], own[known]).predict_proba(X[left])}
+        if codes:
+            logits = sum(_own(z[known], own[known], z[left], n_classes) for z in codes)
+            said["own"] = logits.numpy()  # type: ignore[union-attr]  # of at least one
+        for what, probability in said.items():
+            found[what, str(labels)] = balanced_accuracy_of(probability.argmax(1), y[rows[left]], n_classes)
+    return found
+
+
+def _own(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
+    """What a linear discriminant of these codes (n, D) says of other ones: log-probabilities (m, C)."""
+    weight, bias = Classes(z, y, n_classes).solve(SHRINKAGE)
+    return (others @ weight.T + bias).log_softmax(-1)
+
+
+def _first(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
+    """The first rows of each class, as many as `most`, in the order of recording."""
+    return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))
+
+
+def _decided(found: dict[str, dict[str, Scores]]) -> Playback:
+    gains = {order: _gain(found["zero_shot"][order], found["adapted"][order]) for order in ORDERS}
+    calibrates = [
+        labels
+        for labels in LABELS
+        if str(labels) in found.get("calibrated", {})
+        and _gain(found["before"][str(labels)], found["calibrated"][str(labels)])[0] >= 0
+    ]
+    return Playback(
+        zero_shot=found["zero_shot"],
+        adapted=found["adapted"],
+        before=found.get("before", {}),
+        calibrated=found.get("calibrated", {}),
+        own=found.get("own", {}),
+        # Above 0 over all orders, and in none of them below it by more than chance.
+        adapts=float(np.mean([mean for mean, _ in gains.values()])) >= 0
+        and all(mean >= -error for mean, error in gains.values()),
+        calibrates=calibrates,
+    )
+
+
+def _gain(before: Scores, after: Scores) -> tuple[float, float]:
+    """Mean over people, and its standard error."""
+    each = np.array([after[name] - before[name] for name in after])
+    return float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
