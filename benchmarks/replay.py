@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from autotransfer.recordings import read_npz
 
 
 def outlet_of(name: str, channels: Sequence[str], sfreq: float) -> object:
@@ -50,6 +49,7 @@ def play(
     stamped late. stops: samples at which the stream ends for `away` seconds and comes back."""
     from mne_lsl.lsl import local_clock
 
+    warnings.filterwarnings("ignore", "A single sample is pushed", RuntimeWarning)  # all that a burst left of a chunk
     draw = np.random.default_rng(seed)
     outlet = outlet_of(name, channels, sfreq)
     wait_for_listener(outlet)
@@ -85,9 +85,9 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=10, help="samples that are sent at once")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    raw = read_npz(given.file)
-    signal = np.concatenate(list(np.asarray(raw.X, dtype=np.float32)), 1).T  # (samples, channels)
-    sfreq = float(str(raw.sfreq))
+    with np.load(given.file) as stored:  # not by our reader, whose imports take seconds
+        X, meta = stored["X"].astype(np.float32), json.loads(str(stored["meta"]))
+    signal, sfreq = np.concatenate(list(X), 1).T, float(meta["sfreq"])  # (samples, channels)
     if given.seconds is not None:
         samples = round(given.seconds * sfreq)
         signal = np.tile(signal, (-(-samples // len(signal)), 1))[:samples]
@@ -97,7 +97,7 @@ def main() -> None:
         start = draw.integers(1, len(signal) - 1)
         dropped[start : start + draw.integers(1, round(sfreq / 2))] = True
     dropped[-1] = False
-    channels = [f"ch{c}" for c in range(signal.shape[1])] if raw.channels is None else list(raw.channels)  # type: ignore[call-overload]  # names
+    channels = meta.get("channels", [f"ch{c}" for c in range(signal.shape[1])])
     play(
         given.name, signal, channels, sfreq, speed=given.speed, chunk=given.chunk, dropped=dropped,
         jitter=given.jitter, stops=given.stop, away=given.away, seed=given.seed,

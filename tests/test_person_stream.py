@@ -12,6 +12,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
+from autotransfer.person.stream import lsl
 from autotransfer.person.stream.causal import Causal
 from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
 from autotransfer.person.stream.pace import BACK, Pace
@@ -474,6 +476,15 @@ def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[str, str
     return out, err
 
 
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """Ctrl-C, which is how streams end; what it said."""
+    time.sleep(0.5)  # what was sent is on its way
+    process.send_signal(signal.SIGINT)
+    _, err = ended(process)
+    assert process.returncode == 0, err
+    return err
+
+
 def streamed(env: Env, run: Path, *options: object) -> subprocess.Popen[str]:
     return start(env, "-m", "autotransfer", "stream", run, "--source", "lsl:ann", *options)
 
@@ -486,7 +497,7 @@ inlet = StreamInlet(info)
 inlet.open_stream(timeout=10)
 print(inlet.get_sinfo().get_channel_names(), inlet.get_sinfo().sfreq, flush=True)
 end, quiet = time.monotonic() + 40, None
-while time.monotonic() < end and (quiet is None or time.monotonic() - quiet < 3):
+while time.monotonic() < end and (quiet is None or time.monotonic() - quiet < 1.5):
     values, times = inlet.pull_chunk(timeout=0.2)
     for t, v in zip(times, values):
         print(t, *v, flush=True)
@@ -497,19 +508,18 @@ while time.monotonic() < end and (quiet is None or time.monotonic() - quiet < 3)
 @needs_lsl
 def test_a_stream_is_decoded_like_the_recording_and_sent_on(run: Path, tmp_path: Path, loopback: Env) -> None:
     person_file(tmp_path / "ann.npz", OWN.numpy())
-    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--speed", 8, "--chunk", 5)
+    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--speed", 20, "--chunk", 5)
     listener = start(loopback, "-c", LISTENER)
-    process = streamed(loopback, run, "--out", "lsl:decoded", "--hop", 1, "--seconds", 13)
-    _, err = ended(process)
-    assert process.returncode == 0, err
-    assert "40 windows decoded, 0 missed" in err, err
+    process = streamed(loopback, run, "--out", "lsl:decoded", "--hop", 1)
     ended(replay)
     said, _ = ended(listener)
+    err = interrupted(process)
+    assert "40 windows decoded, 0 missed" in err, err
     lines = said.splitlines()
     assert lines[0] == "['left', 'right', 'class'] 0.0"
     sent = np.array([[float(word) for word in line.split()] for line in lines[1:]])
     together = at.load_model(run).predict_proba(OWN)
-    assert len(sent) >= 35, "the listener may have come a little later"
+    assert len(sent) >= 10, "the listener may have come a little later"
     np.testing.assert_allclose(sent[:, 1:3], together[-len(sent) :], atol=2e-5)
     np.testing.assert_array_equal(sent[:, 3], together[-len(sent) :].argmax(1))
 
@@ -517,11 +527,11 @@ def test_a_stream_is_decoded_like_the_recording_and_sent_on(run: Path, tmp_path:
 @needs_lsl
 def test_lost_samples_jitter_and_a_stream_that_comes_back(run: Path, tmp_path: Path, loopback: Env) -> None:
     person_file(tmp_path / "ann.npz", OWN.numpy())
-    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--speed", 8, "--chunk", 4,
-                   "--jitter", 0.01, "--drop", 6, "--stop", 480, "--away", 3, "--seed", 3)  # fmt: skip
-    process = streamed(loopback, run, "--out", tmp_path / "out.csv", "--hop", 0.5, "--seconds", 17)
-    _, err = ended(process)
+    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--speed", 20, "--chunk", 4,
+                   "--jitter", 0.01, "--drop", 6, "--stop", 480, "--away", 2.5, "--seed", 3)  # fmt: skip
+    process = streamed(loopback, run, "--out", tmp_path / "out.csv", "--hop", 0.5)
     done = json.loads(ended(replay)[0].splitlines()[-1])
+    err = interrupted(process)
     assert done["dropped"] > 0
     assert "waiting for the stream 'ann'" in err
     assert "is back after" in err
@@ -547,21 +557,16 @@ def test_ctrl_c_ends_with_a_summary_and_saves_the_session(run: Path, tmp_path: P
     end = time.monotonic() + 40
     while time.monotonic() < end and not ((tmp_path / "out.csv").exists() and len(table(tmp_path / "out.csv")) >= 3):
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, err = ended(process)
+    err = interrupted(process)
     replay.kill()
     replay.communicate()
-    assert process.returncode == 0, err
     assert "windows decoded, 0 missed" in err.splitlines()[-1]
     assert "Traceback" not in err
     assert at.Session.load(tmp_path / "ann.session", run).n_windows == len(table(tmp_path / "out.csv")) >= 3
 
 
 @needs_lsl
-def test_a_stream_that_is_not_there_or_another_one(run: Path, tmp_path: Path, loopback: Env) -> None:
-    process = start(loopback, "-c", "from autotransfer.person.stream.lsl import LslSource; LslSource('nobody', 0.5)")
-    _, err = ended(process)
-    assert "there is no stream 'nobody' within 0.5 s" in err
+def test_a_stream_of_another_rate_is_refused(run: Path, tmp_path: Path, loopback: Env) -> None:
     person_file(tmp_path / "fast.npz", OWN.numpy(), sfreq=100.0)
     replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "fast.npz", "ann", "--seconds", 20)
     _, err = ended(streamed(loopback, run))
@@ -570,6 +575,26 @@ def test_a_stream_that_is_not_there_or_another_one(run: Path, tmp_path: Path, lo
     assert err.splitlines() == [
         "autotransfer: the stream 'ann' is sampled at 100 Hz, the model expects 24 Hz; resample the stream"
     ]
+
+
+class Network:
+    """In place of the Lab Streaming Layer: streams by name, which may be none."""
+
+    def __init__(self, *streams: Any) -> None:
+        self.streams = streams
+
+    def resolve_streams(self, timeout: float = 0.0, name: str | None = None) -> list[Any]:
+        return [one for one in self.streams if name in (None, one.name)]
+
+
+def test_a_stream_that_is_not_there_or_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [SimpleNamespace(name="bob", source_id=source) for source in ("a", "b")]
+    monkeypatch.setattr(lsl, "import_lsl", lambda: Network(*here))
+    for name, words in (("ann", "no stream 'ann' within 1 s; found 'bob', 'bob'"), ("bob", "2 streams named 'bob'")):
+        with pytest.raises(UserError, match=words):
+            lsl.LslSource(name, 1.0)
+    with pytest.raises(UserError, match="give lsl:NAME"):
+        open_source("lsl:")
 
 
 def test_without_the_extra_it_says_what_to_install(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

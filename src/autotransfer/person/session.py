@@ -6,15 +6,13 @@ import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..errors import UserError, one_line, shown
@@ -25,6 +23,9 @@ from ..runs.files import refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
 from .decoder import Decoder
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 Array = NDArray[Any]
 MARK = "autotransfer_session"  # what the header of a session's file has
@@ -125,11 +126,13 @@ class Session:
 
 
 def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model, Array]:
-    if isinstance(model, BaseEstimator):
+    if hasattr(model, "get_params"):
+        from sklearn.utils.validation import check_is_fitted  # takes long, and only estimators need it
+
         check_is_fitted(model)
         own = getattr(model, "model_", None)
         if isinstance(own, (SavedModel, Mixture)):
-            return own, model.classes_
+            return own, model.classes_  # type: ignore[attr-defined]  # an estimator of ours
     if isinstance(model, (str, Path)):
         model = _from_folder(Path(model), encoders)
     if isinstance(model, (SavedModel, Mixture)):
