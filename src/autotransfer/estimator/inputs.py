@@ -64,7 +64,7 @@ def training_recordings(
         others = {name: [values[n] for n in source] for name, values in others.items()}
     check_classification_targets(labels)
     rate = _agreed_rate(sfreq, raw.sfreq)
-    how = {"sfreq": rate, "channels": raw.channels, "ring": raw.ring, "columns": others}
+    how = {"sfreq": rate, "channels": raw.channels, "ring": raw.ring, "filter": raw.filter, "columns": others}
     recordings = Recordings(raw.X, labels, ids, session, **how)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
 

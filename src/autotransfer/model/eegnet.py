@@ -273,7 +273,7 @@ class EEGNet(nn.Module):
 
         return EEGNetGraph(self)
 
-    def quick(self) -> Quick:
+    def quick(self, levels: int = 0) -> Quick:
         from .eegnet_quick import QuickEEGNet
 
-        return QuickEEGNet(self)
+        return QuickEEGNet(self, levels)

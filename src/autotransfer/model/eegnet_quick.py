@@ -20,7 +20,7 @@ class QuickEEGNet:
     """Windows (G, n, C, T), each of the next so many members -> codes (P, n, D)."""
 
     @torch.no_grad()
-    def __init__(self, net: EEGNet) -> None:
+    def __init__(self, net: EEGNet, levels: int) -> None:
         own, members = folded(net), net.members or 1
         wide = len(own["spatial"]) // members
         spatial, temporal, depthwise, pointwise = (
@@ -33,14 +33,14 @@ class QuickEEGNet:
         bias, last_bias = (ROOT * own[name].reshape(members, -1) for name in ("temporal_bias", "pointwise_bias"))
         self.power = net.power_norm is not None
         if self.power:
-            self.first = MixedFilters(spatial, temporal, None, net.n_times)
+            self.first = MixedFilters(spatial, temporal, None, net.n_times, levels)
             self.scale = (ROOT * own["scale"]).float().view(members, wide, 1, 1)
             self.bias = bias.float().view(members, wide, 1, 1)
             self.power_scale, self.power_shift = (
                 own[name].float().view(members, wide, 1, 1) for name in ("power_scale", "power_shift")
             )
         else:
-            self.first = MixedFilters(spatial, ROOT * temporal, bias, net.n_times)
+            self.first = MixedFilters(spatial, ROOT * temporal, bias, net.n_times, levels)
         self.second = FilteredMixtures(depthwise, ROOT * pointwise, last_bias, net.n_times // self.pools[0])
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -132,11 +132,11 @@ def member_of(stack: nn.Module, member: int) -> nn.Module:
     return alone
 
 
-def quick(stack: nn.Module) -> Quick:
+def quick(stack: nn.Module, levels: int = 0) -> Quick:
     """Members as they are, in eval mode, for a few windows on a CPU: what the method `quick` of the stack gives, if it
-    has one."""
-    own: Callable[[], Quick] | None = getattr(stack, "quick", None)
-    return (lambda x, sizes: stack(x, group=group_of(sizes))) if own is None else own()
+    has one. levels: how many channels, the last ones, have one value throughout every window."""
+    own: Callable[[int], Quick] | None = getattr(stack, "quick", None)
+    return (lambda x, sizes: stack(x, group=group_of(sizes))) if own is None else own(levels)
 
 
 def group_of(sizes: Sequence[int]) -> Tensor:

@@ -199,18 +199,19 @@ class Shallow(nn.Module):
     def graph(self) -> nn.Module:
         return ShallowGraph(self)
 
-    def quick(self) -> Quick:
-        return QuickShallow(self)
+    def quick(self, levels: int = 0) -> Quick:
+        return QuickShallow(self, levels)
 
 
 class QuickShallow:
     """For a few windows (G, n, C, T) at a time, each of the next so many members -> codes (P, n, D)."""
 
     @torch.no_grad()
-    def __init__(self, net: Shallow) -> None:
+    def __init__(self, net: Shallow, levels: int) -> None:
         self.length = net.length
         scale, shift = net.norm.folded()
-        self.filters = MixedFilters(net.spatial, net.temporal.double() * scale[..., None], shift, net.n_times)
+        temporal = net.temporal.double() * scale[..., None]
+        self.filters = MixedFilters(net.spatial, temporal, shift, net.n_times, levels)
         self.scale, self.shift = (part.float()[..., None, None] for part in net.power_norm.folded())
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:

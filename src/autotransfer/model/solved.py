@@ -102,7 +102,7 @@ class Solved(nn.Module):
     def graph(self) -> nn.Module:
         return AllAtOnce(self)
 
-    def quick(self) -> Quick:
+    def quick(self, levels: int = 0) -> Quick:
         """All members at once."""
         return lambda x, sizes: self.standardised(self.raw(x if len(x) == 1 else x[group_of(sizes)]))
 

@@ -52,31 +52,48 @@ def products(a: Tensor, b: Tensor) -> Tensor:
 
 
 class MixedFilters:
-    """P members with F filters each: a mixture of channels (P, F, C), a kernel along time (P, F, K), a constant."""
+    """P members with F filters each: a mixture of channels (P, F, C), a kernel along time (P, F, K), a constant (P, F).
 
-    def __init__(self, spatial: Tensor, temporal: Tensor, constant: Tensor | None, times: int) -> None:
+    levels: channels, the last ones, that have one value throughout a window. What a filter makes of a constant is known
+    beforehand, so that only their sum is worked out.
+    """
+
+    def __init__(self, spatial: Tensor, temporal: Tensor, constant: Tensor | None, times: int, levels: int = 0) -> None:
         self.times, self.length = times, transform_length(times, temporal.shape[-1])
-        self.spatial = spatial.float().contiguous()
+        self.members, self.filters, self.channels = *spatial.shape[:2], spatial.shape[2] - levels
+        rows = spatial.float().flatten(0, 1)
+        self.spatial, self.levels = rows[:, : self.channels].contiguous(), rows[:, self.channels :].contiguous()
         self.spectra = spectra(temporal, self.length)[:, :, None]  # (P, F, 1, m)
+        ones = rfft(torch.ones(times, dtype=torch.float64), self.length).to(torch.complex64)
+        self.response = irfft(ones * self.spectra, self.length)[..., :times].contiguous() if levels else None
         # The first entry of a spectrum is the sum of its signal.
         self.constant = None if constant is None else (constant.double() * self.length).float()[..., None]
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         """Windows (G, n, C, T), each of the next so many members -> signals (P, F, n, T)."""
         n = x.shape[1]
-        own = torch.view_as_real(rfft(x.transpose(1, 2), self.length)).flatten(2)  # (G, C, n·m·2)
-        members, filters, channels = self.spatial.shape
-        mixed = own.new_empty(members * filters, own.shape[-1])
-        start = 0
-        for one, size in zip(own, sizes, strict=True):
-            rows = slice(start * filters, (start + size) * filters)
-            torch.mm(self.spatial.view(-1, channels)[rows], one, out=mixed[rows])
-            start += size
-        found = torch.view_as_complex(mixed.view(members, filters, n, -1, 2)).mul_(self.spectra)
+        own = torch.view_as_real(rfft(x[:, :, : self.channels].transpose(1, 2), self.length)).flatten(2)
+        mixed = self._mixed(self.spatial, own, sizes).view(self.members, self.filters, n, -1, 2)  # of (G, C, n·m·2)
+        found = torch.view_as_complex(mixed).mul_(self.spectra)
         if self.constant is not None:
             torch.view_as_real(found)[..., 0, 0] += self.constant
         signals: Tensor = irfft(found, self.length)
-        return signals[..., : self.times]
+        signals = signals[..., : self.times]
+        if self.response is None:
+            return signals
+        level = self._mixed(self.levels, x[:, :, self.channels :, 0].transpose(1, 2), sizes)
+        constants: Tensor = self.response * level.view(self.members, self.filters, n, 1)
+        return constants.add_(signals)
+
+    def _mixed(self, weight: Tensor, x: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Rows (P·F, C) of all members times what each group of them has, (G, C, k) -> (P·F, k)."""
+        found = x.new_empty(len(weight), x.shape[-1])
+        start = 0
+        for one, size in zip(x, sizes, strict=True):
+            rows = slice(start * self.filters, (start + size) * self.filters)
+            torch.mm(weight[rows], one, out=found[rows])
+            start += size
+        return found
 
 
 class FilteredMixtures:

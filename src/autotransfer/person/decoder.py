@@ -82,10 +82,10 @@ class Stack:
         else:  # the user's own, which cannot be made anew: its members stay as they are
             group = order = torch.arange(members)
             net = parts[0].net
-        self.net = quick(net)
         self.sizes: list[int] = torch.bincount(group).tolist()
         first = torch.tensor([group.tolist().index(g) for g in range(len(self.sizes))])
-        spec = parts[0].setting.preprocessing
+        spec, card = parts[0].setting.preprocessing, parts[0].card
+        self.net = quick(net, spec.levels(len(card.channels), card.n_times))
         self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
         self.bias = tensors["classifier.bias"][order, None]

@@ -7,27 +7,29 @@ import json
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
 from ..preprocessing import check_online
 from ..recordings import check_windows
+from ..recordings.windows import LARGEST
 from ..runs.files import refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
 from ..training.effects import Evidence
 from .calibration import check_effects
 from .decoder import Decoder
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
 
 Array = NDArray[Any]
 MARK = "autotransfer_session"  # what the header of a session's file has
@@ -53,6 +55,7 @@ class Session:
         refuse_parts(self.model, lambda part: check_online(part.setting.preprocessing))
         self.adapts = adapt and self._may_adapt()
         self._decoder = Decoder(self.model)
+        self._shape = (len(self.model.card.channels), self.model.card.n_times)
         self.reset()
 
     def _may_adapt(self) -> bool:
@@ -81,6 +84,11 @@ class Session:
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
+        if isinstance(window, np.ndarray) and window.dtype == np.float32 and window.shape == self._shape:
+            own = torch.from_numpy(window.copy())[None]
+            low, high = own.aminmax()
+            if low >= -LARGEST and high <= LARGEST:  # as it should be, and mostly is: all else takes longer to be told
+                return own, True
         try:
             single = np.ndim(window) == 2  # type: ignore[arg-type]  # whatever it is
         except ValueError:  # a ragged list, of which `check_windows` says so
@@ -149,11 +157,13 @@ class Session:
 
 
 def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model, Array]:
-    if isinstance(model, BaseEstimator):
+    if hasattr(model, "get_params"):
+        from sklearn.utils.validation import check_is_fitted  # takes long, and only estimators need it
+
         check_is_fitted(model)
         own = getattr(model, "model_", None)
         if isinstance(own, (SavedModel, Mixture)):
-            return own, model.classes_
+            return own, model.classes_  # type: ignore[attr-defined]  # an estimator of ours
     if isinstance(model, (str, Path)):
         model = _from_folder(Path(model), encoders)
     if isinstance(model, (SavedModel, Mixture)):

@@ -39,6 +39,9 @@ class AppendScale(Transform):
     def signals(self, channels: int, times: int) -> int:
         return channels  # means and deviations come after them
 
+    def levels(self, channels: int, times: int) -> int:
+        return 2 * channels
+
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         return WithScale()
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from .columns import Column
+from .filters import Filter, filter_of
 from .labels import encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
@@ -29,6 +30,7 @@ class Recordings:
     other numbers are continuous; None, NaN and empty text are missing.
     `ring` says which channels lie around a limb: True, names or indices in their order around it, or False. The names
     of a Myo's or a 3DC armband's channels say it without.
+    `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}: so will be a stream.
     A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
     """
 
@@ -43,6 +45,7 @@ class Recordings:
     subjects: tuple[Label, ...]
     name: str
     ring: tuple[int, ...] | None  # channels around a limb, in their order around it
+    filter: Filter | None  # how the signals were filtered, where that is known
 
     derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
 
@@ -59,6 +62,7 @@ class Recordings:
         name: str = "recordings",
         columns: object = None,
         ring: object = None,
+        filter: object = None,
     ) -> None:
         source = window_array(X)
         n_trials = source.shape[0]
@@ -77,6 +81,7 @@ class Recordings:
             "subjects": subjects_found,
             "name": _check_name(name),
             "ring": ring_of(ring, names),
+            "filter": filter_of(filter, check_sfreq(sfreq)),
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():

@@ -1,8 +1,8 @@
 """The layout of AutoTransfer: an .npz, or a folder of .npy files of the same names, whose X may be larger than memory.
 
 X (N, channels, times), y (N,), subject (N,); optional session (N,), scale (multiplied onto X) and meta (JSON
-text: sfreq, channels, classes, subjects, name, ring, labels of columns). Any other array (N,) of numbers or text is a
-column of its name; the rest is ignored.
+text: sfreq, channels, classes, subjects, name, ring, filter, labels of columns). Any other array (N,) of numbers or
+text is a column of its name; the rest is ignored.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..errors import UserError
 from .chunks import row_chunks
 from .columns import KINDS, Column, is_name, plain_columns
 from .container import Recordings
+from .filters import filter_of
 from .labels import as_list, check_distinct, check_length
 from .messages import reason, show
 from .npy import AS_FOLDER, Header, check_memory, member_header, npy_header, read_member, read_npy, readable
@@ -214,13 +215,16 @@ def _meta(text: str, path: Path) -> dict[str, Any]:
         raise UserError(f"{where} is not JSON ({reason(error)}); store json.dumps({{...}}) in it") from None
     if not isinstance(meta, dict):
         raise UserError(f"{where} is {show(meta)}; it must be a JSON object such as {{'sfreq': 200}}")
-    known = {key: meta[key] for key in ("sfreq", "name", "ring") if meta.get(key) is not None}
+    known = {key: meta[key] for key in ("sfreq", "name", "ring", "filter") if meta.get(key) is not None}
     if not isinstance(known.get("sfreq", 1.0), (int, float)) or isinstance(known.get("sfreq"), bool):
         raise UserError(f"sfreq in {where} is {show(known['sfreq'])}; it must be a number of samples per second")
     if not isinstance(known.get("name", ""), str):
         raise UserError(f"name in {where} is {show(known['name'])}; it must be a string")
     if not isinstance(known.get("ring", True), (bool, list)):
         raise UserError(f"ring in {where} is {show(known['ring'])}; {RING}")
+    if not isinstance(known.get("filter"), dict):  # in words it is for people
+        known.pop("filter", None)
+    filter_of(known.get("filter"), known.get("sfreq"))
     for key in ("channels", "classes", "subjects"):
         value = meta.get(key)
         if value is None:
@@ -279,7 +283,8 @@ def _meta_text(recordings: Recordings) -> str:
             if not _survives_json(label):
                 raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
     columns = {name: column.labels for name, column in recordings.columns.items() if not column.continuous}
-    return json.dumps(meta | ({"column_labels": columns} if columns else {}))
+    own = {} if recordings.filter is None else {"filter": recordings.filter.as_dict()}
+    return json.dumps(meta | own | ({"column_labels": columns} if columns else {}))
 
 
 def _survives_json(label: Label) -> bool:

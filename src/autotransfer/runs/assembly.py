@@ -54,6 +54,7 @@ def assemble(
         classes=list(recordings.classes),
         subjects=recordings.n_subjects,
         scores=scores,
+        filter=None if recordings.filter is None else recordings.filter.as_dict(),
     )
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training = [fold.train for fold in folds]

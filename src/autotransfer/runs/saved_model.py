@@ -19,6 +19,7 @@ from ..errors import UserError, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
+from ..recordings.filters import filter_of
 from ..settings import Setting
 from ..training.effects import Effects
 from ..training.members import Members
@@ -48,9 +49,11 @@ class ModelCard:
     scores: dict[str, Any]
     adapts: bool | None = None  # whether held-out people gained by adaptation; None: nobody has looked
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
+    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
 
     def __post_init__(self) -> None:
         check_types(self)
+        filter_of(self.filter, self.sfreq)
         if not all(isinstance(name, str) for name in self.channels):
             raise UserError("the channels of a model are not all names")
         sizes = {"members": self.members, "channels": len(self.channels), "classes": len(self.classes)}

@@ -1,0 +1,111 @@
+"""python -m benchmarks.replay FILE.npz NAME: plays the windows of a file as one stream of the Lab Streaming Layer.
+
+For tests and the soak: samples can be dropped, time stamps jitter, and the stream can stop and come back. It waits for
+somebody who listens. What was dropped is printed as JSON at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def outlet_of(name: str, channels: Sequence[str], sfreq: float) -> object:
+    from mne_lsl.lsl import StreamInfo, StreamOutlet
+
+    info = StreamInfo(name, "EEG", len(channels), sfreq, "float32", f"replay of {name}")
+    info.set_channel_names(list(channels))
+    return StreamOutlet(info)
+
+
+def wait_for_listener(outlet: object, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not outlet.has_consumers and time.monotonic() < end:  # type: ignore[attr-defined]
+        time.sleep(0.01)
+    time.sleep(0.2)  # whoever listens is still opening
+
+
+def play(
+    name: str,
+    signal: NDArray[np.float32],
+    channels: Sequence[str],
+    sfreq: float,
+    *,
+    speed: float = 1.0,
+    chunk: int = 10,
+    dropped: NDArray[np.bool_] | None = None,
+    jitter: float = 0.0,
+    stops: Sequence[int] = (),
+    away: float = 3.0,
+    seed: int = 0,
+) -> None:
+    """signal: (samples, channels). dropped: (samples,) samples that are never sent. jitter: seconds that a chunk may be
+    stamped late. stops: samples at which the stream ends for `away` seconds and comes back."""
+    from mne_lsl.lsl import local_clock
+
+    warnings.filterwarnings("ignore", "A single sample is pushed", RuntimeWarning)  # all that a burst left of a chunk
+    draw = np.random.default_rng(seed)
+    outlet = outlet_of(name, channels, sfreq)
+    wait_for_listener(outlet)
+    begun, stamp = time.monotonic(), local_clock()
+    for start in range(0, len(signal), chunk):
+        if any(start <= stop < start + chunk for stop in stops):
+            time.sleep(1.0)  # what was sent shall arrive
+            del outlet
+            time.sleep(away)
+            outlet = outlet_of(name, channels, sfreq)
+            wait_for_listener(outlet)
+        due = begun + (start + chunk) / sfreq / speed
+        time.sleep(max(0.0, due - time.monotonic()))
+        rows = np.arange(start, min(start + chunk, len(signal)))
+        if dropped is not None:
+            rows = rows[~dropped[rows]]
+        stamps = stamp + rows / sfreq + draw.uniform(0, jitter)
+        if len(rows):
+            outlet.push_chunk(np.ascontiguousarray(signal[rows]), timestamp=stamps)  # type: ignore[attr-defined]
+    time.sleep(1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__)
+    parser.add_argument("file")
+    parser.add_argument("name")
+    parser.add_argument("--speed", type=float, default=1.0, help="times as fast as it was recorded")
+    parser.add_argument("--seconds", type=float, help="of signal; by default all of it once")
+    parser.add_argument("--drop", type=float, default=0.0, help="bursts of lost samples a minute")
+    parser.add_argument("--jitter", type=float, default=0.0, help="seconds that a chunk may be stamped late")
+    parser.add_argument("--stop", type=int, nargs="*", default=[], help="samples at which the stream stops")
+    parser.add_argument("--away", type=float, default=3.0, help="seconds that it stays away")
+    parser.add_argument("--chunk", type=int, default=10, help="samples that are sent at once")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with np.load(given.file) as stored:  # not by our reader, whose imports take seconds
+        X, meta = stored["X"].astype(np.float32), json.loads(str(stored["meta"]))
+    signal, sfreq = np.concatenate(list(X), 1).T, float(meta["sfreq"])  # (samples, channels)
+    if given.seconds is not None:
+        samples = round(given.seconds * sfreq)
+        signal = np.tile(signal, (-(-samples // len(signal)), 1))[:samples]
+    draw = np.random.default_rng(given.seed)
+    dropped = np.zeros(len(signal), bool)
+    for _ in range(draw.poisson(given.drop * len(signal) / sfreq / 60)):
+        start = draw.integers(1, len(signal) - 1)
+        dropped[start : start + draw.integers(1, round(sfreq / 2))] = True
+    dropped[-1] = False
+    channels = meta.get("channels", [f"ch{c}" for c in range(signal.shape[1])])
+    play(
+        given.name, signal, channels, sfreq, speed=given.speed, chunk=given.chunk, dropped=dropped,
+        jitter=given.jitter, stops=given.stop, away=given.away, seed=given.seed,
+    )  # fmt: skip
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], dropped, [False]]).astype(int)))
+    bursts = edges.reshape(-1, 2).tolist()
+    print(json.dumps({"samples": len(signal), "dropped": int(dropped.sum()), "bursts": bursts}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A model and a person it has never seen: their signal is replayed, decoded as it comes, and the session kept.
+
+Runs without hardware and without files: the person's windows, laid end to end, take the place of a device. With one,
+`autotransfer stream run --source lsl:NAME --out lsl:DECODED` does the same (pip install 'autotransfer[lsl]').
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import autotransfer as at
+from autotransfer.person.stream.run import Stream
+from autotransfer.person.stream.sink import open_sink
+from autotransfer.person.stream.source import open_source
+
+rec = at.synthetic(n_subjects=6, trials_per_class=20, n_channels=4, n_times=64, subject_shift=0.5)
+X, y, subjects = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+new = subjects == 5
+
+clf = at.CensoredClassifier(method=None, standardise="online", max_epochs=15, lr=1e-2, sfreq=rec.sfreq)
+clf.fit(X[~new], y[~new], subjects=subjects[~new])
+
+# Window by window, as a program of your own would do it.
+session = at.Session(clf)
+right = [session.predict(window) == label for window, label in zip(X[new], y[new], strict=True)]
+print(f"{np.mean(right):.2f} of {session.n_windows} windows are right")
+
+with tempfile.TemporaryDirectory() as folder:
+    # What is known of the person outlives the program.
+    session.save(Path(folder) / "person.session")
+    session = at.Session.load(Path(folder) / "person.session", clf)
+
+    # The same signal as a stream: one long recording, cut every quarter of a window, decisions smoothed over time.
+    signal = np.concatenate(list(X[new]), 1)[None]  # (1, channels, times)
+    np.savez(Path(folder) / "person.npz", X=signal, meta=f'{{"sfreq": {rec.sfreq}}}')
+    decisions = Path(folder) / "decisions.csv"
+    hop = rec.n_times / 4 / rec.sfreq
+    stream = Stream(session, open_source(str(Path(folder) / "person.npz")), hop=hop, smooth="posterior:0.5", tell=print)
+    sink = open_sink(str(decisions), session.classes_.tolist(), "example")
+    print(stream.run(sink))
+    sink.close()
+    found = pd.read_csv(decisions)
+
+middle = (found["time"] * rec.sfreq - rec.n_times / 2).astype(int) // rec.n_times
+print(f"{np.mean(found['prediction'] == y[new][middle]):.2f} of {len(found)} smoothed decisions are right")

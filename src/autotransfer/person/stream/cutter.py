@@ -1,0 +1,137 @@
+"""Samples into windows with a hop, none of which has a hole.
+
+Windows begin at every hop-th sample of a recording, lost ones counted. Each is cut, or reported as missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...recordings.windows import LARGEST
+from .causal import Causal
+from .pace import BACK, Pace
+from .source import Chunk
+
+
+class Window(NamedTuple):
+    time: float  # of its last sample
+    number: int  # among all windows, missed ones counted
+    values: NDArray[np.float32]  # (channels, times)
+    first: bool  # of a recording
+
+
+class Gap(NamedTuple):
+    """Samples that never came, or were not numbers."""
+
+    time: float  # of the first sample after it
+    samples: int
+    windows: int  # that are missed for it
+
+
+class Restart(NamedTuple):
+    """Time stamps have gone back: another recording begins."""
+
+    time: float
+
+
+Event = Window | Gap | Restart
+
+
+class Cutter:
+    """n_times, hop: samples of a window, and from one to the next."""
+
+    def __init__(self, n_times: int, hop: int, sfreq: float, causal: Causal) -> None:
+        self.n_times, self.hop, self.causal, self.pace = n_times, hop, causal, Pace(sfreq)
+        self.number = 0  # of the next window
+        self.waiting: list[Chunk] = []  # samples from which jitter is learned first; no window needs fewer
+        self.learned = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """A recording of its own."""
+        self.values = np.empty((self.causal.n_channels, 0), np.float32)
+        self.times = np.empty(0)
+        self.end = 0  # samples so far, lost ones counted
+        self.start = 0  # where the next window begins
+        self.lost = 0  # samples that were not numbers, just before the next one
+        self.first = True
+        self.causal.reset()
+
+    def feed(self, chunk: Chunk) -> Iterator[Event]:
+        if chunk.fresh:
+            yield from self.finish()
+            self.pace.expected = None
+            self._begin()
+        if not self.learned:
+            self.waiting.append(chunk)
+            stamps = np.concatenate([one.times for one in self.waiting])
+            if len(stamps) < self.n_times:
+                return
+            yield from self._release()
+            return
+        yield from self._take(chunk)
+
+    def _release(self) -> Iterator[Event]:
+        """What was held back until jitter was known."""
+        held, self.waiting, self.learned = self.waiting, [], True
+        if held:
+            self.pace.learn(np.concatenate([one.times for one in held]))
+        for chunk in held:
+            yield from self._take(chunk)
+
+    def finish(self) -> Iterator[Event]:
+        """The recording has ended."""
+        yield from self._release()
+        if self.lost:
+            yield self._gap(self.pace.last)
+
+    def _take(self, chunk: Chunk) -> Iterator[Event]:
+        missing = self.pace.missing(chunk.times)
+        usable = np.all(np.abs(chunk.values) <= LARGEST, axis=1)  # False for what is no number, too
+        breaks = np.flatnonzero((missing != 0) | ~usable)
+        start = 0
+        for place in breaks.tolist():
+            if place > start:
+                yield from self._append(chunk, slice(start, place))
+            if missing[place] == BACK:
+                self._begin()
+                yield Restart(float(chunk.times[place]))
+            else:
+                self.lost += int(missing[place])
+            start = place
+            if not usable[place]:
+                self.lost += 1
+                start += 1
+        if start < len(missing):
+            yield from self._append(chunk, slice(start, None))
+
+    def _append(self, chunk: Chunk, rows: slice) -> Iterator[Event]:
+        """Samples without a hole among them, after those that were lost."""
+        if self.lost:
+            yield self._gap(float(chunk.times[rows][0]))
+        self.values = np.concatenate([self.values, self.causal.feed(chunk.values[rows]).T], 1)
+        self.times = np.concatenate([self.times, chunk.times[rows]])
+        self.end += len(chunk.times[rows])
+        while self.start + self.n_times <= self.end:
+            place = self.start - (self.end - len(self.times))
+            own = slice(place, place + self.n_times)
+            yield Window(float(self.times[own][-1]), self.number, self.values[:, own].copy(), self.first)
+            self.first = False
+            self.number += 1
+            self.start += self.hop
+        used = max(0, self.start - (self.end - len(self.times)))
+        self.values, self.times = self.values[:, used:], self.times[used:]
+
+    def _gap(self, time: float) -> Gap:
+        samples, self.lost = self.lost, 0
+        self.end += samples
+        missed = max(0, -(-(self.end - self.start) // self.hop))
+        self.start += missed * self.hop
+        self.number += missed
+        self.values, self.times = self.values[:, :0], self.times[:0]
+        self.causal.reset()
+        return Gap(time, samples, missed)

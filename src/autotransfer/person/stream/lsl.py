@@ -1,0 +1,137 @@
+"""The Lab Streaming Layer: a stream that is read, a stream of probabilities that is sent.
+
+Streams are found by their names on the network that the configuration of the Lab Streaming Layer allows (LSLAPICFG).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UserError, one_line
+from ...recordings.optional import need
+from .source import Chunk
+
+FOUND_WITHIN = 10.0  # seconds that a stream may take to appear
+PULL = 0.05  # seconds that one look for samples waits
+SILENT = 1.0  # seconds without samples after which the stream is looked for anew
+BUFFERED = 30  # seconds that may wait to be read; older ones are dropped, and missing
+
+
+def import_lsl() -> Any:
+    return need("mne_lsl.lsl", "the Lab Streaming Layer", "autotransfer[lsl]")
+
+
+class LslSource:
+    """A stream by its name. Where it stops it is looked for again, until it is back."""
+
+    live = True
+
+    def __init__(self, stream: str, found_within: float = FOUND_WITHIN) -> None:
+        self.stream, self.name, self.lsl = stream, f"the stream {stream!r}", import_lsl()
+        if not stream:
+            raise UserError("the source lsl: has no name; give lsl:NAME")
+        self.inlet: Any = self._connect(found_within)
+        if self.inlet is None:
+            there = [info.name for info in self.lsl.resolve_streams(timeout=1.0)]
+            others = ", ".join(repr(name) for name in there) or "none at all"
+            raise UserError(f"there is no stream {stream!r} within {found_within:g} s; found {others}")
+        info = self.inlet.get_sinfo(timeout=FOUND_WITHIN)
+        self.n_channels = int(info.n_channels)
+        self.sfreq: float | None = self._rate(info)
+        self.channels = self._names(info)
+
+    def _rate(self, info: Any) -> float:
+        if not info.sfreq > 0:
+            raise UserError(f"{self.name} has no regular rate; give a stream of samples, not of events")
+        return float(info.sfreq)
+
+    def _names(self, info: Any) -> tuple[str, ...] | None:
+        names = info.get_channel_names()
+        found = tuple(str(name) for name in names or ())
+        return found if len(found) == info.n_channels == len(set(found)) else None
+
+    def _connect(self, within: float) -> Any:
+        """An open inlet, or None where there is no such stream yet."""
+        found = self.lsl.resolve_streams(timeout=within, name=self.stream)
+        if not found:
+            return None
+        if len({info.source_id for info in found}) > 1:
+            raise UserError(f"there are {len(found)} streams named {self.stream!r}; end the others, or rename them")
+        try:
+            inlet = self.lsl.StreamInlet(found[0], max_buffered=BUFFERED, recover=False, processing_flags=["clocksync"])
+            inlet.open_stream(timeout=max(within, 2.0))
+        except (RuntimeError, TimeoutError, OSError):  # it went while it was being opened
+            return None
+        return inlet
+
+    def chunks(self) -> Iterator[Chunk | None]:
+        heard = time.monotonic()
+        while True:
+            chunk = self._pull()
+            if chunk is not None:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > SILENT:
+                self._find_again()
+                heard = time.monotonic()
+            yield chunk
+
+    def _pull(self) -> Chunk | None:
+        if self.inlet is None:
+            time.sleep(PULL)
+            return None
+        try:
+            values, times = self.inlet.pull_chunk(timeout=PULL, max_samples=1024)
+        except (RuntimeError, TimeoutError, OSError):  # it is gone
+            self.close()
+            return None
+        if len(times) == 0:
+            return None
+        return Chunk(np.array(times, dtype=np.float64), np.array(values, dtype=np.float32))
+
+    def _find_again(self) -> None:
+        """Another stream of that name may have taken its place; whoever reads it must not notice."""
+        self.close()
+        self.inlet = self._connect(0.2)
+        if self.inlet is None:
+            return
+        info = self.inlet.get_sinfo(timeout=FOUND_WITHIN)
+        if (int(info.n_channels), self._rate(info), self._names(info)) != (self.n_channels, self.sfreq, self.channels):
+            raise UserError(f"{self.name} came back with other channels or another rate; start again")
+
+    def close(self) -> None:
+        if self.inlet is not None:
+            with suppress(RuntimeError, TimeoutError, OSError):
+                self.inlet.close_stream()
+            self.inlet = None
+
+    def now(self) -> float:
+        """On the clock of time stamps."""
+        return float(self.lsl.local_clock())
+
+
+class LslSink:
+    """Probabilities of every decision, one channel a class, and the number of the class in a last one."""
+
+    def __init__(self, stream: str, classes: Sequence[str], source: str) -> None:
+        if not stream:
+            raise UserError("the output lsl: has no name; give lsl:NAME")
+        lsl = import_lsl()
+        info = lsl.StreamInfo(stream, "Probabilities", len(classes) + 1, 0.0, "float32", f"autotransfer {source}")
+        info.set_channel_names([*classes, "class"])
+        try:
+            self.outlet = lsl.StreamOutlet(info)
+        except RuntimeError as error:
+            raise UserError(f"cannot open the stream {stream!r} ({one_line(error)})") from None
+
+    def send(self, time: float, window: int, probability: NDArray[np.float64]) -> None:
+        sample = np.append(probability, probability.argmax()).astype(np.float32)
+        self.outlet.push_sample(sample, timestamp=time)
+
+    def close(self) -> None:
+        del self.outlet

@@ -1,0 +1,65 @@
+"""Which samples are missing, as time stamps tell.
+
+Sample after sample should come 1 / rate later. Stamps jitter: where one is late they jump ahead, and back afterwards.
+Where samples are lost they jump ahead and never back. So the largest jump back is how much stamps jitter, and what is
+later than that is a loss. Fewer samples than the jitter is long can be lost without a trace.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+GAIN = 0.02  # share of a stamp's deviation by which the expected time follows: clocks drift
+LEAST = 0.75  # samples: stamps that are later by less are never a loss
+MARGIN = 1.25  # times the jitter
+LARGEST = 0.25  # seconds: a stamp later than that is a loss, and one that far back begins another recording
+MEMORY = 60.0  # seconds over which jitter is forgotten
+BACK = -1
+
+
+class Pace:
+    """The rate in Hz; how far stamps jitter, in seconds."""
+
+    def __init__(self, sfreq: float) -> None:
+        self.sfreq, self.step = sfreq, 1 / sfreq
+        self.jitter = 0.0
+        self.expected: float | None = None
+        self.last = 0.0
+
+    def learn(self, times: NDArray[np.float64]) -> None:
+        """Jitter, from the first stamps (n,)."""
+        back = self.step - np.diff(times)
+        back = back[(back > 0) & (back < LARGEST)]
+        self.jitter = float(back.max()) if len(back) else 0.0
+
+    def missing(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
+        """How many samples are missing before each of the next ones (n,); BACK where a recording begins anew."""
+        found = np.zeros(len(times), np.int64)
+        if self.expected is not None:
+            late = times - (self.expected + self.step * np.arange(len(times)))
+            if np.abs(late).max() < 0.25 * self.step:  # as it should be, and mostly is
+                self.expected += self.step * len(times) + GAIN * float(late.sum())
+                self.last = float(times[-1])
+                return found
+        for place, stamp in enumerate(times.tolist()):
+            found[place] = self._missing(stamp)
+        return found
+
+    def _missing(self, stamp: float) -> int:
+        if self.expected is None:
+            self.expected, self.last = stamp, stamp - self.step
+        back = self.last + self.step - stamp
+        if 0 < back < LARGEST:
+            self.jitter = max(self.jitter, back)
+        self.jitter *= 1 - self.step / MEMORY
+        self.last = stamp
+        late = stamp - self.expected
+        if late < -LARGEST:
+            self.expected = stamp + self.step
+            return BACK
+        if late > max(LEAST * self.step, min(MARGIN * self.jitter, LARGEST)):
+            self.expected = stamp + self.step
+            return max(1, round(late * self.sfreq))
+        self.expected += self.step + GAIN * late
+        return 0

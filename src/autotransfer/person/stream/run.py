@@ -1,0 +1,240 @@
+"""The loop: samples in, decisions out, and everything that went wrong said once, and counted."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+import numpy as np
+
+from ...errors import UserError, shown
+from ...recordings.filters import Filter, filter_of
+from ..session import Session
+from .causal import Causal
+from .cutter import Cutter, Event, Gap, Window
+from .sink import Sink
+from .smoothing import smoothing_of
+from .source import Source, match_channels, match_rate
+
+Tell = Callable[[str], None]
+SILENT = 2.0  # seconds without a sample after which that is said
+TOLD = 5  # gaps that are told one by one; then they are counted
+
+
+@dataclass
+class Summary:
+    """What a stream came to."""
+
+    windows: int = 0  # decoded
+    missed: int = 0  # not decoded, because samples in them were lost
+    gaps: int = 0
+    lost: int = 0  # samples
+    restarts: int = 0  # time stamps went back
+    silences: int = 0  # the stream stopped, and came back or did not
+    samples: int = 0
+    jitter: float = 0.0  # of time stamps, seconds
+    delays: list[float] = field(default_factory=list)  # seconds from the end of a window to its decision, the last ones
+
+    def __str__(self) -> str:
+        told = f"{self.windows:,} windows decoded, {self.missed:,} missed"
+        if self.gaps:
+            told += f"; {self.lost:,} samples lost in {self.gaps:,} gap{'s' * (self.gaps > 1)}"
+        if self.restarts:
+            told += f"; time stamps went back {self.restarts} times" if self.restarts > 1 else "; time stamps went back"
+        if self.silences:
+            told += f"; {self.silences} silence{'s' * (self.silences > 1)}"
+        if self.jitter > 0:
+            told += f"; time stamps jitter by up to {1e3 * self.jitter:.1f} ms"
+        if self.delays:
+            median, tail = np.percentile(self.delays, (50, 99))
+            told += f"; a decision comes {1e3 * median:.0f} ms after its window (median; 99 %: {1e3 * tail:.0f} ms)"
+        return told
+
+
+KEPT_DELAYS = 10_000
+
+
+class Stream:
+    """A source that a session decodes. All that cannot work is refused here, before the first sample is read.
+
+    hop: seconds from one window to the next; None: half a window
+    smooth: see smoothing.py
+    filtered: how samples are filtered before they are cut
+    by_position: channels are taken by their order, whatever they are called
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        source: Source,
+        *,
+        hop: float | None = None,
+        smooth: str | None = None,
+        filtered: Filter | None = None,
+        by_position: bool = False,
+        tell: Tell = lambda line: None,
+    ) -> None:
+        card = session.model.card
+        self.session, self.source, self.tell = session, source, tell
+        self.sfreq = match_rate(source, card.sfreq)
+        self.columns = match_channels(source, card.channels, by_position=by_position)
+        self.window = card.n_times / self.sfreq
+        step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
+        if step < 1 or (hop is not None and not hop < 1e6):
+            raise UserError(f"hop is {hop:g} s; it must be at least one sample, {1 / self.sfreq:g} s")
+        self.filter = filter_of(filtered, self.sfreq)
+        self.cutter = Cutter(card.n_times, step, self.sfreq, Causal(self.filter, self.sfreq, len(card.channels)))
+        self.smoothing = smoothing_of(smooth, self.window)
+        self.summary = Summary()
+        self.last: float | None = None  # the end of the last decoded window
+
+    def describe(self) -> list[str]:
+        """What will be done, in a few lines."""
+        hop, told = self.cutter.hop / self.sfreq, [] if self.columns.told is None else [self.columns.told]
+        what = f"filtered {self.filter}" if self.filter else "as they come"
+        return [*told, f"{self.source.name}: windows of {self.window:g} s every {hop:g} s at {self.sfreq:g} Hz, {what}"]
+
+    def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> Summary:
+        """Until the source ends, so many seconds have passed (of a file: on its clock), or Ctrl-C."""
+        begun = heard = time.monotonic()
+        first: float | None = None
+        silent = False
+        self.sink, self.live = sink, live
+        with _interruptible() as interrupted:
+            for chunk in self.source.chunks():
+                now = time.monotonic()
+                if chunk is None:
+                    if now - heard > SILENT and not silent:
+                        silent = True
+                        self.summary.silences += 1
+                        self.tell(f"no samples for {SILENT:g} s; waiting for {self.source.name}")
+                else:
+                    if silent:
+                        self.tell(f"{self.source.name} is back after {now - heard:.1f} s")
+                    silent, heard = False, now
+                    first = float(chunk.times[0]) if first is None else first
+                    self.summary.samples += len(chunk.times)
+                    values = chunk.values[:, self.columns.places]
+                    for event in self.cutter.feed(chunk._replace(values=values)):
+                        self._handle(event)
+                passed = now - begun if self.source.live or chunk is None else float(chunk.times[-1]) - (first or 0.0)
+                if interrupted.is_set() or (seconds is not None and passed >= seconds):
+                    break
+            for event in self.cutter.finish():
+                self._handle(event)
+        self.summary.jitter = self.cutter.pace.jitter
+        if live is not None:
+            live.clear()
+        return self.summary
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Window):
+            self._decode(event)
+        elif isinstance(event, Gap):
+            self.summary.gaps += 1
+            self.summary.lost += event.samples
+            self.summary.missed += event.windows
+            if self.summary.gaps <= TOLD:
+                also = "; further ones are counted" if self.summary.gaps == TOLD else ""
+                self.tell(
+                    f"{event.samples} samples lost before {event.time:.3f} s: {event.windows} "
+                    f"window{'s' * (event.windows != 1)} missed{also}"
+                )
+        else:
+            self.summary.restarts += 1
+            self.last = None
+            self.tell(f"time stamps went back to {event.time:.3f} s; what follows counts as another recording")
+
+    def _decode(self, window: Window) -> None:
+        probability = self.session.predict_proba(window.values)
+        elapsed = None if window.first or self.last is None else window.time - self.last
+        self.last = window.time
+        smooth = self.smoothing.feed(probability, elapsed)
+        self.sink.send(window.time, window.number, smooth)
+        self.summary.windows += 1
+        clock: Any = getattr(self.source, "now", None)
+        if clock is not None:
+            self.summary.delays.append(clock() - window.time)
+            del self.summary.delays[:-KEPT_DELAYS]
+        if self.live is not None:
+            self.live.show(self.session.classes_, smooth, self.summary)
+
+
+def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
+    """As the command line gives it: auto (as the card of the model says), none, or LOW-HIGH; notches in Hz."""
+    if text == "auto":
+        own = filter_of(card)
+        if not notch:
+            return own
+        low, high = (None, None) if own is None else (own.highpass, own.lowpass)
+    elif text == "none":
+        low = high = None
+    else:
+        try:
+            low, high = (float(edge) if edge else None for edge in text.split("-"))
+        except ValueError:
+            raise UserError(f"filter is {shown(text)}; give a band such as 5-45, 20- or -40, auto or none") from None
+    return filter_of({"highpass": low, "lowpass": high, "notch": list(notch)})
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Set by Ctrl-C, so that a window is decoded to its end. A second Ctrl-C interrupts at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # others get no signals
+        yield asked
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, before)
+        asked.set()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class LiveLine:
+    """One line of a terminal, drawn over and over; nothing where there is no terminal."""
+
+    EVERY = 0.05  # seconds
+
+    def __init__(self, file: TextIO = sys.stderr) -> None:
+        self.file, self.drawn, self.width = file, 0.0, 0
+        self.on = file.isatty()
+
+    def show(self, classes: Any, probability: Any, summary: Summary) -> None:
+        now = time.monotonic()
+        if not self.on or now - self.drawn < self.EVERY:
+            return
+        self.drawn = now
+        likeliest = int(probability.argmax())
+        bar = "█" * round(12 * float(probability[likeliest]))
+        delay = f"  {1e3 * summary.delays[-1]:.0f} ms" if summary.delays else ""
+        name = "".join(letter if letter.isprintable() else "?" for letter in str(classes[likeliest]))
+        line = (
+            f"{name[:24]:<24} {probability[likeliest]:4.2f} {bar:<12}  {summary.windows} windows, "
+            f"{summary.missed} missed{delay}"
+        )
+        self._draw(line[: shutil.get_terminal_size().columns - 1])
+
+    def _draw(self, line: str) -> None:
+        self.file.write("\r" + line.ljust(self.width))
+        self.file.flush()
+        self.width = len(line)
+
+    def clear(self) -> None:
+        """So that something else can be written."""
+        if self.on and self.width:
+            self.file.write("\r" + " " * self.width + "\r")
+            self.file.flush()
+            self.width = 0

@@ -1,0 +1,65 @@
+"""Where decisions go: a CSV file, standard output, or a stream of the Lab Streaming Layer."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UserError, shown
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would take for one
+
+
+class Sink(Protocol):
+    def send(self, time: float, window: int, probability: NDArray[np.float64]) -> None:
+        """Of the window that ended at `time`: probabilities (classes,)."""
+
+    def close(self) -> None: ...
+
+
+def open_sink(text: str | None, classes: Sequence[object], source: str) -> Sink:
+    """lsl:NAME, FILE.csv, or None for standard output."""
+    names = [str(name) for name in classes]
+    if text is None:
+        return CsvSink(sys.stdout, names)
+    if text.startswith("lsl:"):
+        from .lsl import LslSink
+
+        return LslSink(text.removeprefix("lsl:"), names, source)
+    if not text.lower().endswith(".csv"):
+        raise UserError(f"the output is {shown(text)}; give lsl:NAME or a .csv file")
+    try:
+        return CsvSink(Path(text).open("x", encoding="utf-8", errors="backslashreplace", newline=""), names)
+    except FileExistsError:
+        raise UserError(f"{text} exists; choose another file, or remove it") from None
+    except OSError as error:
+        raise UserError(f"cannot write {text} ({error.strerror or error}); choose another file") from None
+
+
+class CsvSink:
+    """A row for every decision, written when it is made: a stream may run for hours, and be cut off."""
+
+    def __init__(self, file: TextIO, classes: Sequence[str]) -> None:
+        self.file, self.classes = file, [_plain(name) for name in classes]
+        self.rows = csv.writer(file)
+        self.rows.writerow(["time", "window", "prediction", *(f"p_{name}" for name in classes)])
+        file.flush()
+
+    def send(self, time: float, window: int, probability: NDArray[np.float64]) -> None:
+        shown = [f"{value:.6f}" for value in probability]
+        self.rows.writerow([f"{time:.6f}", window, self.classes[int(probability.argmax())], *shown])
+        self.file.flush()
+
+    def close(self) -> None:
+        if self.file is not sys.stdout:
+            self.file.close()
+
+
+def _plain(name: str) -> str:
+    return f"'{name}" if name.startswith(FORMULA) else name

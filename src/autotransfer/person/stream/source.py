@@ -1,0 +1,180 @@
+"""Where samples come from: a stream of the Lab Streaming Layer, or a file that takes its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UserError, one_line, shown
+from ...recordings import read_npz
+from ...recordings.container import check_sfreq
+from ...recordings.optional import need
+from ...recordings.windows import channel_names, window_array
+
+PIECE = 256  # samples of a file that are handed over at once
+
+
+class Chunk(NamedTuple):
+    """Samples in the order in which they were recorded."""
+
+    times: NDArray[np.float64]  # (n,) seconds, on the clock of the source
+    values: NDArray[np.float32]  # (n, channels)
+    fresh: bool = False  # a recording of its own begins here: what came before does not belong to it
+
+
+class Source(Protocol):
+    name: str
+    channels: tuple[str, ...] | None  # None: it has no names for them
+    n_channels: int
+    sfreq: float | None  # as the source states it
+    live: bool  # whether samples come as time passes
+
+    def chunks(self) -> Iterator[Chunk | None]:
+        """Samples as they come; None now and then where none do."""
+
+    def close(self) -> None: ...
+
+
+class Columns(NamedTuple):
+    """Which channels of a source the model reads, in the model's order."""
+
+    places: list[int]
+    told: str | None  # what the user should know of it
+
+
+def match_channels(source: Source, channels: Sequence[str], *, by_position: bool = False) -> Columns:
+    """Find the model's channels in the source by name; by position where it has no names, or that is asked for."""
+    wanted, found = list(channels), source.channels
+    if found is not None and not by_position:
+        missing = [name for name in wanted if name not in found]
+        if not missing:
+            places = [found.index(name) for name in wanted]
+            others = f"{source.name} has {len(found)} channels; the model reads {len(wanted)} of them, by name"
+            return Columns(places, None if places == list(range(source.n_channels)) else others)
+        if len(found) == len(wanted):
+            raise UserError(
+                f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(found)}; if these are "
+                "in the model's order, give --by-position"
+            )
+    if source.n_channels != len(wanted):
+        raise UserError(
+            f"{source.name} has {source.n_channels} channels{'' if found is None else ': ' + _some(found)}; the model "
+            f"takes {len(wanted)}: {_some(wanted)}"
+        )
+    return Columns(list(range(len(wanted))), None)
+
+
+def match_rate(source: Source, sfreq: float | None) -> float:
+    """The rate of both in Hz, which must be one."""
+    if source.sfreq is None:
+        if sfreq is None:
+            raise UserError(f"neither {source.name} nor the model says how fast it is sampled; store sfreq in meta")
+        return sfreq
+    if sfreq is not None and abs(source.sfreq - sfreq) > 1e-3 * sfreq:
+        raise UserError(
+            f"{source.name} is sampled at {source.sfreq:g} Hz, the model expects {sfreq:g} Hz; resample the stream"
+        )
+    return source.sfreq
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+
+
+def open_source(text: str) -> Source:
+    """lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams."""
+    if text.startswith("lsl:"):
+        from .lsl import LslSource
+
+        return LslSource(text.removeprefix("lsl:"))
+    path, _, name = text.partition("?stream=")
+    if path.lower().endswith(".npz") and not name:
+        return NpzSource(Path(path))
+    if path.lower().endswith((".xdf", ".xdfz", ".xdf.gz")):
+        return XdfSource(Path(path), name or None)
+    raise UserError(f"the source is {shown(text)}; give lsl:NAME, a .npz file or an .xdf file")
+
+
+class NpzSource:
+    """One person's trials in our layout, one after the other. A long recording is one trial, X (1, channels, times)."""
+
+    live = False
+
+    def __init__(self, path: Path) -> None:
+        raw = read_npz(path)
+        people = set() if raw.subject is None else set(np.asarray(raw.subject).ravel().tolist())
+        if len(people) > 1:
+            raise UserError(f"{path} holds {len(people)} people, and a session is one person's; keep the rows of one")
+        self.name, self.X = str(path), np.asarray(window_array(raw.X))
+        self.n_channels = self.X.shape[1]
+        self.channels = None if raw.channels is None else channel_names(raw.channels, self.n_channels)
+        self.sfreq = check_sfreq(raw.sfreq)
+
+    def chunks(self) -> Iterator[Chunk | None]:
+        step = 1 / (self.sfreq or 1.0)
+        index = 0
+        for trial in self.X:
+            for start in range(0, trial.shape[1], PIECE):
+                values = trial[:, start : start + PIECE].T.astype(np.float32)
+                times = step * np.arange(index, index + len(values), dtype=np.float64)
+                yield Chunk(times, values, fresh=start == 0)
+                index += len(values)
+
+    def close(self) -> None:
+        pass
+
+
+class XdfSource:
+    """A recording of the Lab Streaming Layer, with the time stamps that were recorded."""
+
+    live = False
+
+    def __init__(self, path: Path, stream: str | None) -> None:
+        pyxdf = need("pyxdf", "reading .xdf files", "autotransfer[lsl]")
+        if not path.is_file():
+            raise UserError(f"there is no file {str(path)!r}; give an existing .xdf file")
+        try:
+            # Gaps would be hidden by time stamps that are made regular.
+            streams, _ = pyxdf.load_xdf(str(path), dejitter_timestamps=False, verbose=False)
+            found = [one for one in streams if float(one["info"]["nominal_srate"][0]) > 0 and len(one["time_stamps"])]
+            names = [str(one["info"]["name"][0]) for one in found]
+        except Exception as error:  # whatever a damaged file makes of the parser
+            raise UserError(f"{path} cannot be read as .xdf ({one_line(error)})") from None
+        chosen = [one for one, name in zip(found, names, strict=True) if stream in (None, name)]
+        if len(chosen) != 1:
+            there = ", ".join(repr(name) for name in names) or "none"
+            wrong = "no stream" if not chosen else f"{len(chosen)} streams"
+            raise UserError(
+                f"{path} has {wrong} of samples{'' if stream is None else f' named {stream!r}'}; it has {there}; "
+                f"choose one with {path.name}?stream=NAME"
+            )
+        own = chosen[0]
+        self.name = str(path)
+        self.values = np.asarray(own["time_series"], dtype=np.float32)
+        self.times = np.asarray(own["time_stamps"], dtype=np.float64)
+        if self.values.ndim != 2:
+            raise UserError(f"the stream in {path} holds {self.values.ndim} axes; it must be (samples, channels)")
+        self.n_channels = self.values.shape[1]
+        self.sfreq: float | None = float(own["info"]["nominal_srate"][0])
+        self.channels = _labels(own["info"], self.n_channels)
+
+    def chunks(self) -> Iterator[Chunk | None]:
+        for start in range(0, len(self.times), PIECE):
+            rows = slice(start, start + PIECE)
+            yield Chunk(self.times[rows], self.values[rows])
+
+    def close(self) -> None:
+        pass
+
+
+def _labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
+    """Names of the channels in the description of a stream, where all have one of their own."""
+    try:
+        found = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return tuple(found) if len(found) == n_channels == len(set(found)) else None

@@ -1,0 +1,617 @@
+"""A stream decoded as it comes: the numbers of batch prediction, and every lost window told. LSL keeps to loopback."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.signal import butter, sosfilt, sosfilt_zi
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.errors import UserError
+from autotransfer.person.stream import lsl
+from autotransfer.person.stream.causal import Causal
+from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
+from autotransfer.person.stream.pace import BACK, Pace
+from autotransfer.person.stream.run import LiveLine, Stream, Summary, filter_from
+from autotransfer.person.stream.sink import CsvSink, open_sink
+from autotransfer.person.stream.smoothing import Majority, Posterior, smoothing_of
+from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
+from autotransfer.recordings.filters import Filter
+from autotransfer.runs.mixture import Mixture
+from autotransfer.runs.saved_model import save_model
+from test_session import OWN, REC, model
+
+ROOT = Path(__file__).parent.parent
+CHANNELS, TIMES, RATE = 3, 24, 24.0  # of the models of test_session
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As a run leaves it: a mixture that adapts."""
+    folder = tmp_path_factory.mktemp("run")
+    save_model(folder / "model", Mixture([model(standardise="online"), model(1, encoder="shallow")], [0.5, 0.7]))
+    return folder
+
+
+def person_file(path: Path, X: np.ndarray, **changes: Any) -> Path:
+    meta = {"sfreq": RATE, "channels": list(REC.channels)} | changes
+    np.savez(path, X=X, meta=json.dumps(meta))
+    return path
+
+
+def command(*given: object) -> Any:
+    result = CliRunner().invoke(app, ["stream", *map(str, given)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def table(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path)
+
+
+def probabilities(found: pd.DataFrame) -> np.ndarray:
+    return found[["p_left", "p_right"]].to_numpy()
+
+
+# which samples are missing
+
+
+def stamps(n: int, sfreq: float = 200.0) -> np.ndarray:
+    return 1000 + np.arange(n) / sfreq
+
+
+def fed(pace: Pace, times: np.ndarray, size: int = 7) -> np.ndarray:
+    return np.concatenate([pace.missing(times[start : start + size]) for start in range(0, len(times), size)])
+
+
+def test_regular_stamps_miss_nothing_and_a_lost_sample_is_seen_at_once() -> None:
+    assert not fed(Pace(200.0), stamps(2000)).any()
+    kept = np.ones(2000, bool)
+    kept[[50, 51, 52, 300, 1000]] = False
+    found = fed(Pace(200.0), stamps(2000)[kept])
+    places = np.flatnonzero(found)
+    assert found[places].tolist() == [3, 1, 1]
+    assert np.flatnonzero(kept)[places].tolist() == [53, 301, 1001]
+
+
+@pytest.mark.parametrize("kind", ["each", "chunks", "drift", "slow drift back"])
+def test_jitter_and_drift_are_no_losses_but_a_burst_is(kind: str) -> None:
+    draw, times = np.random.default_rng(0), stamps(20_000)
+    if kind == "each":
+        times = times + draw.uniform(0, 0.004, len(times))
+    elif kind == "chunks":
+        times = times + np.repeat(draw.uniform(0, 0.02, len(times) // 10), 10)
+    else:
+        times = 1000 + (times - 1000) * (1 + (1e-4 if kind == "drift" else -1e-4))
+    pace = Pace(200.0)
+    pace.learn(times[:200])
+    assert fed(pace, times).sum() == 0
+    kept = np.ones(len(times), bool)
+    kept[5000:5020] = False
+    pace = Pace(200.0)
+    pace.learn(times[:200])
+    found = fed(pace, times[kept])
+    assert found[found > 0].tolist() == [pytest.approx(20, abs=4)]
+
+
+def test_time_that_goes_back_begins_a_recording() -> None:
+    found = fed(Pace(200.0), np.concatenate([stamps(100), stamps(100) - 500]))
+    assert np.flatnonzero(found).tolist() == [100]
+    assert found[100] == BACK
+
+
+# windows
+
+
+def cut(cutter: Cutter, times: np.ndarray, values: np.ndarray, size: int) -> list[Any]:
+    found: list[Any] = []
+    for start in range(0, len(times), size):
+        found += cutter.feed(Chunk(times[start : start + size], values[start : start + size]))
+    return found + list(cutter.finish())
+
+
+def cutter(n_times: int, hop: int, channels: int = 2) -> Cutter:
+    return Cutter(n_times, hop, 200.0, Causal(None, 200.0, channels))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_window_is_cut_or_missed(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    n_times, hop = int(draw.integers(8, 60)), int(draw.integers(1, 80))
+    n, size = int(draw.integers(300, 1500)), int(draw.integers(1, 100))
+    times, values = stamps(n), draw.standard_normal((n, 2)).astype(np.float32)
+    kept, number = np.ones(n, bool), np.ones(n, bool)
+    for _ in range(draw.integers(0, 6)):  # the first sample and the last are there: nobody misses what is beside them
+        start = draw.integers(1, n - 1)
+        kept[start : min(start + draw.integers(1, 120), n - 1)] = False
+        number[draw.integers(1, n - 1)] = False
+    values[~number] = np.nan
+    events = cut(cutter(n_times, hop), times[kept], values[kept], size)
+    windows = {event.number: event for event in events if isinstance(event, Window)}
+    gaps = [event for event in events if isinstance(event, Gap)]
+    usable = kept & number
+    starts = range(0, n - n_times + 1, hop)
+    whole = [k for k, start in enumerate(starts) if usable[start : start + n_times].all()]
+    assert sorted(windows) == whole
+    for k in whole:
+        rows = slice(starts[k], starts[k] + n_times)
+        np.testing.assert_array_equal(windows[k].values, values[rows].T)
+        assert windows[k].time == times[rows][-1]
+    assert sum(gap.samples for gap in gaps) == (~usable).sum()
+    # Of windows that samples were lost for, the last may end after the recording.
+    assert 0 <= len(whole) + sum(gap.windows for gap in gaps) - len(starts) <= -(-n_times // hop)
+
+
+def test_a_long_silence_costs_no_memory_and_is_counted() -> None:
+    own = cutter(20, 10)
+    times = np.concatenate([stamps(100), stamps(100) + 3600])
+    events = cut(own, times, np.zeros((200, 2), np.float32), 10)
+    (gap,) = [event for event in events if isinstance(event, Gap)]
+    assert gap.samples == 3600 * 200 - 100
+    assert gap.windows == pytest.approx(gap.samples / 10, abs=2)
+    assert own.values.shape[1] <= 30
+
+
+def test_windows_do_not_reach_over_a_restart() -> None:
+    events = cut(cutter(20, 20), np.concatenate([stamps(50), stamps(50) - 99]), np.ones((100, 2), np.float32), 9)
+    assert sum(isinstance(event, Restart) for event in events) == 1
+    assert [event.first for event in events if isinstance(event, Window)] == [True, False, True, False]
+
+
+# filters
+
+
+@pytest.mark.parametrize(
+    "spec", [Filter(5, 45), Filter(5), Filter(None, 40), Filter(5, 45, (50.0,)), Filter(notch=(60.0,))]
+)
+def test_a_stream_is_filtered_without_looking_ahead(spec: Filter) -> None:
+    draw = np.random.default_rng(0)
+    x = (draw.standard_normal((1000, 2)) + 30).astype(np.float32)
+    whole = Causal(spec, 200.0, 2).feed(x)
+    pieces = Causal(spec, 200.0, 2)
+    np.testing.assert_allclose(
+        np.concatenate([pieces.feed(x[s : s + 13]) for s in range(0, 1000, 13)]), whole, atol=1e-5
+    )
+    other = x.copy()
+    other[600:] += 100
+    np.testing.assert_array_equal(Causal(spec, 200.0, 2).feed(other)[:600], whole[:600])
+    if spec == Filter(5, 45):
+        sections = butter(4, [5, 45], "bandpass", fs=200.0, output="sos")
+        start = sosfilt_zi(sections)[:, :, None] * x[0].astype(float)
+        np.testing.assert_allclose(whole, sosfilt(sections, x.astype(float), axis=0, zi=start)[0], atol=1e-5)
+        assert abs(whole.mean()) < 1, "no jump at the beginning, although the signal is far from 0"
+
+
+def test_a_filter_is_stated_in_meta_kept_by_the_model_and_used(tmp_path: Path) -> None:
+    stated = {"highpass": 2.0, "lowpass": 9.0, "notch": [11.0]}
+    rec = at.Recordings(REC.X, REC.y, REC.subject, sfreq=RATE, filter=stated)
+    at.recordings.save_npz(tmp_path / "rec.npz", rec)
+    rec = at.load(tmp_path / "rec.npz")
+    assert rec.filter == Filter(2.0, 9.0, (11.0,))
+    from autotransfer.runs.assembly import assemble
+
+    plain = model()
+    states = [{k: t[m] for k, t in plain.members.tensors().items()} for m in range(2)]
+    card, _ = assemble(rec, plain.setting, states, at.leave_one_subject_out(rec)[:2], kind="ensemble", scores={})
+    assert card.filter == stated
+    assert filter_from("auto", [], card.filter) == rec.filter
+    assert filter_from("auto", [10.0], card.filter) == Filter(2.0, 9.0, (10.0,))
+    assert filter_from("none", [], card.filter) is None
+    assert filter_from("5-45", [50.0], None) == Filter(5, 45, (50.0,))
+    assert (filter_from("5-", [], None), filter_from("-45", [], None)) == (Filter(5), Filter(None, 45))
+    for text in ("5", "a-b", "45-5", "1-2-3", "-"):
+        if text != "-":
+            with pytest.raises(UserError, match="filter"):
+                filter_from(text, [], None)
+    in_words = person_file(tmp_path / "words.npz", OWN.numpy(), filter="0.5 to 40 Hz")
+    assert NpzSource(in_words).n_channels == 3
+    for wrong in ({"highpass": 9, "lowpass": 2}, {"lowpass": 12.0}, {"low": 3}, {"notch": ["a"]}, {"highpass": -1}):
+        with pytest.raises(UserError, match="filter"):
+            at.Recordings(REC.X, REC.y, REC.subject, sfreq=RATE, filter=wrong)
+
+
+# smoothing
+
+
+def test_a_majority_outvotes_one_error_and_the_latest_wins_a_tie() -> None:
+    a, b = np.array([0.9, 0.1]), np.array([0.2, 0.8])
+    votes = Majority(3)
+    found = [votes.feed(p, 0.1).argmax() for p in (a, a, b, a, b, b)]
+    assert found == [0, 0, 0, 0, 1, 1]
+    assert Majority(4).feed(b, None).tolist() == [0.0, 1.0]
+    two = Majority(2)
+    two.feed(a, None)
+    assert two.feed(b, 0.1).argmax() == 1
+
+
+def test_the_posterior_gathers_and_forgets() -> None:
+    slight = np.array([0.6, 0.4])
+    own = Posterior(half_life=10.0, window=1.0)
+    first = own.feed(slight, None)
+    np.testing.assert_allclose(first, slight)
+    assert own.feed(slight, 1.0)[0] > 0.65
+    assert own.feed(slight[::-1], 1000.0)[0] == pytest.approx(0.4, abs=1e-3), "forgotten"
+    overlapping = Posterior(half_life=1e9, window=1.0)
+    overlapping.feed(slight, None)
+    for _ in range(10):
+        found = overlapping.feed(slight, 0.1)
+    np.testing.assert_allclose(found, [0.36 / 0.52, 0.16 / 0.52], atol=1e-6)  # ten tenths of a window are one
+    assert own.feed(np.array([1.0, 0.0]), None).tolist()[1] < 1e-9
+    assert own.feed(np.array([0.0, 1.0]), 0.1)[1] > 0, "a window that is sure and wrong is not the end"
+
+
+@pytest.mark.parametrize("text", ["majority", "majority:0", "majority:x", "posterior:-1", "posterior:nan", "median:3"])
+def test_smoothing_that_does_not_exist(text: str) -> None:
+    with pytest.raises(UserError, match="majority:N"):
+        smoothing_of(text, 1.0)
+
+
+# files
+
+
+def test_trials_of_a_file_are_decoded_as_in_one_call(run: Path, tmp_path: Path) -> None:
+    person_file(tmp_path / "ann.npz", OWN.numpy())
+    result = command(run, "--source", tmp_path / "ann.npz", "--out", tmp_path / "out.csv")
+    found, together = table(tmp_path / "out.csv"), at.load_model(run).predict_proba(OWN)
+    assert len(found) == len(OWN) == 40
+    np.testing.assert_allclose(probabilities(found), together, atol=2e-5)
+    assert found["prediction"].tolist() == [["left", "right"][k] for k in together.argmax(1)]
+    assert "40 windows decoded, 0 missed" in result.stderr
+
+
+def test_a_long_recording_with_a_hop_and_a_filter(run: Path, tmp_path: Path) -> None:
+    long = np.concatenate(list(OWN.numpy()), 1)  # (channels, 960)
+    person_file(tmp_path / "long.npz", long[None])
+    command(run, "--source", tmp_path / "long.npz", "--out", tmp_path / "out.csv", "--hop", 0.25, "--filter", "1-9")
+    filtered = Causal(Filter(1, 9), RATE, CHANNELS).feed(long.T).T
+    windows = np.stack([filtered[:, start : start + TIMES] for start in range(0, long.shape[1] - TIMES + 1, 6)])
+    found = table(tmp_path / "out.csv")
+    np.testing.assert_allclose(probabilities(found), at.load_model(run).predict_proba(at_tensor(windows)), atol=2e-5)
+    np.testing.assert_allclose(np.diff(found["time"]), 0.25, atol=1e-5)
+    result = command(run, "--source", tmp_path / "long.npz", "--hop", 0.25, "--filter", "1-9", "--seconds", 12)
+    assert len(pd.read_csv(io.StringIO(result.stdout))) < len(found)
+
+
+def at_tensor(windows: np.ndarray) -> Any:
+    import torch
+
+    return torch.from_numpy(windows)
+
+
+def test_a_session_goes_on_where_it_was(run: Path, tmp_path: Path) -> None:
+    for name, rows in (("first", slice(0, 25)), ("second", slice(25, 40))):
+        person_file(tmp_path / f"{name}.npz", OWN.numpy()[rows])
+        command(run, "--source", tmp_path / f"{name}.npz", "--out", tmp_path / f"{name}.csv",
+                "--session", tmp_path / "ann.session")  # fmt: skip
+    found = np.concatenate([probabilities(table(tmp_path / f"{name}.csv")) for name in ("first", "second")])
+    np.testing.assert_allclose(found, at.load_model(run).predict_proba(OWN), atol=2e-5)
+    assert at.Session.load(tmp_path / "ann.session", run).n_windows == 40
+
+
+REFUSED: dict[str, tuple[dict[str, Any], list[str], str]] = {
+    "rate": ({"sfreq": 48.0}, [], "sampled at 48 Hz, the model expects 24 Hz"),
+    "names": ({"channels": ["a", "b", "c"]}, [], "no channel 'ch0'"),
+    "too few": ({"channels": ["ch0", "ch1"], "X": OWN.numpy()[:, :2]}, [], "2 channels: ch0, ch1; the model takes 3"),
+    "people": ({"subject": np.arange(40) % 2}, [], "2 people"),
+    "hop": ({}, ["--hop", "0"], "hop is 0 s"),
+    "smooth": ({}, ["--smooth", "x:1"], "smooth is 'x:1'"),
+    "seconds": ({}, ["--seconds", "-1"], "seconds is -1"),
+    "out": ({}, ["--out", "file.txt"], "the output is 'file.txt'"),
+    "filter": ({}, ["--filter", "1-13"], "13 Hz"),
+    "model": ({}, ["--model", "best"], "unknown model 'best'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_before_anything_is_read(run: Path, tmp_path: Path, case: str) -> None:
+    changes, options, words = REFUSED[case]
+    arrays = {"X": changes.get("X", OWN.numpy())} | {k: v for k, v in changes.items() if k == "subject"}
+    meta = {"sfreq": RATE, "channels": ["ch0", "ch1", "ch2"]} | {
+        k: v for k, v in changes.items() if k in ("sfreq", "channels")
+    }
+    np.savez(tmp_path / "x.npz", **arrays, meta=json.dumps(meta))
+    with pytest.raises(UserError) as caught:
+        command(run, "--source", tmp_path / "x.npz", *options)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_refusals(run: Path, tmp_path: Path) -> None:
+    for source in ("nothing", "a.txt", "x.npz?stream=a"):
+        with pytest.raises(UserError, match="lsl:NAME"):
+            open_source(source)
+    with pytest.raises(UserError, match="there is no file"):
+        open_source(str(tmp_path / "no.xdf"))
+    (tmp_path / "there.csv").write_text("mine")
+    with pytest.raises(UserError, match=r"there\.csv exists"):
+        open_sink(str(tmp_path / "there.csv"), ["a"], "")
+    assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+def test_channels_are_found_by_name(tmp_path: Path) -> None:
+    X = OWN.numpy()
+    source = NpzSource(person_file(tmp_path / "more.npz", X[:, [2, 0, 1, 1]], channels=["ch2", "ch0", "x", "ch1"]))
+    assert match_channels(source, ["ch0", "ch1", "ch2"]).places == [1, 3, 0]
+    named = NpzSource(person_file(tmp_path / "other.npz", X, channels=["a", "b", "c"]))
+    assert match_channels(named, ["ch0", "ch1", "ch2"], by_position=True).places == [0, 1, 2]
+
+
+def test_names_of_classes_are_no_formulas() -> None:
+    file = io.StringIO()
+    sink = CsvSink(file, ["=cmd()", "b,c"])
+    sink.send(1.0, 0, np.array([0.7, 0.3]))
+    sink.send(2.0, 1, np.array([0.2, 0.8]))
+    assert [line.split(",")[2] for line in file.getvalue().splitlines()[1:]] == ["'=cmd()", '"b']
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_live_line_is_one_line_and_only_on_a_terminal() -> None:
+    summary, p = Summary(windows=3, missed=1), np.array([0.25, 0.75])
+    screen, pipe = Terminal(), io.StringIO()
+    for file in (screen, pipe):
+        line = LiveLine(file)
+        line.show(["rest", "fist\x1b[31m\n"], p, summary)
+        line.clear()
+    assert pipe.getvalue() == ""
+    assert "0.75" in screen.getvalue()
+    assert "\n" not in screen.getvalue()
+    assert "\x1b" not in screen.getvalue()
+
+
+# .xdf
+
+
+def xdf_chunk(tag: int, content: bytes) -> bytes:
+    body = struct.pack("<H", tag) + content
+    return b"\x04" + struct.pack("<I", len(body)) + body
+
+
+def xdf_file(path: Path, streams: list[tuple[str, np.ndarray, np.ndarray, float]]) -> Path:
+    """Streams as (name, stamps (n,), values (n, channels), rate), as the format is specified."""
+    parts = [b"XDF:", xdf_chunk(1, b"<?xml version='1.0'?><info><version>1.0</version></info>")]
+    for number, (name, times, values, rate) in enumerate(streams, 1):
+        own = struct.pack("<I", number)
+        labels = "".join(f"<channel><label>ch{c}</label></channel>" for c in range(values.shape[1]))
+        parts.append(xdf_chunk(2, own + (
+            f"<?xml version='1.0'?><info><name>{name}</name><type>EEG</type><channel_count>{values.shape[1]}"
+            f"</channel_count><nominal_srate>{rate}</nominal_srate><channel_format>float32</channel_format>"
+            f"<source_id>a</source_id><created_at>0</created_at><desc><channels>{labels}</channels></desc></info>"
+        ).encode()))  # fmt: skip
+        samples = b"".join(
+            b"\x08" + struct.pack("<d", t) + v.astype("<f4").tobytes() for t, v in zip(times, values, strict=True)
+        )
+        parts.append(xdf_chunk(3, own + b"\x04" + struct.pack("<I", len(times)) + samples))
+        parts.append(xdf_chunk(6, own + (
+            f"<?xml version='1.0'?><info><first_timestamp>{times[0]}</first_timestamp><last_timestamp>{times[-1]}"
+            f"</last_timestamp><sample_count>{len(times)}</sample_count></info>").encode()))  # fmt: skip
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+def test_an_xdf_recording_with_a_gap(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyxdf", reason="needs the lsl extra")
+    signal = np.concatenate(list(OWN.numpy()), 1).T  # (960, 3)
+    kept = np.ones(len(signal), bool)
+    kept[300:310] = False
+    times = stamps(len(signal), RATE)
+    path = xdf_file(tmp_path / "ann.xdf", [
+        ("eeg", times[kept], signal[kept], RATE), ("other", times, signal, RATE),
+        ("marks", times[:3], signal[:3, :1], 0),
+    ])  # fmt: skip
+    with pytest.raises(
+        UserError, match=r"2 streams of samples; it has 'eeg', 'other'; choose one with ann.xdf\?stream=NAME"
+    ):
+        XdfSource(path, None)
+    result = command(run, "--source", f"{path}?stream=eeg", "--out", tmp_path / "out.csv", "--hop", 1)
+    found = table(tmp_path / "out.csv")
+    whole = [k for k in range(40) if kept[24 * k : 24 * k + 24].all()]
+    assert found["window"].tolist() == whole
+    np.testing.assert_allclose(probabilities(found), at.load_model(run).predict_proba(OWN[whole]), atol=2e-5)
+    assert "39 windows decoded, 1 missed; 10 samples lost in 1 gap" in result.stderr
+    (tmp_path / "bad.xdf").write_bytes(b"XDF:" + bytes(range(200)))
+    for bad in (tmp_path / "bad.xdf",):
+        with pytest.raises(UserError) as caught:
+            XdfSource(bad, None)
+        assert "\n" not in str(caught.value)
+
+
+# the Lab Streaming Layer, on this machine alone
+
+CONFIG = """[multicast]
+ResolveScope = machine
+[lab]
+KnownPeers = {{127.0.0.1}}
+SessionID = autotransfer-{session}
+[ports]
+IPv6 = disable
+[log]
+level = -3
+"""
+needs_lsl = pytest.mark.skipif(find_spec("mne_lsl") is None, reason="needs the extra: pip install 'autotransfer[lsl]'")
+Env = dict[str, str]
+
+
+@pytest.fixture
+def loopback(tmp_path: Path) -> Env:
+    """The environment of processes that hear only each other."""
+    config = tmp_path / "lsl.cfg"
+    config.write_text(CONFIG.format(session=f"{os.getpid()}-{tmp_path.name}"))
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return os.environ | {"LSLAPICFG": str(config), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def start(env: Env, *given: object) -> subprocess.Popen[str]:
+    words = [sys.executable, *map(str, given)]
+    return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[str, str]:
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        pytest.fail(f"{process.args} did not end: {out} {err}")
+    return out, err
+
+
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """Ctrl-C, which is how streams end; what it said."""
+    time.sleep(0.5)  # what was sent is on its way
+    process.send_signal(signal.SIGINT)
+    _, err = ended(process)
+    assert process.returncode == 0, err
+    return err
+
+
+def streamed(env: Env, run: Path, *options: object) -> subprocess.Popen[str]:
+    return start(env, "-m", "autotransfer", "stream", run, "--source", "lsl:ann", *options)
+
+
+LISTENER = """
+import sys, time
+from mne_lsl.lsl import StreamInlet, resolve_streams
+(info,) = resolve_streams(timeout=30, name="decoded")
+inlet = StreamInlet(info)
+inlet.open_stream(timeout=10)
+print(inlet.get_sinfo().get_channel_names(), inlet.get_sinfo().sfreq, flush=True)
+end, quiet = time.monotonic() + 40, None
+while time.monotonic() < end and (quiet is None or time.monotonic() - quiet < 1.5):
+    values, times = inlet.pull_chunk(timeout=0.2)
+    for t, v in zip(times, values):
+        print(t, *v, flush=True)
+        quiet = time.monotonic()
+"""
+
+
+@needs_lsl
+def test_a_stream_is_decoded_like_the_recording_and_sent_on(run: Path, tmp_path: Path, loopback: Env) -> None:
+    person_file(tmp_path / "ann.npz", OWN.numpy())
+    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--speed", 20, "--chunk", 5)
+    listener = start(loopback, "-c", LISTENER)
+    process = streamed(loopback, run, "--out", "lsl:decoded", "--hop", 1)
+    ended(replay)
+    said, _ = ended(listener)
+    err = interrupted(process)
+    assert "40 windows decoded, 0 missed" in err, err
+    lines = said.splitlines()
+    assert lines[0] == "['left', 'right', 'class'] 0.0"
+    sent = np.array([[float(word) for word in line.split()] for line in lines[1:]])
+    together = at.load_model(run).predict_proba(OWN)
+    assert len(sent) >= 10, "the listener may have come a little later"
+    np.testing.assert_allclose(sent[:, 1:3], together[-len(sent) :], atol=2e-5)
+    np.testing.assert_array_equal(sent[:, 3], together[-len(sent) :].argmax(1))
+
+
+@needs_lsl
+def test_lost_samples_jitter_and_a_stream_that_comes_back(run: Path, tmp_path: Path, loopback: Env) -> None:
+    person_file(tmp_path / "ann.npz", OWN.numpy())
+    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--speed", 20, "--chunk", 4,
+                   "--jitter", 0.01, "--drop", 6, "--stop", 480, "--away", 2.5, "--seed", 3)  # fmt: skip
+    process = streamed(loopback, run, "--out", tmp_path / "out.csv", "--hop", 0.5)
+    done = json.loads(ended(replay)[0].splitlines()[-1])
+    err = interrupted(process)
+    assert done["dropped"] > 0
+    assert "waiting for the stream 'ann'" in err
+    assert "is back after" in err
+    found = table(tmp_path / "out.csv")
+    usable = np.ones(done["samples"], bool)
+    for first, last in done["bursts"]:
+        usable[first:last] = False
+    # Stamps of this replay run on through the pause: nothing but what was dropped is missing.
+    whole = [k for k, s in enumerate(range(0, 960 - TIMES + 1, 12)) if usable[s : s + TIMES].all()]
+    signal = np.concatenate(list(OWN.numpy()), 1)
+    windows = np.stack([signal[:, 12 * k : 12 * k + TIMES] for k in whole])
+    assert found["window"].tolist() == whole, err
+    np.testing.assert_allclose(probabilities(found), at.load_model(run).predict_proba(at_tensor(windows)), atol=2e-5)
+    assert f"{len(whole)} windows decoded" in err
+    assert f"{done['dropped']} samples lost in {len(done['bursts'])} gap" in err
+
+
+@needs_lsl
+def test_ctrl_c_ends_with_a_summary_and_saves_the_session(run: Path, tmp_path: Path, loopback: Env) -> None:
+    person_file(tmp_path / "ann.npz", OWN.numpy())
+    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "ann.npz", "ann", "--seconds", 60)
+    process = streamed(loopback, run, "--out", tmp_path / "out.csv", "--session", tmp_path / "ann.session")
+    end = time.monotonic() + 40
+    while time.monotonic() < end and not ((tmp_path / "out.csv").exists() and len(table(tmp_path / "out.csv")) >= 3):
+        time.sleep(0.1)
+    err = interrupted(process)
+    replay.kill()
+    replay.communicate()
+    assert "windows decoded, 0 missed" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert at.Session.load(tmp_path / "ann.session", run).n_windows == len(table(tmp_path / "out.csv")) >= 3
+
+
+@needs_lsl
+def test_a_stream_of_another_rate_is_refused(run: Path, tmp_path: Path, loopback: Env) -> None:
+    person_file(tmp_path / "fast.npz", OWN.numpy(), sfreq=100.0)
+    replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "fast.npz", "ann", "--seconds", 20)
+    _, err = ended(streamed(loopback, run))
+    replay.kill()
+    replay.communicate()
+    assert err.splitlines() == [
+        "autotransfer: the stream 'ann' is sampled at 100 Hz, the model expects 24 Hz; resample the stream"
+    ]
+
+
+class Network:
+    """In place of the Lab Streaming Layer: streams by name, which may be none."""
+
+    def __init__(self, *streams: Any) -> None:
+        self.streams = streams
+
+    def resolve_streams(self, timeout: float = 0.0, name: str | None = None) -> list[Any]:
+        return [one for one in self.streams if name in (None, one.name)]
+
+
+def test_a_stream_that_is_not_there_or_there_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [SimpleNamespace(name="bob", source_id=source) for source in ("a", "b")]
+    monkeypatch.setattr(lsl, "import_lsl", lambda: Network(*here))
+    for name, words in (("ann", "no stream 'ann' within 1 s; found 'bob', 'bob'"), ("bob", "2 streams named 'bob'")):
+        with pytest.raises(UserError, match=words):
+            lsl.LslSource(name, 1.0)
+    with pytest.raises(UserError, match="give lsl:NAME"):
+        open_source("lsl:")
+
+
+def test_without_the_extra_it_says_what_to_install(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mne_lsl.lsl", None)
+    monkeypatch.setitem(sys.modules, "mne_lsl", None)
+    monkeypatch.setitem(sys.modules, "pyxdf", None)
+    (tmp_path / "x.xdf").write_bytes(b"")
+    for source in ("lsl:ann", str(tmp_path / "x.xdf")):
+        with pytest.raises(UserError, match=r"pip install 'autotransfer\[lsl\]'"):
+            open_source(source)
+
+
+def test_the_loop_in_python(run: Path, tmp_path: Path) -> None:
+    """Without the command line, in any thread."""
+    file = io.StringIO()
+    source = NpzSource(person_file(tmp_path / "ann.npz", OWN.numpy()))
+    decoded = Stream(at.Session(run), source, smooth="posterior:2", hop=1.0)
+    summary = decoded.run(CsvSink(file, ["left", "right"]))
+    assert (summary.windows, summary.missed, summary.samples) == (40, 0, 960)
+    assert len(file.getvalue().splitlines()) == 41
