@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ..errors import UserError, check_types, one_line
+from ..errors import UserError, check_positive, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person, check_online
@@ -48,6 +48,7 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         check_types(self)
+        check_positive(self, "sfreq", "n_times")
         if not all(isinstance(name, str) for name in self.channels):
             raise UserError("the channels of a model are not all names")
         sizes = {"members": self.members, "channels": len(self.channels), "classes": len(self.classes)}
