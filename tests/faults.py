@@ -29,6 +29,7 @@ from autotransfer.runs.ledger import FINISHED, Entry, Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
+from autotransfer.training import packing
 
 EPOCHS = 6
 OPTIONS = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "device": "cpu", "population": 7, "preprocessing": "none",
@@ -154,7 +155,9 @@ def _server() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def _command(arguments: list[str], log: str, checkpoint_every: float, largest_file: int | None) -> None:
+def _command(
+    arguments: list[str], log: str, checkpoint_every: float, largest_file: int | None, from_file: bool
+) -> None:
     os.setsid()  # a group of its own, to be killed as one
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -164,6 +167,8 @@ def _command(arguments: list[str], log: str, checkpoint_every: float, largest_fi
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     torch.set_num_threads(1)
     executor.CHECKPOINT_EVERY = checkpoint_every
+    if from_file:
+        packing.fits = lambda *_: False  # type: ignore[assignment]  # as if memory could not hold the windows
     if largest_file is not None:
         import resource
 
@@ -178,11 +183,17 @@ class Command:
     """`autotransfer ARGUMENTS` as a process of its own."""
 
     def __init__(
-        self, *arguments: object, log: Path, checkpoint_every: float = 0.2, largest_file: int | None = None
+        self,
+        *arguments: object,
+        log: Path,
+        checkpoint_every: float = 0.2,
+        largest_file: int | None = None,
+        from_file: bool = False,
     ) -> None:
         self.log = log
-        values = (list(map(str, arguments)), str(log), checkpoint_every, largest_file)
-        self.process = _server().Process(target=_command, args=values, daemon=True)  # ends with the tests
+        values = (list(map(str, arguments)), str(log), checkpoint_every, largest_file, from_file)
+        daemon = "--cluster" not in arguments  # ends with the tests; but a daemon may have no workers
+        self.process = _server().Process(target=_command, args=values, daemon=daemon)
         self.process.start()
 
     def running(self) -> bool:
@@ -250,8 +261,18 @@ def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
     return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
 
 
+class Way(NamedTuple):
+    """How a run that is killed trains."""
+
+    more: tuple[str, ...] = ()  # arguments of `run` and of `resume`
+    from_file: bool = False  # windows are read a minibatch at a time
+
+
+WAYS = {"memory": Way(), "file": Way(from_file=True), "cluster": Way(("--cluster", "local:1"))}
+
+
 def kill_one_run(
-    folder: Path, source: Path, options: list[object], span: float, most: int, generator: random.Random
+    folder: Path, source: Path, options: list[object], span: float, most: int, generator: random.Random, way: Way
 ) -> list[dict[str, object]]:
     """Start and kill a run until it ends by itself or `most` kills are done; then let it end."""
     rows: list[dict[str, object]] = []
@@ -261,9 +282,10 @@ def kill_one_run(
         begun = (folder / "ledger.sqlite").exists()
         arguments = ["resume", folder] if begun else ["run", source, *options, "--out", folder]
         before = footprint(folder)
-        command = Command(*arguments, log=folder.with_suffix(".log"), checkpoint_every=0.1)
+        log = folder.with_suffix(".log")
+        command = Command(*arguments, *way.more, log=log, checkpoint_every=0.1, from_file=way.from_file)
         last = len(rows) == most
-        wait = generator.random() ** 2 * span / 5  # mostly soon, so that a run is killed often
+        wait = generator.random() ** 2 * span / 8  # mostly soon, so that a run is killed often
         if not last and wait_for_a_write(folder, before, command):
             deadline = time.monotonic() + wait
             while command.running() and time.monotonic() < deadline:

@@ -29,6 +29,7 @@ from safetensors.torch import save
 from scipy.io import savemat
 
 import autotransfer as at
+from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.recordings import Raw, load, read
 from autotransfer.recordings.npz import save_folder, save_npz
@@ -40,12 +41,15 @@ from autotransfer.runs.predictions import predictions
 from autotransfer.runs.saved_model import load_model, save_model
 from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, twisted
+from test_schema import KINDS, changed
 from tiny import tiny
 
+# Shares of the cases. fif and mat files are read in a child process, which takes a second.
 SOME = {
-    "npz": 60, "folder": 20, "fif": 8, "mat": 24, "csv": 12, "setting": 38, "options": 16, "model": 16, "mixture": 12,
-    "predict": 4, "run": 1, "report": 1,
+    "npz": 600, "folder": 100, "fif": 1, "mat": 1, "csv": 60, "setting": 1000, "options": 300, "record": 2600,
+    "model": 120, "mixture": 80, "predict": 60, "run": 4, "report": 4,
 }  # fmt: skip
+LEAST = 40  # cases of a target, where there are thousands
 LIMIT = 60  # seconds that a case may take
 
 
@@ -100,6 +104,7 @@ class Fuzz(RunTargets):
         save_npz(folder / "good.npz", recordings)
         save_folder(folder / "good", recordings)
         self.settings = [setting.to_json() for setting in at.grid("paper")]
+        self.records = [(kind, json.loads(schema.to_json(value))) for kind, value in KINDS.values()]
         self.npz = (folder / "good.npz").read_bytes()
         self.mat = self._mat(recordings)
         self.fif = self._fif(recordings)
@@ -203,6 +208,14 @@ class Fuzz(RunTargets):
         changed = twisted(RunOptions(source="synthetic").to_dict(), draw)
         RunOptions.from_dict(changed).settings()
 
+    def run_record(self, draw: random.Random) -> None:
+        """What ledgers and choice.json hold: records, choices, options, a search's proposals, what weights told."""
+        kind, values = draw.choice(self.records)
+        text = json.dumps(changed(values, draw))
+        if draw.random() < 0.2:
+            text = damaged(text.encode(), draw).decode(errors="replace")
+        schema.from_json(kind, text)
+
     def run_model(self, draw: random.Random) -> None:
         self._use_model(draw, self.card, self.weights)
 
@@ -262,7 +275,7 @@ class Fuzz(RunTargets):
         with unchanged_outside(self.folder, self.work):
             for target, share in SOME.items():
                 start = time.monotonic()
-                for number in range(cases * share // whole):
+                for number in range(max(cases * share // whole, min(LEAST, cases // 100))):
                     try:
                         counts[target][self.case(target, seed + number)] += 1
                     except (Exception, Stuck) as error:

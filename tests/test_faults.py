@@ -1,8 +1,7 @@
 """What a run survives: kills, lost workers, full disks, damaged checkpoints, NaN, too little memory.
 
-Marked `faults`: `make test-slow` runs them. AUTOTRANSFER_KILLS sets how many kills there are (20; the statement in
-docs/faults.md is for 100), AUTOTRANSFER_KILLS_TABLE names a file for their table, AUTOTRANSFER_SOAK the seconds of the
-soak test (60). A damaged ledger has tests of its own, in test_backup.py.
+Marked `faults`: `make test-slow` runs them. docs/faults.md lists the variables that make them longer. A damaged ledger
+has tests of its own, in test_backup.py.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import contextlib
 import gc
 import hashlib
 import json
+import math
 import os
 import random
 import shutil
@@ -29,7 +29,7 @@ from safetensors.torch import save
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.recordings import save_npz
+from autotransfer.recordings import save_folder, save_npz
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.files import Lock
@@ -42,6 +42,7 @@ from autotransfer.training import closed_form
 from autotransfer.training.trainer import Trainer
 from faults import (
     ARGUMENTS,
+    WAYS,
     Command,
     assert_one_line,
     assert_same_run,
@@ -61,8 +62,11 @@ from tiny import tiny, tiny_file
 pytestmark = pytest.mark.faults
 
 KILLS = int(os.environ.get("AUTOTRANSFER_KILLS", "20"))
+KILLED_RUNS = int(os.environ.get("AUTOTRANSFER_KILLED_RUNS", "3"))
+KILLS_WITHIN = float(os.environ.get("AUTOTRANSFER_KILLS_WITHIN", "inf"))
+SEED = int(os.environ.get("AUTOTRANSFER_SEED", "0"))
 # Long enough for populations to be met in the middle, when some of their members have left.
-KILLED = [*ARGUMENTS, "--epochs", "60", "--patience", "10"]
+KILLED = [*ARGUMENTS, "--epochs", "30", "--patience", "8"]
 SOAK = float(os.environ.get("AUTOTRANSFER_SOAK", "60"))
 
 
@@ -100,35 +104,48 @@ def noisy_file(folder: Path) -> Path:
 
 
 def test_kills_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """SIGKILL of the whole process group at random moments, over as many runs as it takes: every run ends with the
-    same rows, scores, choice and weights; no job is lost, and none that was finished is trained again.
+    """SIGKILL of the whole process group at random moments, over runs in memory, from a file and on a local cluster in
+    turn: every run ends with the same rows, scores, choice and weights as an undisturbed one; no job is lost, and none
+    that was finished is trained again.
 
     A kill comes a random while after the process first wrote something, so that kills meet work and not imports.
     """
-    source, generator = noisy_file(tmp_path), random.Random(0)
-    undisturbed = tmp_path / "undisturbed"
-    first = Command("run", source, *KILLED, "--out", undisturbed, log=tmp_path / "log")
-    assert wait_for_a_write(undisturbed, (), first)
-    begin = time.monotonic()
-    assert first.wait() == 0, first.said()
-    span = time.monotonic() - begin
+    generator = random.Random(SEED)
+    sources = dict.fromkeys(WAYS, noisy_file(tmp_path))
+    save_folder(tmp_path / "noisy", at.load(sources["file"]))
+    sources["file"] = tmp_path / "noisy"
+    span: dict[str, float] = {}
     rows: list[dict[str, object]] = []
+    end = time.monotonic() + KILLS_WITHIN
     runs = 0
-    while len(rows) < KILLS:
+    while len(rows) < KILLS and time.monotonic() < end:
+        name = list(WAYS)[runs % len(WAYS)]
+        way, undisturbed = WAYS[name], tmp_path / name
+        if name not in span:
+            log = tmp_path / "log"
+            first = Command("run", sources[name], *KILLED, *way.more, "--out", undisturbed, log=log,
+                            from_file=way.from_file)  # fmt: skip
+            assert wait_for_a_write(undisturbed, (), first)
+            begin = time.monotonic()
+            assert first.wait() == 0, first.said()
+            span[name] = time.monotonic() - begin
         runs += 1
-        rows += kill_one_run(tmp_path / f"run{runs}", source, KILLED, span, KILLS - len(rows), generator)
-        assert_same_run(tmp_path / f"run{runs}", undisturbed)
-        assert (tmp_path / f"run{runs}" / "report.html").exists()
-        shutil.rmtree(tmp_path / f"run{runs}")
-    table = pd.DataFrame(rows)
-    table.insert(0, "kill", range(1, len(rows) + 1))
-    table.insert(1, "run", table.pop("folder").str.removeprefix("run"))
-    text = "\n".join([" | ".join(table.columns), *(" | ".join(map(str, row)) for row in table.itertuples(index=False))])
-    if path := os.environ.get("AUTOTRANSFER_KILLS_TABLE"):
-        Path(path).write_text(text + "\n")
+        most = min(math.ceil(KILLS / KILLED_RUNS), KILLS - len(rows))
+        most = math.ceil(most / 4) if name == "cluster" else most  # which takes long to start
+        folder = tmp_path / f"run{runs}"
+        rows += kill_one_run(folder, sources[name], KILLED, span[name], most, generator, way)
+        assert_same_run(folder, undisturbed)
+        assert (folder / "report.html").exists()
+        shutil.rmtree(folder)
+        if path := os.environ.get("AUTOTRANSFER_KILLS_TABLE"):
+            Path(path).write_text(f"{len(rows)} kills in {runs} runs\n{as_text(rows)}\n")
     with capsys.disabled():
-        print(f"\n{len(rows)} kills in {runs} runs\n{text}")
-    assert (table["done"] > 0).sum() > KILLS / 4, "hardly any kill met a run with finished jobs"
+        print(f"\n{len(rows)} kills in {runs} runs\n{as_text(rows)}")
+    assert sum(int(str(row["done"])) > 0 for row in rows) > len(rows) / 4, "hardly any kill met finished jobs"
+
+
+def as_text(rows: list[dict[str, object]]) -> str:
+    return "\n".join(" | ".join(map(str, line)) for line in [rows[0].keys(), *(row.values() for row in rows)])
 
 
 def test_a_kill_before_the_report_leaves_a_run_that_writes_it(tmp_path: Path, undisturbed: Path) -> None:
@@ -614,26 +631,60 @@ def own_memory() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def test_many_populations_leave_nothing_behind(tmp_path: Path, source: Path) -> None:
-    """Whole runs one after the other in one process, every training a population of its own. After a quarter of the
-    time the median of memory in the second half is at most 3 MB above the first half's (the allocator's own
-    fluctuation), and the number of open files does not grow."""
+def assert_nothing_piles_up(work: Callable[[int], object], seconds: float, least: int = 8) -> str:
+    """Call it with 0, 1, 2, … for so long. After a quarter of the time the median of memory in the second half is at
+    most 3 MB above the first half's (the allocator's own fluctuation), and the number of open files does not grow."""
     if not Path("/proc/self/status").exists():
         pytest.skip("memory is read from /proc")
     memory, files = [], []
     gc.collect()  # what other tests have left
     begin = time.monotonic()
-    while time.monotonic() - begin < SOAK or len(memory) < 8:
-        whole_run(tmp_path / "run", source, population=1, epochs=2)
-        shutil.rmtree(tmp_path / "run")
+    while time.monotonic() - begin < seconds or len(memory) < least:
+        work(len(memory))
         memory.append(own_memory())
         files.append(len(os.listdir("/proc/self/fd")))
     warm = max(2, len(memory) // 4)
     settled = np.array(memory[warm:]) / 2**20
     drift = np.median(settled[len(settled) // 2 :]) - np.median(settled[: len(settled) // 2])
-    print(
-        f"{len(memory) * 48} populations, {settled[0]:.1f} MB after warming up, drift {drift:+.2f} MB, "
-        f"{files[warm]} open files then, {max(files[warm:])} at most later"
+    told = (
+        f"{len(memory)} rounds in {time.monotonic() - begin:.0f} s, {settled[0]:.1f} MB after warming up, drift "
+        f"{drift:+.2f} MB, {files[warm]} open files then, {max(files[warm:])} at most later"
     )
-    assert drift <= 3, f"memory grew: {np.round(settled, 1).tolist()}"
-    assert max(files[warm:]) <= files[warm], f"open files grew: {files}"
+    assert drift <= 3, f"memory grew: {told}: {np.round(settled[:: max(1, len(settled) // 100)], 1).tolist()}"
+    assert max(files[warm:]) <= files[warm], f"open files grew: {told}"
+    return told
+
+
+def test_many_populations_leave_nothing_behind(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture) -> None:
+    """Whole runs one after the other in one process, every training a population of its own: 48 of them a round."""
+
+    def run(_: int) -> None:
+        whole_run(tmp_path / "run", source, population=1, epochs=2)
+        shutil.rmtree(tmp_path / "run")
+
+    told = assert_nothing_piles_up(run, SOAK)
+    with capsys.disabled():
+        print(f"\n48 populations a round: {told}")
+
+
+# Settings that take other paths through training and prediction; windows of one shape, for shapes are cached.
+FITS: list[dict[str, object]] = [
+    {}, {"method": "mmd", "mode": "conditional"}, {"method": "adversary", "strength": 0.1}, {"encoder": "shallow"},
+    {"standardise": "online"}, {"standardise": "train", "align": "transductive"}, {"log_power": True, "mu_law": True},
+    {"checkpoint": "averaged"}, {"method": "mige", "mode": "marginal"}, {"method": "began", "amplitude": 0.2},
+]  # fmt: skip
+
+
+def test_many_fits_leave_nothing_behind(capsys: pytest.CaptureFixture) -> None:
+    """fit, predict and a person's windows one after the other, with every one of FITS in a round."""
+    recordings = tiny()
+    X, y, who = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
+
+    def fit(_: int) -> None:
+        for own in FITS:
+            model = at.CensoredClassifier(**own, max_epochs=2, batch_size=16, device="cpu", sfreq=16)
+            model.fit(X, y, subjects=who).predict_proba(X[who == 0])
+
+    told = assert_nothing_piles_up(fit, SOAK, least=20)
+    with capsys.disabled():
+        print(f"\n{len(FITS)} fits a round: {told}")

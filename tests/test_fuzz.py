@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import load, save_npz
+from autotransfer.runs.binding import DIGEST, digest_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import check_encoder
 from autotransfer.runs.saved_model import load_model
@@ -41,6 +43,15 @@ def test_a_model_of_nothing_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, va
     (tmp_path / "model.json").write_text(json.dumps(json.loads(fuzz.card) | {name: value}))
     (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
     with pytest.raises(UserError, match=f"{name} of a model is 0, it must be at least 1; make the model again"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("sfreq", math.inf), ("sfreq", 0), ("sfreq", math.nan), ("n_times", -5)])
+def test_a_model_of_impossible_windows_is_refused(fuzz: Fuzz, tmp_path: Path, name: str, value: float) -> None:
+    values = json.loads(fuzz.card) | {name: value}
+    (tmp_path / "model.json").write_text(json.dumps(values | {DIGEST: digest_of(values, fuzz.weights)}))
+    (tmp_path / "model.safetensors").write_bytes(fuzz.weights)
+    with pytest.raises(UserError, match=f"{name} is .*; it must be a positive number"):
         load_model(tmp_path)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .errors import UserError, machine_trouble, one_line
+from .runs.limits import check_address_space
 from .runs.signals import Stopped, signals_stop
 
 if TYPE_CHECKING:
@@ -46,6 +47,15 @@ OnCluster = Annotated[
     str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")
 ]
 Storage = Annotated[str | None, typer.Option("--storage", help="URL of Optuna's storage; default: RUN/optuna.sqlite.")]
+
+
+LIGHT = ("status", "datasets")  # commands that compute nothing
+
+
+@app.callback()
+def before(context: typer.Context) -> None:
+    if context.invoked_subcommand not in LIGHT:
+        check_address_space()
 
 
 def say(line: str) -> None:

@@ -112,7 +112,26 @@ def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) ->
 
 
 def available_memory() -> int | None:
-    """Bytes that can be taken without swapping, or the physical memory where the system does not tell."""
+    """Bytes that can be taken without swapping, or the physical memory where the system does not tell; no more than a
+    limit on the address space leaves."""
+    free, left = _free_memory(), _left_to_map()
+    return free if left is None else left if free is None else min(free, left)
+
+
+def _left_to_map() -> int | None:
+    """Bytes that `ulimit -v` leaves to this process; None without such a limit."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return None
+        return max(0, limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize())
+    except (ImportError, OSError, ValueError):
+        return None  # not Linux
+
+
+def _free_memory() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

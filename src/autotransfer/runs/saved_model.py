@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ..errors import UserError, check_types, one_line
+from ..errors import UserError, check_positive, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
@@ -53,6 +53,7 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         check_types(self)
+        check_positive(self, "sfreq", "n_times")
         filter_of(self.filter, self.sfreq)
         if not all(isinstance(name, str) for name in self.channels):
             raise UserError("the channels of a model are not all names")
