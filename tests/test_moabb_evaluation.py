@@ -1,12 +1,15 @@
-"""Our estimators as MOABB's pipelines, unchanged: MOABB routes the subjects of the training trials to fit by itself."""
+"""Our estimators as MOABB's pipelines, unchanged: MOABB routes the subjects of the training trials to fit by itself,
+and in its cross-subject modes windows of the person who is tested."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import sklearn
+from sklearn.model_selection import GroupShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -31,13 +34,13 @@ class Watched(at.CensoredClassifier):
         return super().fit(X, y, subjects=subjects)
 
 
-def evaluation(folder: Path, **options: object) -> object:
+def evaluation(folder: Path, n_subjects: int = 4, **options: object) -> Any:
     from moabb.datasets.fake import FakeDataset
     from moabb.evaluations import CrossSubjectEvaluation
     from moabb.paradigms import LeftRightImagery
 
     fake = FakeDataset(
-        ["left_hand", "right_hand"], n_subjects=4, n_sessions=1, n_runs=1, n_events=12, duration=40, seed=1
+        ["left_hand", "right_hand"], n_subjects=n_subjects, n_sessions=1, n_runs=1, n_events=12, duration=40, seed=1
     )
     return CrossSubjectEvaluation(
         paradigm=LeftRightImagery(resample=32), datasets=[fake], overwrite=True, hdf5_path=str(folder), **options
@@ -83,3 +86,101 @@ def test_a_grid_inside_the_evaluation(tmp_path: Path) -> None:
     )
     assert len(SEEN) == 4 * (2 * 3 + 1)
     assert all(n in (24, 36) and sum(people.values()) == n for n, people in SEEN)
+
+
+# the modes
+
+MODES = {  # what fit is given of the 12 trials of the person who is tested, and how many are left to test
+    "train": ({}, 12),
+    "train_trialwise": ({}, 12),
+    "train_and_target_unlabeled_20p": ({"X_target_unlabeled": 2}, 10),
+    "train_and_target_unlabeled_50p": ({"X_target_unlabeled": 6}, 6),
+    "train_and_target_unlabeled_full": ({"X_target_unlabeled": 12}, 12),
+    "train_and_target_labeled_20p": ({"X_target_labeled": 2, "y_target_labeled": 2}, 10),
+    "train_and_target_labeled_50p": ({"X_target_labeled": 6, "y_target_labeled": 6}, 6),
+}
+BRIEF = {"max_epochs": 2, "sfreq": 32, "device": "cpu"}
+MET: list[tuple[at.CensoredClassifier, dict[str, Any], list[int]]] = []
+
+
+class Met(at.CensoredClassifier):
+    """Notes what fit was given of the person, and how many windows each call predicts."""
+
+    def fit(self, X: object, y: object, **given: Any) -> Met:
+        self.calls_: list[int] = []
+        people = np.unique(given["subjects"])
+        assert len(people) == 3
+        MET.append((self, {k: v for k, v in given.items() if k != "subjects"}, self.calls_))
+        super().fit(X, y, **given)
+        return self
+
+    def predict_proba(self, X: Any, subjects: object = None) -> Any:
+        self.calls_.append(len(X))
+        return super().predict_proba(X, subjects)
+
+
+def modes() -> set[str]:
+    protocols = pytest.importorskip("moabb.evaluations.protocols", reason="MOABB before 1.6 has no cross-subject modes")
+    return {mode.value for mode in protocols.CrossSubjectMode}
+
+
+def test_every_mode_is_tested() -> None:
+    assert modes() == set(MODES)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode(mode: str, tmp_path: Path) -> None:
+    if mode not in modes():
+        pytest.skip(f"this MOABB has no mode {mode}")
+    MET.clear()
+    results = evaluation(tmp_path, cs_mode=mode).process({"met": Met(**BRIEF)})
+    assert results["score"].between(0, 1).all()
+    assert len(results) == 4
+    of_person, tested = MODES[mode]
+    assert len(MET) == 4
+    for clf, given, calls in MET:
+        assert {name: len(values) for name, values in given.items()} == of_person
+        assert calls == ([1] * tested if mode == "train_trialwise" else [tested])
+        assert (clf.model_.correction is not None) == bool(of_person)
+
+
+ONE_FOLD = {"cv_class": GroupShuffleSplit, "cv_kwargs": {"n_splits": 1, "test_size": 1}, "random_state": 0}
+
+
+def test_steps_before_it_see_the_windows_of_the_person_too(tmp_path: Path) -> None:
+    """MOABB hands them out as they are; scikit-learn's `transform_input` takes them through the steps."""
+    modes()
+    MET.clear()
+    pipeline = make_pipeline(FunctionTransformer(halved), Met(**BRIEF), transform_input=["X_target_unlabeled"])
+    evaluation(tmp_path, cs_mode="train_and_target_unlabeled_20p", **ONE_FOLD).process({"in a pipeline": pipeline})
+    ((_, given, _),) = MET
+    assert given["X_target_unlabeled"].shape[1:] == (3, 48)
+
+
+def halved(X: np.ndarray) -> np.ndarray:
+    return X[..., ::2]
+
+
+@pytest.mark.parametrize("mode", ["train_trialwise", "train_and_target_labeled_50p"])
+def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path) -> None:
+    modes()
+    FITTED.clear()
+    results = evaluation(tmp_path, 5, cs_mode=mode, **ONE_FOLD).process(
+        {"auto": WatchedAuto(epochs=1, seeds=1, sfreq=32, device="cpu")}
+    )
+    assert results["score"].between(0, 1).all()
+    ((auto, n_target),) = FITTED
+    assert n_target == (0 if mode == "train_trialwise" else 6)
+    assert all((part.correction is not None) == bool(n_target) for part in auto.model_.parts)
+
+
+FITTED: list[tuple[at.AutoTransferClassifier, int]] = []
+
+
+class WatchedAuto(at.AutoTransferClassifier):
+    """Notes how many labelled windows of the person fit was given."""
+
+    def fit(self, X: object, y: object, **given: Any) -> WatchedAuto:
+        FITTED.append((self, len(given.get("X_target_labeled", ()))))
+        super().fit(X, y, **given)
+        return self

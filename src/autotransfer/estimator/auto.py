@@ -32,6 +32,7 @@ from ..search.procedure import conduct
 from ..settings import SUBJECT
 from ..training.packing import resolve_device
 from .inputs import encoder_of, renamed, seed_of, training_recordings
+from .target import Target
 from .window_classifier import WindowClassifier
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
@@ -118,6 +119,9 @@ class AutoTransferClassifier(WindowClassifier):
         groups: object = None,
         sample_domain: object = None,
         columns: object = None,
+        X_target_unlabeled: object = None,
+        X_target_labeled: object = None,
+        y_target_labeled: object = None,
     ) -> Self:
         """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
 
@@ -127,6 +131,9 @@ class AutoTransferClassifier(WindowClassifier):
         columns: what else is known of each trial, for `nuisance`: a DataFrame, or a dict of arrays (N,), such as
         "session" or "age"; columns of the epochs' metadata are known already. Cross-validation divides a DataFrame as
         it divides X, but no dict.
+        X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
+        of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
+        does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
         """
         name, encoders = encoder_of(self.encoder)
         options = self._options(name)
@@ -135,6 +142,7 @@ class AutoTransferClassifier(WindowClassifier):
         recordings, classes, named = training_recordings(
             X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
         )
+        target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
         kept = self.run_folder is not None
         with (
             _folder(self.run_folder) as folder,
@@ -150,7 +158,7 @@ class AutoTransferClassifier(WindowClassifier):
             if self.run_folder is not None:
                 _write_report(summary, folder / "report.html")
             results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of))
-        self._keep(model, recordings, classes, named)
+        self._keep(target.model_for(model), recordings, classes, named)
         self.choice_ = schema.to_values(choice)
         best = model.heaviest if isinstance(model, Mixture) else model
         self.results_, self.best_setting_, self.summary_ = results, best.setting, summary

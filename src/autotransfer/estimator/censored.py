@@ -22,6 +22,7 @@ from ..settings import Setting
 from ..training.packing import resolve_device
 from ..training.train import train
 from .inputs import encoder_of, renamed, seed_of, training_recordings
+from .target import Target
 from .window_classifier import WindowClassifier
 
 
@@ -146,6 +147,9 @@ class CensoredClassifier(WindowClassifier):
         groups: object = None,
         sample_domain: object = None,
         columns: object = None,
+        X_target_unlabeled: object = None,
+        X_target_labeled: object = None,
+        y_target_labeled: object = None,
     ) -> Self:
         """X: array, tensor (N, channels, times) or mne.Epochs; y (N,).
 
@@ -155,6 +159,9 @@ class CensoredClassifier(WindowClassifier):
         columns: what else is known of each trial, for `nuisance`: a DataFrame, or a dict of arrays (N,), such as
         "session" or "age"; columns of the epochs' metadata are known already. Cross-validation divides a DataFrame as
         it divides X, but no dict.
+        X_target_labeled (n, channels, times), y_target_labeled (n,), X_target_unlabeled (m, channels, times): windows
+        of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
+        does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
         """
         name, encoders = encoder_of(self.encoder)
         setting, seed = self._setting(name), seed_of(self.random_state)
@@ -162,6 +169,7 @@ class CensoredClassifier(WindowClassifier):
         recordings, classes, named = training_recordings(
             X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
         )
+        target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
         fold = validation_fold(recordings, self.validation_subjects, seed)
         job, shown = Job(setting, fold, seed), bool(self.verbose)
         (outcome,) = train(recordings, [job], self.device, progress=shown, encoders=encoders)
@@ -175,7 +183,7 @@ class CensoredClassifier(WindowClassifier):
             )
         scores = {"validation_score": outcome.validation_score}
         model = ensemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores, encoders=encoders)
-        self._keep(model, recordings, classes, named)
+        self._keep(target.model_for(model), recordings, classes, named)
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
         self.validation_subjects_ = [recordings.subjects[number] for number in held_out]

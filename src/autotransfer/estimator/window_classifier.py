@@ -12,10 +12,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..person.calibration import adapted, calibrated, labels_of
+from ..person.calibration import adapted, calibrated, check_one_person, labels_of
 from ..recordings import Recordings, check_windows
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list, check_length, encode
+from ..recordings.labels import encode
 from ..runs.mixture import Model
 from .inputs import raw_windows
 
@@ -33,8 +33,12 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     """
 
     # Under metadata routing: fit cannot do without ids, so they are asked for as `subjects` unless the user says
-    # otherwise, and `groups` then belong to the splitter alone, which is whom they are mostly passed for.
-    __metadata_request__fit = {"subjects": True, "groups": False, "columns": True}  # noqa: RUF012  # scikit-learn reads it off the class
+    # otherwise, and `groups` then belong to the splitter alone, which is whom they are mostly passed for. Windows of
+    # the person to be met have the names that MOABB passes them under.
+    __metadata_request__fit = {  # noqa: RUF012  # scikit-learn reads it off the class
+        "subjects": True, "groups": False, "columns": True,
+        "X_target_unlabeled": True, "X_target_labeled": True, "y_target_labeled": True,
+    }  # fmt: skip
     __metadata_request__score = {"subjects": True}  # noqa: RUF012
 
     model_: Model
@@ -102,14 +106,19 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """A new estimator for one person, of whom a few labelled windows X (n, channels, times), y (n,) are known; this
         one stays as it is. Where people held out in fit did not gain by so few labels, the new one predicts as this
         one, and a warning says so."""
-        windows = self._windows(X)
-        labels = as_list(y, "y")
-        check_length(len(labels), len(windows), "y")
-        return self._with(calibrated(self.model_, windows, labels_of(self.classes_.tolist(), labels)))
+        windows = self._own_windows(X)
+        labels = labels_of(self.classes_.tolist(), y, len(windows))
+        return self._with(calibrated(self.model_, windows, labels))
 
     def adapt(self, X: object) -> Self:
         """The same from windows X (n, channels, times) of the person whose classes nobody knows."""
-        return self._with(adapted(self.model_, self._windows(X)))
+        return self._with(adapted(self.model_, self._own_windows(X)))
+
+    def _own_windows(self, X: object) -> Tensor:
+        """Checked windows of one person."""
+        windows = self._windows(X)
+        check_one_person(raw_windows(X).subject, len(windows))
+        return windows
 
     def _with(self, model: Model) -> Self:
         found = copy.copy(self)

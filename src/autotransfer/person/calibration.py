@@ -10,14 +10,15 @@ import copy
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..recordings import Raw, Recordings
+from ..recordings import Raw, check_windows
+from ..recordings.container import check_sfreq
+from ..recordings.labels import encode
 from ..recordings.messages import show
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import Correction, SavedModel
@@ -40,31 +41,45 @@ def calibrated(model: Model, X: Tensor, y: Tensor) -> Model:
     return _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, weight), labelled=True))
 
 
-def labels_of(classes: Sequence[Any], labels: Sequence[Any]) -> Tensor:
-    """Labels (n,) as places among the classes of a model; strange ones are refused."""
+def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
+    """Labels y (n,) as places among the classes of a model; strange ones are refused. names: as of Recordings."""
+    codes, found = encode(y, n_windows, "y", names)
     known = {value: place for place, value in enumerate(classes)}
-    for value in labels:
+    for value in found:
         if value not in known:
             raise UserError(f"y has the class {show(value)}; the model knows {show(list(known))}")
-    return torch.tensor([known[value] for value in labels])
+    return torch.tensor([known[value] for value in found])[codes]
+
+
+def check_one_person(subject: object, n_windows: int) -> None:
+    """Raise where windows are said to be of several people (n,); None: nobody says whose they are."""
+    if subject is None:
+        return
+    if len(people := encode(subject, n_windows, "subject")[1]) > 1:
+        raise UserError(
+            f"the windows are of {len(people)} people ({show(list(people))}); a model is made for one of them"
+        )
 
 
 def calibrated_with(model: Model, raw: Raw) -> tuple[Model, dict[Any, int]]:
     """The model for the one person whose labelled windows a reader found, and how many there are of each class."""
-    own = raw if raw.subject is not None or raw.y is None else replace(raw, subject=[0] * len(raw.X))
-    recordings = Recordings(**own.labelled())
-    if recordings.n_subjects != 1:
-        raise UserError(
-            f"the data are of {recordings.n_subjects} people; a model is calibrated for one: give their windows alone"
-        )
-    model.check(recordings.X, None if raw.channels is None else recordings.channels, recordings.sfreq)
-    labels = [recordings.classes[place] for place in recordings.y.tolist()]
-    return calibrated(model, recordings.X, labels_of(model.card.classes, labels)), dict(Counter(labels))
+    if raw.y is None:
+        raise UserError(f"{raw.name!r} holds no y; to calibrate, y must give one label per window")
+    X, channels = check_windows(raw.X, raw.channels)
+    check_one_person(raw.subject, len(X))
+    model.check(X, None if raw.channels is None else channels, check_sfreq(raw.sfreq))
+    classes = model.card.classes
+    y = labels_of(classes, raw.y, len(X), raw.classes)
+    return calibrated(model, X, y), {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
 def adapted(model: Model, X: Tensor) -> Model:
-    """The model for the person of raw windows (n, channels, times) whose classes nobody knows."""
+    """The model for the person of raw windows (n, channels, times) whose classes nobody knows. Where held-out people
+    lost by adaptation it is not done: the model is then given back, with a warning."""
     check_effects(model)
+    if model.card.adapts is False:
+        warnings.warn("held-out people lost by adaptation: the model stays as it is", stacklevel=3)
+        return model
     found = model
     for _ in range(ROUNDS):
         guess = torch.from_numpy(found.predict_proba(X))

@@ -19,6 +19,7 @@ from ..errors import UserError, check_positive, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
+from ..recordings import Recordings
 from ..recordings.filters import filter_of
 from ..settings import Setting
 from ..training.effects import Effects
@@ -127,21 +128,7 @@ class SavedModel:
 
     def check(self, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
         """Refuse windows that the model was not made for, naming the difference."""
-        card = self.card
-        if X.shape[1] != len(card.channels):
-            raise UserError(f"the model takes {len(card.channels)} channels, the data have {X.shape[1]}")
-        if channels is not None and list(channels) != card.channels:
-            place = next(i for i, (a, b) in enumerate(zip(channels, card.channels, strict=True)) if a != b)
-            raise UserError(
-                f"channel {place} of the data is {channels[place]!r}, the model expects {card.channels[place]!r}; "
-                "bring the channels into the model's order"
-            )
-        if sfreq is not None and card.sfreq is not None and abs(sfreq - card.sfreq) > 1e-6 * card.sfreq:
-            raise UserError(f"the data are sampled at {sfreq:g} Hz, the model expects {card.sfreq:g} Hz; resample them")
-        if X.shape[2] != card.n_times:
-            raise UserError(
-                f"windows of the data have {X.shape[2]} samples, the model expects {card.n_times}; cut them anew"
-            )
+        check_fit(self.card, X, channels, sfreq)
 
     @torch.no_grad()
     def predict_proba(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
@@ -190,6 +177,26 @@ class SavedModel:
     @property
     def n_features(self) -> int:
         return self.card.members * self.members.latent_dim
+
+
+def check_fit(made_for: ModelCard | Recordings, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
+    """Refuse windows that a model of this card, or trained on these recordings, is not made for."""
+    expected = list(made_for.channels)
+    if X.shape[1] != len(expected):
+        raise UserError(f"the model takes {len(expected)} channels, the data have {X.shape[1]}")
+    if channels is not None and list(channels) != expected:
+        place = next(i for i, (a, b) in enumerate(zip(channels, expected, strict=True)) if a != b)
+        raise UserError(
+            f"channel {place} of the data is {channels[place]!r}, the model expects {expected[place]!r}; "
+            "bring the channels into the model's order"
+        )
+    rate = made_for.sfreq
+    if sfreq is not None and rate is not None and abs(sfreq - rate) > 1e-6 * rate:
+        raise UserError(f"the data are sampled at {sfreq:g} Hz, the model expects {rate:g} Hz; resample them")
+    if X.shape[2] != made_for.n_times:
+        raise UserError(
+            f"windows of the data have {X.shape[2]} samples, the model expects {made_for.n_times}; cut them anew"
+        )
 
 
 def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

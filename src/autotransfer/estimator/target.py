@@ -1,0 +1,75 @@
+"""Target: the person a model will be used by, as far as fit is told of them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple, Self
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError
+from ..person.calibration import adapted, calibrated, check_effects, check_one_person, labels_of
+from ..recordings import Recordings, check_windows
+from ..recordings.container import check_sfreq
+from ..runs.mixture import Model
+from ..runs.saved_model import check_fit
+from .inputs import raw_windows
+
+
+class Target(NamedTuple):
+    """Raw windows (n, channels, times) of one person who is not trained on."""
+
+    unlabelled: Tensor | None
+    labelled: Tensor | None
+    y: Tensor | None  # (n,): places among the classes
+
+    @classmethod
+    def of(
+        cls, unlabelled: object, labelled: object, y: object, recordings: Recordings, classes: NDArray[Any], named: bool
+    ) -> Self:
+        """Checked against what is trained on, before the work is done, under the names that MOABB passes.
+
+        named: the channels of what is trained on have names
+        """
+        if (labelled is None) != (y is None):
+            given, missing = ("X", "y") if y is None else ("y", "X")
+            raise UserError(f"{given}_target_labeled was given without {missing}_target_labeled; give both")
+        labels = own = None
+        if labelled is not None:
+            own = _windows("X_target_labeled", labelled, recordings, named)
+            try:
+                labels = labels_of(classes.tolist(), y, len(own))
+            except UserError as error:
+                raise UserError(f"y_target_labeled: {error}") from None
+        other = None if unlabelled is None else _windows("X_target_unlabeled", unlabelled, recordings, named)
+        return cls(other, own, labels)
+
+    def model_for(self, model: Model) -> Model:
+        """The model calibrated with the labelled windows, then adapted to the others."""
+        if self.labelled is None and self.unlabelled is None:
+            return model
+        try:
+            check_effects(model)
+        except UserError:  # members may have been trained on one person each
+            warnings.warn(
+                "too few people to know how people differ: the target's windows are not used; train on more people",
+                stacklevel=3,
+            )
+            return model
+        if self.labelled is not None and self.y is not None:
+            model = calibrated(model, self.labelled, self.y)
+        return model if self.unlabelled is None else adapted(model, self.unlabelled)
+
+
+def _windows(name: str, X: object, recordings: Recordings, named: bool) -> Tensor:
+    """Checked windows (n, channels, times) of one person that look like those trained on."""
+    try:
+        raw = raw_windows(X)
+        windows, channels = check_windows(raw.X, raw.channels)
+        check_one_person(raw.subject, len(windows))
+        known = named and raw.channels is not None
+        check_fit(recordings, windows, channels if known else None, check_sfreq(raw.sfreq))
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    return windows
