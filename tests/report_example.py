@@ -18,7 +18,7 @@ from autotransfer.jobs import Record
 from autotransfer.report.comparison import ranking
 from autotransfer.report.outcomes import scores_on_test
 from autotransfer.report.summary import Data, Leak, Point, Split, Summary, WeightsStory
-from autotransfer.runs.choice import Average, Calibration, Choice, Named, Weighted
+from autotransfer.runs.choice import Average, Calibration, Choice, Named, Playback, Weighted
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.results import Trained
 
@@ -205,8 +205,24 @@ def averaged(run: Summary | None = None, *, seed: int = 0, own: str = "my_encode
         run,
         choice=replace(
             choice, average=found, nested_test_scores=nested, validation_mean=mean, validation_q25=q25,
-            nested_uncensored_test_scores=uncensored, delivered_test_scores=ensemble,
+            nested_uncensored_test_scores=uncensored, delivered_test_scores=ensemble, playback=played(nested),
         ),
+    )  # fmt: skip
+
+
+def played(scores: dict[str, float]) -> Playback:
+    """These people gain by labels, and a little by adaptation but in one order."""
+
+    def more(gain: float) -> dict[str, float]:
+        return {s: min(1.0, v + gain * (1 - v)) for s, v in scores.items()}
+
+    orders = {"recorded": 0.1, "balanced": 0.15, "one-sided": 0.0}
+    labels = {"1": 0.3, "2": 0.4, "5": 0.6, "10": 0.7}
+    return Playback(
+        zero_shot=dict.fromkeys(orders, scores), adapted={name: more(gain) for name, gain in orders.items()},
+        before=dict.fromkeys(labels, scores), calibrated={k: more(gain) for k, gain in labels.items()},
+        own={k: {s: v * gain for s, v in scores.items()} for k, gain in labels.items()},
+        adapts=True, calibrates=[1, 2, 5, 10],
     )  # fmt: skip
 
 

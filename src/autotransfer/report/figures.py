@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .average_figures import contributions, reliability, shares
 from .latent_figures import latent_by_class, latent_by_subject, leakage
+from .person_figures import adaptation, labels
 from .plot import Figure
 from .result_figures import by_subject, differences, results
 from .search_figures import candidates, tried
@@ -13,6 +14,7 @@ from .training_figures import confusion, curves
 SECTIONS = {
     "results": (results, by_subject, differences),
     "average": (shares, contributions, reliability),
+    "person": (labels, adaptation),
     "search": (tried, candidates),
     "people": (leakage, latent_by_subject, latent_by_class),
     "training": (confusion, curves),

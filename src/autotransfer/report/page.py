@@ -32,6 +32,7 @@ POLICY = (
 HEADINGS = {  # of a section, and how the contents call it
     "results": ("Results on unseen subjects", "Results"),
     "average": ("What each kind contributes", "Average"),
+    "person": ("A new person with a minute of their own", "Person"),
     "search": ("How the setting was found", "Search"),
     "people": ("What the representation still tells about people", "Representation"),
     "training": ("Inside the models", "Models"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..runs.choice import Average, Choice
+from ..runs.choice import Average, Choice, Playback
 from .escaping import short
 from .outcomes import finite
 from .wording import NO_BETTER, average_words, kind_label, score
@@ -72,7 +72,27 @@ def _averaged(choice: Choice, average: Average, adapts: list[str], metric: str) 
         f"temperature {average.temperature:.2f}: expected calibration error {score(found.error)}, without it "
         f"{score(found.error_before)}"
     )
-    return [*lines, f"best single candidate: {choice.chosen.name}"]
+    lines.append(f"best single candidate: {choice.chosen.name}")
+    return [*lines, *_played(choice.playback)]
+
+
+def _played(played: Playback | None) -> list[str]:
+    """What labels and adaptation gave held-out people."""
+    if played is None:
+        return []
+    gain = np.mean([_mean(played.adapted[order]) - _mean(own) for order, own in played.zero_shot.items()])
+    verdict = "" if played.adapts else ": not worth it here"
+    lines = [
+        f"following {len(next(iter(played.zero_shot.values())))} held-out people without labels: {gain:+.3f}{verdict}"
+    ]
+    if played.calibrated:
+        pairs = [f"{k}: {_mean(own):.3f} ({_mean(played.before[k]):.3f})" for k, own in played.calibrated.items()]
+        lines.append(f"calibrated with labels of each class (without): {', '.join(pairs)}")
+    return lines
+
+
+def _mean(scores: Mapping[str, float]) -> float:
+    return float(np.mean(list(scores.values())))
 
 
 def _numbers(scores: Mapping[str, float]) -> str:

@@ -1,0 +1,108 @@
+"""Held-out people using the model: what labels and adaptation are worth to a person."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..runs.choice import Scores
+from . import plot
+from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
+from .summary import Summary
+from .wording import count, score, signed
+
+LINES = {  # of Playback: how a line is called and drawn
+    "calibrated": ("calibrated", ACCENT, "circle"),
+    "before": ("as delivered", MUTED, "diamond"),
+    "own": ("the person's own classifier", LOSS, "square"),
+}
+ROW = 44  # height of a row, in pixels
+
+
+def labels(summary: Summary) -> Figure | None:
+    """Score by the number of labelled windows of each class."""
+    played = None if summary.choice is None else summary.choice.playback
+    if played is None or not played.calibrated:
+        return None
+    data: list[Json] = []
+    rows: list[list[object]] = []
+    for field, (name, fill, symbol) in LINES.items():
+        tables: dict[str, Scores] = getattr(played, field)
+        if not tables:
+            continue
+        x = list(tables)
+        means = [float(np.mean(list(own.values()))) for own in tables.values()]
+        low = [float(np.percentile(list(own.values()), 25)) for own in tables.values()]
+        texts = [
+            f"{name}<br>{count(int(k), 'labelled window')} of each class: {score(mean)}<br>lower quartile {score(q)}, "
+            f"{count(len(own), 'subject')}"
+            for (k, own), mean, q in zip(tables.items(), means, low, strict=True)
+        ]
+        data.append(
+            plot.points(x, means, name, fill=fill, symbol=symbol, text=texts, marker={"size": 10})
+            | {"mode": "lines+markers", "line": {"color": fill, "width": 2}}
+        )
+        rows += [[name, int(k), mean, q, len(tables[k])] for k, mean, q in zip(x, means, low, strict=True)]
+    across = plot.plain_axis("labelled windows of each class", type="category")
+    layout = plot.stacked(
+        plot.axes(across, plot.score_axis("balanced accuracy")), plot.level(summary.data.chance, "chance")
+    )
+    helped = ", ".join(map(str, played.calibrates))
+    kept = (
+        f"is calibrated where people gained by it: {helped}" if helped else "is never calibrated: nobody gained by it"
+    )
+    return Figure(
+        key="labels",
+        title="What a few labels are worth",
+        caption="Mean over held-out people, each by trainings that left them out. The first windows of each class are "
+        "labelled, the others are predicted: by the model as it is delivered, by the same calibrated with the labels, "
+        f"and by a linear classifier of the labels alone. The delivered model {kept}.",
+        data=data,
+        layout=layout,
+        columns=("model", "labels_of_each_class", "mean", "lower_quartile", "subjects"),
+        rows=rows,
+        height=360,
+    )
+
+
+def adaptation(summary: Summary) -> Figure | None:
+    """What people gain by being followed, by the order in which their windows come."""
+    played = None if summary.choice is None else summary.choice.playback
+    if played is None:
+        return None
+    data: list[Json] = []
+    rows: list[list[object]] = []
+    numbers, titles = [], []
+    for place, (order, before) in enumerate(played.zero_shot.items()):
+        after = played.adapted[order]
+        gains = [after[name] - before[name] for name in before]
+        mean = float(np.mean(gains))
+        fill = ACCENT if mean > 0 else LOSS if mean < 0 else GREY
+        data.append(
+            plot.points(gains, [place] * len(gains), "people", fill=GREY, text=[signed(g) for g in gains],
+                        marker={"size": 7, "opacity": 0.6})
+        )  # fmt: skip
+        data.append(plot.points([mean], [place], "mean", fill=fill, text=[signed(mean)], marker={"size": 12}))
+        numbers.append(plot.note(signed(mean), x=1, y=place, xshift=12))
+        titles.append(plot.row_title(f"{order}: {score(float(np.mean(list(after.values()))))}", place))
+        rows += [[order, name, before[name], after[name]] for name in before]
+    reach = 1.15 * max(0.01, *(abs(float(str(r[3])) - float(str(r[2]))) for r in rows))
+    across = plot.plain_axis("adapted minus as delivered", range=[-reach, reach], zeroline=True, zerolinecolor=MUTED)
+    down = plot.bare_axis(frame=False) | {"range": [len(played.zero_shot) - 0.5, -0.8]}
+    layout = plot.stacked(
+        plot.axes(across | {"tickformat": "+.2f", "nticks": 6}, down),
+        {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}},
+    )
+    adapts = "adapts where it is asked to" if played.adapts else "does not adapt: people did not gain by it"
+    return Figure(
+        key="adaptation",
+        title="What following a person is worth",
+        caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
+        "one, and class after class. A dot is a person's balanced accuracy with adaptation minus without; right of "
+        f"zero they gain. The delivered model {adapts}.",
+        data=data,
+        layout=layout,
+        columns=("order", "subject", "as_delivered", "adapted"),
+        rows=rows,
+        height=ROW * len(played.zero_shot) + 60,
+        legend=False,
+    )
