@@ -1,5 +1,5 @@
-"""Our estimators as MOABB's pipelines, unchanged: MOABB routes the subjects of the training trials to fit by itself, and
-in its cross-subject modes windows of the person who is tested."""
+"""Our estimators as MOABB's pipelines, unchanged: MOABB routes the subjects of the training trials to fit by itself,
+and in its cross-subject modes windows of the person who is tested."""
 
 from __future__ import annotations
 
