@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:  # cells need no pandas, only tables do
+    import pandas as pd
 
 FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # wide letters count in some spreadsheets
 MARKED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")
@@ -39,6 +40,8 @@ def csv_of(table: pd.DataFrame, **options: Any) -> str:
 
 def read_table(path: Path, **options: Any) -> pd.DataFrame:
     """What `csv_of` wrote; options of pandas' `read_csv`. Empty text stays text."""
+    import pandas as pd
+
     return _changed(pd.read_csv(path, keep_default_na=False, **options), as_it_was)
 
 
@@ -47,7 +50,6 @@ def _changed(table: pd.DataFrame, change: Any) -> pd.DataFrame:
     table = table.copy()
     for place in range(table.shape[1]):  # by position: names of columns may be equal
         column = table.iloc[:, place]
-        if not pd.api.types.is_numeric_dtype(column.dtype):
+        if column.dtype.kind not in "biufc":
             table.isetitem(place, [change(value) for value in column])
-    table.columns = pd.Index([change(name) for name in table.columns])
-    return table
+    return table.set_axis([change(name) for name in table.columns], axis=1)
