@@ -1,7 +1,8 @@
 """python -m benchmarks.latency: how long one window of one person takes in a session, on one core.
 
 The model is the average that a run delivers by default, and the one it delivers with --preprocessing online: twelve
-candidates of all kinds with up to 48 networks; refit: one network of each. Weights are random, which changes no time.
+candidates of all kinds with up to 48 networks; refit: one network of each; adapt: the session follows the person in the
+codes. Weights are random, which changes no time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from autotransfer.training.members import Members, size_of
 SIZES = ((8, 200, 200.0), (8, 384, 128.0), (61, 128, 128.0))  # channels, samples, Hz
 CANDIDATES = 12  # of an average, at most
 WARM_UP, TIMED = 50, 1000
+VARIANTS = (  # preprocessing, refit, adapt
+    ("zero-shot", False, False), ("zero-shot", False, True), ("online", False, False), ("zero-shot", True, False),
+    ("online", True, False),
+)  # fmt: skip
 
 
 def random_mixture(
@@ -58,10 +63,10 @@ def random_states(setting: Setting, rec: at.Recordings, count: int, seed: int) -
     return [{name: tensor[member] for name, tensor in stacked.items()} for member in range(count)]
 
 
-def milliseconds(session: at.Session, windows: np.ndarray) -> np.ndarray:
-    """(TIMED, 2): on the clock, and of the processor, which others on the machine disturb less."""
+def milliseconds(session: at.Session, windows: np.ndarray, timed: int) -> np.ndarray:
+    """(timed, 2): on the clock, and of the processor, which others on the machine disturb less."""
     found = []
-    for k in range(WARM_UP + TIMED):
+    for k in range(WARM_UP + timed):
         window = windows[k % len(windows)]
         start, worked = time.perf_counter(), time.thread_time()
         session.predict_proba(window)
@@ -69,24 +74,27 @@ def milliseconds(session: at.Session, windows: np.ndarray) -> np.ndarray:
     return np.array(found[WARM_UP:])
 
 
-def rows(sizes: Sequence[tuple[int, int, float]] = SIZES) -> Iterator[str]:
+def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) -> Iterator[str]:
     yield f"{'model':<17} {'window':>9} {'parts':>5} {'networks':>8} {'p50':>7} {'p99':>7} {'cpu p50':>7}  ms"
-    for preprocessing, refit in (("zero-shot", False), ("online", False), ("zero-shot", True), ("online", True)):
+    for preprocessing, refit, adapt in VARIANTS:
         for channels, times, sfreq in sizes:
             mixed = random_mixture(channels, times, sfreq, preprocessing, refit=refit)
             draw = np.random.default_rng(0)
             windows = draw.standard_normal((64, channels, times)).astype(np.float32)
-            took = milliseconds(at.Session(mixed), windows)
+            took = milliseconds(at.Session(mixed, adapt=adapt), windows, timed)
             median, tail = np.percentile(took[:, 0], (50, 99))
-            name, size = preprocessing + (", refit" if refit else ""), f"{channels} × {times}"
+            name = ", ".join([preprocessing, *["refit"] * refit, *["adapt"] * adapt])
+            size = f"{channels} × {times}"
             count = f"{len(mixed.parts):>5} {mixed.card.members:>8}"
             yield f"{name:<17} {size:>9} {count} {median:7.2f} {tail:7.2f} {np.median(took[:, 1]):7.2f}"
 
 
 def main() -> None:
-    argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
+    parser.add_argument("--windows", type=int, default=TIMED, help="timed, after a few to warm up")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    for row in rows():
+    for row in rows(timed=options.windows):
         print(row, flush=True)
 
 
