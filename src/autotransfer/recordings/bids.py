@@ -5,6 +5,7 @@ Recordings are sub-01/[ses-1/]eeg/sub-01_..._eeg.edf and the like; events come f
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ def read_bids(text: str, cutting: Cutting) -> Raw:
     """FOLDER, optionally with ?entity=value,value&..., entities as in ENTITIES."""
     path, options = split_options(text)
     folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {path!r}; give the folder of a BIDS data set")
+    if not os.path.isdir(folder):
+        raise UserError(f"there is no folder {shown(path, 400)}; give the folder of a BIDS data set")
     if cutting.pattern is not None:
         raise UserError("names of files in a BIDS folder have their meaning; leave --pattern out")
     need("mne_bids", "reading BIDS folders", "autotransfer[bids]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections import Counter
@@ -59,8 +60,8 @@ def ending(path: Path) -> str | None:
 
 def read_file(path: Path, options: Options, cutting: Cutting) -> Raw:
     """One file: whose it is, its name says."""
-    if not path.is_file():
-        raise UserError(f"there is no file {str(path)!r}; give an existing one")
+    if not os.path.isfile(path):
+        raise UserError(f"there is no file {shown(str(path), 400)}; give an existing one")
     end = ending(path) or ""
     check_options([path], options)
     if FORMATS[end].several:

@@ -34,6 +34,7 @@ __all__ = [
     "Recordings",
     "absolute",
     "check_windows",
+    "is_continuous",
     "load",
     "load_folder",
     "load_npz",
@@ -148,11 +149,11 @@ def _continuous(text: str, cutting: Cutting) -> Callable[[], Raw] | None:
     if any(key.endswith(":") and text.startswith(key) for key in READERS):
         return None
     path = text if os.path.exists(text) else text.partition("?")[0]
-    folder = Path(path)
-    if ending(folder) is None and not folder.is_dir():
+    folder, is_folder = Path(path), os.path.isdir(path)
+    if ending(folder) is None and not is_folder:
         return None
     options = {} if path == text else split_options(text)[1]
-    if not folder.is_dir():
+    if not is_folder:
         return partial(read_file, folder, options, cutting)
     if (folder / "X.npy").is_file():
         return None
@@ -161,6 +162,11 @@ def _continuous(text: str, cutting: Cutting) -> Callable[[], Raw] | None:
     if cutting.pattern is not None or (not fif_files(folder) and os.access(folder, os.R_OK) and recordings_in(folder)):
         return partial(read_files, folder, options, cutting)
     return None
+
+
+def is_continuous(source: str) -> bool:
+    """Whether a source holds recordings that are still to be cut."""
+    return _continuous(source, Cutting()) is not None
 
 
 def _has_epochs(folder: Path) -> bool:
