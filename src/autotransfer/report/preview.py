@@ -14,7 +14,8 @@ from ..runs.files import write_atomically
 
 MOST_CHANNELS = 16  # traces of a picture
 MOST_POINTS = 600  # of a trace
-WIDTH, ROW = 320, 26  # of a picture and of one channel in it, in pixels
+WIDTH, ROW, MARGIN = 380, 26, 64  # of a picture, of one channel in it, and of its name, in pixels
+LETTERS = 10  # of a name that fit there
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2733; --paper: #fff; --line: #d5dbe1; --trace: #1f5f8b; --mark: #b3541e }
 @media (prefers-color-scheme: dark) {
@@ -24,6 +25,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
   margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums } .wide { overflow-x: auto }
 th, td { padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--line); text-align: left; font-weight: normal }
+th { white-space: nowrap }
 td.n { text-align: right } .none { color: var(--mark) }
 ul.concerns { border-left: 4px solid var(--mark); padding: .2rem 0 .2rem 1.6rem }
 .pictures { display: flex; flex-wrap: wrap; gap: 1.2rem }
@@ -81,13 +83,13 @@ def _figure(picture: Picture, channels: tuple[str, ...], heights: NDArray[np.flo
     shown = picture.window[:MOST_CHANNELS]
     traces = "".join(
         f"<polyline points='{_points(signal, heights[c], ROW * c)}'/>"
-        f"<text x='2' y='{ROW * c + 10}'>{escape(channels[c])}</text>"
+        f"<text x='0' y='{ROW * c + ROW // 2 + 3}'>{escape(channels[c][:LETTERS])}</text>"
         for c, signal in enumerate(shown)
     )
     more = f", the first {MOST_CHANNELS} of {len(channels)} channels" if len(channels) > MOST_CHANNELS else ""
     box = f"viewBox='0 0 {WIDTH} {ROW * len(shown)}' width='{WIDTH}' height='{ROW * len(shown)}'"
     return (
-        f"<figure><figcaption><b>{escape(picture.label)}</b>, {escape(picture.person)}{more}</figcaption>"
+        f"<figure><figcaption><b>{escape(picture.label)}</b>, person {escape(picture.person)}{more}</figcaption>"
         f"<svg {box} role='img'>{traces}</svg></figure>"
     )
 
@@ -98,5 +100,5 @@ def _points(signal: NDArray[np.float64], height: float, top: float) -> str:
     values = np.nan_to_num(signal[::step], posinf=0.0, neginf=0.0)
     middle = (values.max() + values.min()) / 2
     y = top + ROW / 2 - (values - middle) / (height or 1.0) * 0.9 * ROW
-    x = np.linspace(0, WIDTH, len(values))
+    x = np.linspace(MARGIN, WIDTH, len(values))
     return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
