@@ -296,13 +296,14 @@ def test_other_kinds_of_file(tmp_path: Path) -> None:
     for content in (b"", b"P", b"hello", b"\x00" * 100):
         (tmp_path / "a.npz").write_bytes(content)
         refused(tmp_path / "a.npz", r"is not an \.npz file")
-    (tmp_path / "a.csv").write_text("1,2")
-    refused(tmp_path / "a.csv", r"its kind of file is unknown; choose a file \('\.npz'")
+    (tmp_path / "a.xlsx").write_text("1,2")
+    refused(tmp_path / "a.xlsx", r"its kind of file is unknown; choose a file \('\.npz'")
     refused(tmp_path / "missing.npz", r"there is no file .*missing\.npz")
     refused(tmp_path / "watch", "no such file, folder or set")  # a path is never the name of a set
     refused("wach", r"cannot load 'wach'.*embedded set \('watch', 'synthetic'\)")
     refused("a\0b.npz", "there is no file")
     refused("x" * 5000, "no such file")
+    refused("x" * 5000 + ".edf", "there is no file")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", r"holds no X; save it with")
     with pytest.raises(UserError, match="there is no folder"):
@@ -471,8 +472,8 @@ def test_a_reader_is_one_line_in_the_registry(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setitem(READERS, ".rec", lambda path: Raw(**ARRAYS, name=Path(path).name))
     assert load("lab:2019").name == "lab 2019"
     assert load(tmp_path / "a.REC").name == "a.REC"
-    refused("nothing", r"choose a file \('\.npz', '\.fif', '\.fif\.gz', '\.rec'\)")
-    refused("nothing", r"a collection \('moabb:', 'rsvp:', 'errp:', 'asl-emg:', 'ecog-faces:', 'lab:'\)")
+    refused("nothing", r"choose a file \('\.npz', '\.fif', '\.fif\.gz', '\.rec', ")
+    refused("nothing", r"a collection \('moabb:', 'rsvp:', 'errp:', 'asl-emg:', 'ecog-faces:', 'lab:', ")
 
 
 def test_every_set_has_a_description_and_exports_exist() -> None:

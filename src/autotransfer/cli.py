@@ -32,9 +32,32 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A .npz or MNE epochs (.fif) file, a folder of .npy or .fif files, moabb:NAME, or what datasets lists.",
+        help="A file (.npz, MNE epochs .fif, .edf, .bdf, .gdf, .xdf, .csv, WFDB's .hea), a folder of such files or of "
+        ".npy files, a BIDS folder, moabb:NAME, or what datasets lists.",
     ),
 ]
+# How continuous recordings are cut into windows.
+Window = Annotated[float | None, typer.Option(help="Continuous recordings: seconds of a window.")]
+Hop = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds from one window to the next, in a recording or while an event lasts; default: one window after "
+        "the other, or one for each event."
+    ),
+]
+Offset = Annotated[
+    float | None,
+    typer.Option(help="Seconds from an event, or from a recording's start, to its first window."),
+]
+Events = Annotated[
+    str | None,
+    typer.Option(help="Events and their classes: T1=left,T2=right, or JSON; T0= only ends what came before."),
+]
+Pattern = Annotated[
+    str | None,
+    typer.Option(help="What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns."),
+]
+Rate = Annotated[float | None, typer.Option("--sfreq", help="Sampling rate in Hz of files that do not say it (.csv).")]
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 OwnEncoder = Annotated[
     str,
@@ -111,6 +134,12 @@ def run(
     nested: Annotated[str, typer.Option(help="fast, or full: every pair of subjects left out.")] = "fast",
     final: Annotated[str, typer.Option(help="ensemble of the folds; refit: also one on everybody.")] = "ensemble",
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
+    window: Window = None,
+    hop: Hop = None,
+    offset: Offset = None,
+    events: Events = None,
+    pattern: Pattern = None,
+    sfreq: Rate = None,
     cluster: OnCluster = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
 ) -> None:
@@ -125,6 +154,7 @@ def run(
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance,
+        window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq,
     )  # fmt: skip
     encoders = _encoders(encoder)
     _check_end()
@@ -171,19 +201,20 @@ def _encoders(text: str) -> dict[str, Any] | None:
 def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     from .folds import check_scorable, describe, leave_one_subject_out
     from .recordings import load
+    from .recordings.concerns import concerns
     from .runs.run import check_columns, check_packages
     from .search.estimate import balances, estimate
     from .training.progress import clock
 
     check_packages(options)
-    recordings = load(options.source)
+    recordings = load(options.source, **options.cutting)
     check_columns(options, recordings)
-    told = check_scorable(recordings)
+    check_scorable(recordings)
     options = options.for_data(recordings)
     say(repr(recordings))
     say(describe(leave_one_subject_out(recordings)))
-    if told is not None:
-        say(told)
+    for line in concerns(recordings.raw()):
+        say(line)
     for line in balances(recordings, options):
         say(line)
     cost = estimate(recordings, options, encoders)
@@ -309,11 +340,17 @@ def predict(
     data: Source,
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
     model: Annotated[str, typer.Option(help="ensemble, or refit where the run made one.")] = "ensemble",
+    window: Window = None,
+    hop: Hop = None,
+    offset: Offset = None,
+    events: Events = None,
+    pattern: Pattern = None,
+    sfreq: Rate = None,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Predict the class of new windows with a run's model."""
     from .errors import check_choice
-    from .recordings import read
+    from .recordings import Cutting, is_continuous, read
     from .runs.csv_tables import csv_of
     from .runs.files import write_atomically
     from .runs.predictions import predictions
@@ -322,7 +359,11 @@ def predict(
     check_choice("model", model, ("ensemble", "refit"))
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, _encoders(encoder))
-    table = predictions(saved, read(data))
+    card = saved.card
+    if window is None and card.sfreq is not None and is_continuous(data):
+        window = card.n_times / card.sfreq  # what the model takes
+    cutting = Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq)
+    table = predictions(saved, read(data, cutting))
     text = csv_of(table)
     if out is None:
         print(text, end="")
@@ -429,6 +470,32 @@ def stream(
     if session is not None:
         person.save(session)
     tell(str(summary))
+
+
+@app.command()
+def inspect(
+    data: Source,
+    html: Annotated[Path | None, typer.Option(help="File for a page with the pictures.")] = None,
+    window: Window = None,
+    hop: Hop = None,
+    offset: Offset = None,
+    events: Events = None,
+    pattern: Pattern = None,
+    sfreq: Rate = None,
+) -> None:
+    """What recordings hold: people, classes, counts, a window of each class, and what looks wrong."""
+    from .recordings import Cutting, read
+    from .recordings.overview import overview
+
+    cutting = Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq)
+    found = overview(read(data, cutting))
+    for line in found.lines():
+        say(line)
+    if html is not None:
+        from .report.preview import write_preview
+
+        write_preview(found, html)
+        say(f"page: {html.resolve()}")
 
 
 @app.command()

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UserError, check_choice, shown
+from .errors import UserError, check_choice
 from .recordings import Recordings
 
 Rows = NDArray[np.int64]
@@ -113,21 +113,19 @@ def not_scored(recordings: Recordings) -> list[str]:
     return [str(name) for person, name in enumerate(recordings.subjects) if person not in known]
 
 
-def check_scorable(recordings: Recordings) -> str | None:
-    """What to tell, before any work, of people whom no score can be given; UserError where nothing could be decided."""
+def check_scorable(recordings: Recordings) -> None:
+    """Raise where so few people can be given a score that nothing could be decided."""
+    if recordings.n_subjects == recordings.n_trials:
+        raise UserError(
+            f"every trial has a subject of its own ({recordings.n_trials} of them); subject must name the person of "
+            "each trial"
+        )
     left_out = not_scored(recordings)
     if recordings.n_subjects - len(left_out) < MIN_SCORABLE:
         raise UserError(
             f"only {recordings.n_subjects - len(left_out)} of {recordings.n_subjects} subjects have trials of two "
             f"classes; at least {MIN_SCORABLE} are needed, on whom candidates are measured"
         )
-    if not left_out:
-        return None
-    people = "subject" if len(left_out) == 1 else "subjects"
-    return (
-        f"{len(left_out)} {people} with trials of one class ({shown(', '.join(left_out), 200)}) cannot be scored: they "
-        "train, but are in no mean"
-    )
 
 
 def describe(folds: list[Fold]) -> str:

@@ -28,6 +28,7 @@ class Block:
     sfreq: float | None  # Hz
     start: float | None = None  # s, the first sample relative to the event
     name: str  # of the subject or the file, for messages
+    events: dict[str, int] = field(default_factory=dict)  # of a continuous recording: how often each name occurs
 
 
 class Remedies(NamedTuple):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError, shown
+from .bids import is_bids, read_bids
 from .container import Recordings
+from .continuous import FORMATS, ending, read_file, read_files, recordings_in, split_options
+from .cutting import Cutting
 from .embedded import watch
-from .fif import fif_files, read_fif, read_fif_folder
+from .fif import fif_files, read_fif, read_fif_folder, stem
 from .messages import show
 from .moabb_sets import read_moabb
 from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save_folder, save_npz
@@ -23,12 +27,14 @@ __all__ = [
     "READERS",
     "RECIPES",
     "SETS",
+    "Cutting",
     "EmbeddedSet",
     "Raw",
     "Recipe",
     "Recordings",
     "absolute",
     "check_windows",
+    "is_continuous",
     "load",
     "load_folder",
     "load_npz",
@@ -70,24 +76,48 @@ READERS: dict[str, Callable[[str], Raw]] = {
     **{prefix: recipe.read for prefix, recipe in RECIPES.items()},
 }
 
+BIDS = "bids:"  # before a folder, to choose some of it
 PATH = 400  # letters of a path that a message shows
 NOT_READ = (".npy", ".pkl", ".pickle", ".joblib", ".pt", ".pth")
 
 
-def load(source: str | os.PathLike[str]) -> Recordings:
+def load(
+    source: str | os.PathLike[str],
+    *,
+    window: float | None = None,
+    hop: float | None = None,
+    offset: float | None = None,
+    events: object = None,
+    pattern: str | None = None,
+    sfreq: float | None = None,
+) -> Recordings:
     """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
     dataset (`moabb:NAME`), a data set of the paper (`errp:FOLDER`, see RECIPES), or an embedded set (SETS).
+
+    Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
+    WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
+    `pattern` says what names of files mean, '{subject}/{session}_{class}_*.csv'; `sfreq` is the rate in Hz of files
+    that do not say it.
     """
-    if isinstance(source, str) and source in SETS:
+    cutting = Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq)
+    if isinstance(source, str) and source in SETS and not cutting.given:
         return SETS[source].make()
-    return Recordings.of(read(source))
+    return Recordings.of(read(source, cutting))
 
 
-def read(source: str | os.PathLike[str]) -> Raw:
+def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     """The same, not validated and perhaps without labels."""
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
-    text = os.fspath(source)
+    text, asked = os.fspath(source), cutting or Cutting()
+    continuous = _continuous(text, asked)
+    if continuous is not None:
+        return continuous()
+    if asked.given:
+        raise UserError(
+            f"{shown(text, PATH)} holds windows that are cut already; leave out {', '.join(asked.given)}, which are "
+            f"for continuous recordings (BIDS folders, {', '.join(FORMATS)})"
+        )
     if isinstance(source, str) and text in SETS:
         return SETS[text].make().raw()
     if os.path.isdir(text):
@@ -102,19 +132,59 @@ def read(source: str | os.PathLike[str]) -> Raw:
     if Path(text).suffix.lower() in NOT_READ:
         raise UserError(f"cannot load {named}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
     problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
+    known = [*(key for key in READERS if key.startswith(".")), *FORMATS]
     raise UserError(
-        f"cannot load {named}: {problem}; choose a file ({_listed(key for key in READERS if key.startswith('.'))}), "
-        f"a folder of .npy or of .fif files, a collection ({_listed(key for key in READERS if key.endswith(':'))}), "
-        f"or an embedded set ({_listed(SETS)})"
+        f"cannot load {named}: {problem}; choose a file ({_listed(known)}), "
+        f"a folder of .npy, of .fif or of such files, a collection "
+        f"({_listed([*(key for key in READERS if key.endswith(':')), BIDS])}), or an embedded set ({_listed(SETS)})"
     )
+
+
+def _continuous(text: str, cutting: Cutting) -> Callable[[], Raw] | None:
+    """What reads a source of continuous recordings; None: it is none."""
+    if text in SETS:
+        return None
+    if text.startswith(BIDS):
+        return partial(read_bids, text.removeprefix(BIDS), cutting)
+    if any(key.endswith(":") and text.startswith(key) for key in READERS):
+        return None
+    path = text if os.path.exists(text) else text.partition("?")[0]
+    folder, is_folder = Path(path), os.path.isdir(path)
+    if ending(folder) is None and not is_folder:
+        return None
+    options = {} if path == text else split_options(text)[1]
+    if not is_folder:
+        return partial(read_file, folder, options, cutting)
+    if (folder / "X.npy").is_file():
+        return None
+    if is_bids(folder) and not options and not _has_epochs(folder):
+        return partial(read_bids, path, cutting)
+    if cutting.pattern is not None or (not fif_files(folder) and os.access(folder, os.R_OK) and recordings_in(folder)):
+        return partial(read_files, folder, options, cutting)
+    return None
+
+
+def is_continuous(source: str) -> bool:
+    """Whether a source holds recordings that are still to be cut."""
+    return _continuous(source, Cutting()) is not None
+
+
+def _has_epochs(folder: Path) -> bool:
+    return any(stem(path).lower().endswith("epo") for path in fif_files(folder))
 
 
 def absolute(source: str) -> str:
     """The same source with an absolute path, so that it works from any folder."""
-    for prefix in RECIPES:
+    for prefix in (BIDS, *RECIPES):
         if source.startswith(prefix):
-            return prefix + str(Path(source.removeprefix(prefix)).expanduser().resolve())
-    return str(Path(source).resolve()) if source not in SETS and os.path.exists(source) else source
+            path, mark, options = source.removeprefix(prefix).partition("?")
+            return prefix + str(Path(path).expanduser().resolve()) + mark + options
+    if source in SETS:
+        return source
+    if os.path.exists(source):
+        return str(Path(source).resolve())
+    path, mark, options = source.partition("?")
+    return str(Path(path).resolve()) + mark + options if mark and os.path.exists(path) else source
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..folds import Fold
 from ..model.encoders import Encoders
 from ..recordings import Recordings
+from ..recordings.concerns import typical_scale
 from ..settings import Setting
 from ..training.effects import Effects, fit_effects, stacked
 from .mixture import Mixture
@@ -55,6 +56,7 @@ def assemble(
         subjects=recordings.n_subjects,
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
+        scale=_scale(recordings),
     )
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training = [fold.train for fold in folds]
@@ -63,6 +65,14 @@ def assemble(
     )
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     return card, tensors
+
+
+def _scale(recordings: Recordings) -> float | None:
+    """Of all windows, once for all parts of a model."""
+    if "scale" not in recordings.derived:
+        recordings.derived["scale"] = typical_scale(recordings.X)
+    found: float | None = recordings.derived["scale"]
+    return found
 
 
 def ensemble(

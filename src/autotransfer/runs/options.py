@@ -10,6 +10,7 @@ from ..errors import UserError, check_choice, check_types
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
+from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
 
@@ -53,6 +54,13 @@ class RunOptions:
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
     as_printed: bool = False  # penalties as the paper prints them
     nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
+    # how continuous recordings are cut (see recordings.Cutting)
+    window: float | None = None  # s
+    hop: float | None = None  # s
+    offset: float | None = None  # s
+    events: str | None = None  # name=class,name=class
+    pattern: str | None = None  # what the names of files mean
+    sfreq: float | None = None  # Hz, of files that do not say it
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -73,6 +81,7 @@ class RunOptions:
                 raise UserError(f"{name} is {value}; it must be at most {MOST[name]}")
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
+        Cutting.of(**self.cutting)
         self.apply(Setting())  # complains about any number that no setting may have
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
@@ -109,6 +118,11 @@ class RunOptions:
         steps = n_batches(training, self.apply(Setting()).training.batch_size)
         fewest, most = EPOCHS
         return replace(self, epochs=min(max(math.ceil(STEPS / steps), fewest), most))
+
+    @property
+    def cutting(self) -> dict[str, Any]:
+        """What `load` is to be told beside the source."""
+        return {name: getattr(self, name) for name in ("window", "hop", "offset", "events", "pattern", "sfreq")}
 
     @property
     def max_epochs(self) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pandas as pd
 
 from ..recordings import Raw, check_windows
+from ..recordings.concerns import scale_concern, typical_scale
 from ..recordings.container import check_sfreq
 from ..recordings.labels import as_list, encode
 from .mixture import Model
@@ -14,6 +17,8 @@ def predictions(model: Model, raw: Raw) -> pd.DataFrame:
     """Of windows as a reader found them: with channel names, rate and, perhaps, whose they are, or without."""
     X, channels = check_windows(raw.X, raw.channels)
     model.check(X, None if raw.channels is None else channels, check_sfreq(raw.sfreq))
+    if (told := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
+        warnings.warn(told, stacklevel=2)
     subject = None
     if raw.subject is not None:
         subject, _ = encode(raw.subject, len(X), "subject")

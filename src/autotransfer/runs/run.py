@@ -24,6 +24,7 @@ from ..folds import check_scorable, leave_one_subject_out, make_fold, scorable
 from ..jobs import Job
 from ..model.encoders import ENCODERS, Encoders, find_factory
 from ..recordings import Recordings, absolute, load
+from ..recordings.concerns import concerns
 from ..recordings.optional import need
 from ..settings import SUBJECT, Setting
 from ..training.nuisance import check_nuisance, raw_values
@@ -100,10 +101,11 @@ class Run:
         resolve_device(options.device)
         check_packages(options)
         check_encoder(options, encoders)
-        recordings = load(options.source) if recordings is None else recordings
+        recordings = load(options.source, **options.cutting) if recordings is None else recordings
         check_columns(options, recordings)
-        if (told := check_scorable(recordings)) is not None:
-            warnings.warn(told, stacklevel=2)
+        check_scorable(recordings)
+        for line in concerns(recordings.raw()):
+            warnings.warn(line, stacklevel=2)
         options = options.for_data(recordings)
         facts: dict[str, Any] = {
             "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
@@ -142,7 +144,7 @@ class Run:
                 raise UserError(f"{folder} does not say what it was asked to do; remove it and run again")
             options = RunOptions.from_dict(stored)
             check_encoder(options, encoders)
-            recordings = load(options.source) if recordings is None else recordings
+            recordings = load(options.source, **options.cutting) if recordings is None else recordings
             if fingerprint(recordings, options.nuisance) != ledger.recall("fingerprint", str):
                 raise UserError(f"{options.source} has changed since {folder} was begun; restore it or start a new run")
             check_entries(ledger, ledger.entries(), recordings.n_subjects)

@@ -51,10 +51,11 @@ class ModelCard:
     adapts: bool | None = None  # whether held-out people gained by adaptation; None: nobody has looked
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
+    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_positive(self, "sfreq", "n_times")
+        check_positive(self, "sfreq", "n_times", "scale")
         filter_of(self.filter, self.sfreq)
         if not all(isinstance(name, str) for name in self.channels):
             raise UserError("the channels of a model are not all names")

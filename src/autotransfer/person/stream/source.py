@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from ...recordings import read_npz
 from ...recordings.container import check_sfreq
 from ...recordings.optional import need
 from ...recordings.windows import channel_names, window_array
+from ...recordings.xdf import stream_labels
 
 PIECE = 256  # samples of a file that are handed over at once
 
@@ -160,7 +161,7 @@ class XdfSource:
             raise UserError(f"the stream in {path} holds {self.values.ndim} axes; it must be (samples, channels)")
         self.n_channels = self.values.shape[1]
         self.sfreq: float | None = float(own["info"]["nominal_srate"][0])
-        self.channels = _labels(own["info"], self.n_channels)
+        self.channels = stream_labels(own["info"], self.n_channels)
 
     def chunks(self) -> Iterator[Chunk | None]:
         for start in range(0, len(self.times), PIECE):
@@ -169,12 +170,3 @@ class XdfSource:
 
     def close(self) -> None:
         pass
-
-
-def _labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
-    """Names of the channels in the description of a stream, where all have one of their own."""
-    try:
-        found = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
-    except (KeyError, IndexError, TypeError):
-        return None
-    return tuple(found) if len(found) == n_channels == len(set(found)) else None

@@ -1,0 +1,98 @@
+"""BIDS folders through mne-bids: `FOLDER`, or `bids:FOLDER?task=motor&ses=1,2` for some of it.
+
+Recordings are sub-01/[ses-1/]eeg/sub-01_..._eeg.edf and the like; events come from events.tsv.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, shown
+from .blocks import Block
+from .continuous import read_labelled, split_options, with_labels
+from .cutting import Cutting, cut
+from .edf import continuous_of, quiet
+from .optional import need
+from .pattern import Labels, check_inside, entity, files_below
+from .raw import Raw
+
+KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
+ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
+COLUMNS = {"task": "task", "run": "run", "acq": "acquisition"}  # entities that become columns
+ENTITIES = ("sub", "ses", *COLUMNS, "kind")
+NAME = re.compile(rf"sub-.*_({'|'.join(KINDS)})({'|'.join(map(re.escape, ENDINGS))})", re.IGNORECASE)
+
+
+def is_bids(folder: Path) -> bool:
+    """Whether a folder says that it is one."""
+    return (folder / "dataset_description.json").is_file()
+
+
+def read_bids(text: str, cutting: Cutting) -> Raw:
+    """FOLDER, optionally with ?entity=value,value&..., entities as in ENTITIES."""
+    path, options = split_options(text)
+    folder = Path(path).expanduser()
+    if not os.path.isdir(folder):
+        raise UserError(f"there is no folder {shown(path, 400)}; give the folder of a BIDS data set")
+    if cutting.pattern is not None:
+        raise UserError("names of files in a BIDS folder have their meaning; leave --pattern out")
+    need("mne_bids", "reading BIDS folders", "autotransfer[bids]")
+    files = _chosen(folder, options)
+    return read_labelled([(path, _labels(path)) for path in files], folder.resolve().name, {}, cutting, bids_block)
+
+
+def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:
+    """The recordings of raw data, in order: derivatives, and later parts of split files, are left out."""
+    files = [path for path in files_below(folder) if path.relative_to(folder).parts[0].startswith("sub-")]
+    found = [path for path in files if NAME.fullmatch(path.name) and not re.search(r"_split-0*[2-9]", path.name)]
+    if not found:
+        raise UserError(f"{str(folder)!r} has no recordings such as sub-01/eeg/sub-01_task-x_eeg.edf; is it BIDS?")
+    for name, value in options.items():
+        if name not in ENTITIES:
+            raise UserError(f"unknown entity {shown(name)} after the question mark; choose from {', '.join(ENTITIES)}")
+        there = {path: _value(path, name) for path in found}
+        wanted = set(value.split(","))
+        if missing := wanted - set(there.values()):
+            known = ", ".join(sorted(text for text in set(there.values()) if text)) or "none"
+            raise UserError(f"no recording in {str(folder)!r} has {name}={sorted(missing)[0]}; there are {known}")
+        found = [path for path in found if there[path] in wanted]
+    kinds = sorted({_value(path, "kind") or "" for path in found})
+    if len(kinds) > 1:
+        raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)}; choose one, such as bids:FOLDER?kind={kinds[0]}")
+    return found
+
+
+def _value(path: Path, name: str) -> str | None:
+    match = NAME.fullmatch(path.name) if name == "kind" else entity(path.name, name)
+    return match[1].lower() if match and name == "kind" else match[1] if match else None
+
+
+def _labels(path: Path) -> Labels:
+    named = {"subject": "sub", "session": "ses"} | {column: short for short, column in COLUMNS.items()}
+    return {name: value for name, short in named.items() if (value := _value(path, short)) is not None}
+
+
+def bids_block(path: Path, known: dict[str, Labels], _: dict[str, str], cutting: dict[str, Any]) -> Block:
+    """The windows of one recording; runs in the child."""
+    mne = need("mne", "reading BIDS folders", "autotransfer[bids]")
+    mne_bids = need("mne_bids", "reading BIDS folders", "autotransfer[bids]")
+    _check_header(path)
+    with quiet(mne):
+        raw = mne_bids.read_raw_bids(mne_bids.get_bids_path_from_fname(path, verbose=False), verbose=False)
+        recording = continuous_of(raw)
+    root = next(place for place in path.parents if is_bids(place) or place.parent == place).resolve()
+    for file in raw.filenames:  # a header can name any other file
+        check_inside(Path(file), root)
+    return with_labels(cut(recording, Cutting(**cutting), path), known[str(path)])
+
+
+def _check_header(path: Path) -> None:
+    """BrainVision's header names the files of samples and markers: they lie beside it."""
+    if path.suffix.lower() != ".vhdr":
+        return
+    for name in re.findall(r"^(?:DataFile|MarkerFile)=(.*)$", path.read_text(errors="replace"), re.MULTILINE):
+        if set(name) & set("/\\:"):
+            raise UserError(f"{str(path)!r} names the file {shown(name.strip())}; it must lie beside its header")

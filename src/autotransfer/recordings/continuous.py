@@ -1,0 +1,193 @@
+"""Continuous recordings: a file, or a folder of files of one format, read by that format's own library and cut."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import UserError, shown
+from .blocks import Block, Remedies, stacked
+from .child import blocks_in_child
+from .csv_files import open_csv
+from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
+from .edf import open_edf
+from .pattern import EXAMPLE, Labels, by_name, check_inside, files_below, labelled_files, matcher
+from .raw import Raw
+from .wfdb_records import open_wfdb
+from .xdf import open_xdf
+
+Options = dict[str, str]
+
+
+class Format(NamedTuple):
+    open: Callable[[Path, Cutting, Options], Continuous]
+    options: tuple[str, ...] = ()  # what may follow the path after a question mark, as in x.xdf?stream=EEG
+    by_pattern: bool = False  # whether a folder's names must be explained, because they follow no convention
+    several: bool = False  # whether a recording has further files beside it
+
+
+# By the ending of a file's name.
+FORMATS = {
+    ".edf": Format(open_edf),
+    ".bdf": Format(open_edf),
+    ".gdf": Format(open_edf),
+    ".xdf": Format(open_xdf, ("stream",)),
+    ".xdfz": Format(open_xdf, ("stream",)),
+    ".xdf.gz": Format(open_xdf, ("stream",)),
+    ".hea": Format(open_wfdb, ("annotator",), several=True),
+    ".csv": Format(open_csv, by_pattern=True),
+    ".tsv": Format(open_csv, by_pattern=True),
+}
+REMEDIES = Remedies(
+    channels="keep the same channels in all files",
+    sfreq="resample all files to the same rate",
+    times="cut windows of one length with --window SECONDS (window=...)",
+)
+MOST_SHOWN = 8  # names of events that a message lists
+
+
+def ending(path: Path) -> str | None:
+    """The format of a file by its name: the longest ending that is known."""
+    fitting = [end for end in FORMATS if path.name.lower().endswith(end)]
+    return max(fitting, key=len, default=None)
+
+
+def read_file(path: Path, options: Options, cutting: Cutting) -> Raw:
+    """One file: whose it is, its name says."""
+    if not os.path.isfile(path):
+        raise UserError(f"there is no file {shown(str(path), 400)}; give an existing one")
+    end = ending(path) or ""
+    check_options([path], options)
+    if FORMATS[end].several:
+        for beside in path.parent.iterdir():
+            check_inside(beside, path.parent.resolve())
+    stem = path.name[: len(path.name) - len(end)]
+    labels: Labels | None = by_name(stem)
+    if cutting.pattern is not None:
+        labels = matcher(cutting.pattern)(path.name)
+    if labels is None:
+        raise UserError(f"the name {path.name!r} does not fit the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
+    return read_labelled([(path, labels)], stem, options, cutting)
+
+
+def read_files(folder: Path, options: Options, cutting: Cutting) -> Raw:
+    """A folder: the files that fit the pattern or, without one, all of a format that lie in it."""
+    if cutting.pattern is not None:
+        files = labelled_files(folder, cutting.pattern)
+    else:
+        files = [(path, by_name(path.name[: -len(ending(path) or "")])) for path in recordings_in(folder)]
+        _check_plain(folder, [path for path, _ in files])
+    unknown = next((path for path, _ in files if ending(path) is None), None)
+    if unknown is not None:
+        raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(FORMATS)}")
+    check_options([path for path, _ in files], options)
+    return read_labelled(files, folder.resolve().name, options, cutting)
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """Files of a known format in and below a folder."""
+    return [path for path in files_below(folder) if ending(path) is not None]
+
+
+def _check_plain(folder: Path, paths: list[Path]) -> None:
+    """Without a pattern names must speak for themselves: one format, files in one folder or named as in BIDS."""
+    kinds = sorted({ending(path) or "" for path in paths})
+    nested = [path for path in paths if path.parent != folder and not path.name.startswith("sub-")]
+    explained = [path for path in paths if FORMATS[ending(path) or ""].by_pattern]
+    for path, why in [
+        *((path, "lies in a folder of its own") for path in nested),
+        *((path, "does not say whose it is") for path in explained),
+    ]:
+        name = path.relative_to(folder).as_posix()
+        raise UserError(f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, {EXAMPLE}")
+    if len(kinds) > 1:
+        raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
+
+
+def read_labelled(
+    files: list[tuple[Path, Labels]],
+    name: str,
+    options: Options,
+    cutting: Cutting,
+    reader: Callable[..., Block] | None = None,
+) -> Raw:
+    """Windows of files whose labels are known. reader: as `continuous_block`, which is the default."""
+    by_file = any("class" in labels for _, labels in files)
+    if by_file and cutting.events is not None:
+        raise UserError("both events and {class} in the pattern say what the class is; give one of them")
+    known = {str(path): labels for path, labels in files}
+    paths = [path for path, _ in files]
+    with blocks_in_child(reader or continuous_block, paths, known, options, cutting.seconds) as blocks:
+        events: Counter[str] = Counter()
+        raw = stacked(_with_windows(blocks, cutting, events), REMEDIES, name=name)
+    hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
+    return replace(raw, hints={"y": hint if not events else f"{HOW_TO_MAP}; there are {_counts(events)}"})
+
+
+def continuous_block(path: Path, known: dict[str, Labels], options: Options, cutting: dict[str, Any]) -> Block:
+    """The windows of one file with the labels that its name gives; runs in the child."""
+    asked = Cutting(**cutting)
+    recording = FORMATS[ending(path) or ""].open(path, asked, options)
+    return with_labels(cut(recording, asked, path, known[str(path)].get("class")), known[str(path)])
+
+
+def with_labels(block: Block, labels: Labels) -> Block:
+    """The block with what the name of its file says."""
+    n = len(block.X)
+    block.subject = [labels["subject"]] * n
+    block.session = [labels["session"]] * n if "session" in labels else None
+    block.columns = {name: [text] * n for name, text in labels.items() if name not in ("subject", "session", "class")}
+    return block
+
+
+def _with_windows(blocks: Iterable[Block], cutting: Cutting, events: Counter[str]) -> Iterator[Block]:
+    """Blocks that hold windows; files without any are left out with a warning. Counts the events of all."""
+    empty, some = [], False
+    for block in blocks:
+        events.update(block.events)
+        if len(block.X):
+            some = True
+            yield block
+        else:
+            empty.append(block.name)
+    missing = [] if cutting.events is None else [name for name in cutting.events if name not in events]
+    if missing:
+        raise UserError(f"no event is called {missing[0]!r}; there are {_counts(events) or 'none'}")
+    if not some:
+        raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
+    if empty:
+        names = ", ".join(empty)
+        told = f"no whole window lies in {len(empty)} of the files, which are left out: {shown(names, 200)}"
+        warnings.warn(told, stacklevel=2)
+
+
+def _counts(events: Counter[str]) -> str:
+    listed = [f"{shown(name)} ({count})" for name, count in events.most_common(MOST_SHOWN)]
+    return ", ".join(listed) + (f" and {len(events) - MOST_SHOWN} more" if len(events) > MOST_SHOWN else "")
+
+
+def check_options(paths: list[Path], options: Options) -> None:
+    """Raise where a format knows no option of that name."""
+    known = {name for path in paths for name in FORMATS[ending(path) or ""].options}
+    for name in options:
+        if name not in known:
+            choices = f"choose from {', '.join(sorted(known))}" if known else "these files have none"
+            raise UserError(f"unknown option {shown(name)} after the question mark; {choices}")
+
+
+def split_options(text: str) -> tuple[str, Options]:
+    """PATH?name=value&name=value in its parts."""
+    path, _, rest = text.partition("?")
+    found = {}
+    for part in rest.split("&") if rest else []:
+        match = re.fullmatch(r"([a-z]+)=(.+)", part)
+        if match is None:
+            raise UserError(f"{shown(part)} after the question mark of {shown(text, 200)} is not name=value")
+        found[match[1]] = match[2]
+    return path, found

@@ -1,0 +1,238 @@
+"""Cutting: how windows are cut out of continuous recordings, around events or one after the other."""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import UserError, check_positive, check_types
+from .blocks import Block
+from .chunks import CHUNK_VALUES
+from .messages import show
+from .npy import check_memory
+from .raw import Array, Label
+
+HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
+SLACK = 1.5  # samples that a window's time stamps may be off before it counts as one with a hole
+MOST_WINDOWS = 10**7  # of one recording: more come from a hop in the wrong unit
+
+
+class Event(NamedTuple):
+    onset: float  # s from the first sample
+    duration: float  # s; 0: a moment
+    name: str
+
+
+@dataclass(kw_only=True)
+class Continuous:
+    """One continuous recording as a format's own reader gives it. Samples are read when windows are cut."""
+
+    read: Callable[[int, int], Array]  # (start, stop) -> (channels, stop - start)
+    n_times: int
+    channels: tuple[str, ...]
+    sfreq: float | None  # Hz
+    events: list[Event] = field(default_factory=list)
+    bad: list[Event] = field(default_factory=list)  # stretches that no window may touch
+    times: Array | None = None  # (n_times,) s, where samples can be missing between two others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutting:
+    """Windows of `window` seconds. With `events`, {name: class}, one starts `offset` seconds after each such event;
+    with `hop` too, windows follow every `hop` seconds while the event lasts, to the next one where it has no duration.
+    A class of no letters ends what came before and gives no windows. Without events, windows follow every `hop` seconds
+    (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is one window.
+
+    `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it.
+    """
+
+    window: float | None = None  # s
+    hop: float | None = None  # s
+    offset: float = 0.0  # s
+    events: dict[str, str] | None = None
+    pattern: str | None = None
+    sfreq: float | None = None  # Hz
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_positive(self, "window", "hop", "sfreq")
+        if not math.isfinite(self.offset):
+            raise UserError(f"offset is {self.offset}; it must be a number of seconds")
+        if self.window is None and (self.hop is not None or self.events is not None):
+            raise UserError(
+                f"{'hop' if self.events is None else 'events'} needs a window; give its length in seconds, --window 1.0"
+            )
+        if self.events is not None and not any(self.events.values()):
+            raise UserError(f"events are {show(self.events)}, which name no class; {HOW_TO_MAP}")
+
+    @classmethod
+    def of(cls, *, events: object = None, offset: float | None = None, **values: Any) -> Cutting:
+        """From what a user gives: events as a dict, a list of names or text (see `events_of`)."""
+        return cls(events=events_of(events), offset=0.0 if offset is None else offset, **values)
+
+    @property
+    def given(self) -> list[str]:
+        """Names of what the user asked for."""
+        return [
+            name for name, value in asdict(self).items() if value is not None and not (name == "offset" and not value)
+        ]
+
+    @property
+    def seconds(self) -> dict[str, Any]:
+        """What the process that reads a file needs to know of it, as JSON can hold it."""
+        return asdict(self) | {"pattern": None}
+
+
+def events_of(events: object) -> dict[str, str] | None:
+    """{name: class} from a dict, from names that are classes themselves, or from text: T1=left,T2=right or JSON."""
+    if events is None or isinstance(events, Mapping):
+        pairs = events
+    elif isinstance(events, str):
+        pairs = _parsed(events)
+    elif isinstance(events, Sequence):
+        pairs = {name: name for name in events}
+    else:
+        raise UserError(f"events are {show(events)}; {HOW_TO_MAP}")
+    if pairs is None:
+        return None
+    found = {}
+    for name, label in pairs.items():
+        if not isinstance(name, (str, int)) or not isinstance(label, (str, int)) or not str(name).strip():
+            raise UserError(f"events hold {show(name)}: {show(label)}; {HOW_TO_MAP}")
+        found[str(name).strip()] = str(label).strip()
+    if not found:
+        raise UserError(f"events are empty; {HOW_TO_MAP}")
+    return found
+
+
+def _parsed(text: str) -> dict[str, str]:
+    """Text of the command line; JSON for names that have a comma or an equals sign."""
+    if text.lstrip().startswith("{"):
+        try:
+            values = json.loads(text)
+        except ValueError:
+            raise UserError(f"events are {show(text)}, which is no JSON; {HOW_TO_MAP}") from None
+        return dict(values)
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, label = part.partition("=")
+        if name.strip() in found:
+            raise UserError(f"events have {show(name.strip())} twice; {HOW_TO_MAP}")
+        found[name.strip()] = label.strip() if equals else name.strip()
+    return found
+
+
+def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Block:
+    """The windows of one recording; y from the events, or `label` for all of it, or unknown."""
+    length = _length(recording, cutting, path)
+    placed = [(start, name) for start, name in _placed(recording, cutting, label) if _whole(recording, start, length)]
+    needed = 4 * len(placed) * len(recording.channels) * length + 8 * CHUNK_VALUES
+    check_memory(needed, f"{len(placed)} windows", path, "take a longer hop or fewer recordings")
+    X = _windows(recording, [start for start, _ in placed], length)
+    return Block(
+        X=X,
+        y=[name for _, name in placed] if cutting.events is not None or label is not None else None,
+        channels=recording.channels,
+        sfreq=recording.sfreq,
+        start=cutting.offset if cutting.events is not None else None,
+        name=repr(path.name),
+        events=dict(Counter(event.name for event in recording.events)),
+    )
+
+
+def _length(recording: Continuous, cutting: Cutting, path: Path) -> int:
+    """Samples of a window."""
+    if cutting.window is None:
+        return recording.n_times
+    if recording.sfreq is None:
+        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    length = round(cutting.window * recording.sfreq)
+    if length < 1:
+        raise UserError(
+            f"a window of {cutting.window:g} s has no sample at {recording.sfreq:g} Hz; --window is in seconds"
+        )
+    if cutting.hop is not None and cutting.hop * recording.sfreq < 0.5:
+        raise UserError(f"a hop of {cutting.hop:g} s is no sample at {recording.sfreq:g} Hz; --hop is in seconds")
+    return length
+
+
+def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
+    """First sample and class of every window, whether or not it is whole."""
+    sfreq = recording.sfreq or 1.0
+    end = recording.n_times / sfreq if recording.times is None else float(recording.times[-1] + 1 / sfreq)
+    if cutting.window is None:
+        yield 0, label
+    elif cutting.events is None:
+        for begin in _every(cutting.offset, end, cutting.window, cutting.hop or cutting.window):
+            yield _sample(recording, begin), label
+    else:
+        wanted = sorted(event for event in recording.events if event.name in cutting.events)
+        for event, after in zip(wanted, [*(other.onset for other in wanted[1:]), end], strict=False):
+            name, begin = cutting.events[event.name], event.onset + cutting.offset
+            if not name:
+                continue
+            if cutting.hop is None:
+                yield _sample(recording, begin), name
+                continue
+            until = event.onset + event.duration if event.duration > 0 else after
+            for each in _every(begin, until, cutting.window, cutting.hop):
+                yield _sample(recording, each), name
+
+
+def _every(begin: float, end: float, window: float, hop: float) -> Iterator[float]:
+    """Seconds at which windows start that end by `end`, a thousandth of a window more or less."""
+    count = math.floor((end - begin - 0.999 * window) / hop) + 1
+    if count > MOST_WINDOWS:
+        raise UserError(f"a hop of {hop:g} s makes {count} windows of one recording; --hop is in seconds")
+    for n in range(count):
+        yield begin + n * hop
+
+
+def _sample(recording: Continuous, seconds: float) -> int:
+    """The sample at that time; -1: there is none."""
+    sfreq = recording.sfreq or 1.0
+    if recording.times is None:
+        return max(round(seconds * sfreq), -1)
+    found = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
+    there = found < recording.n_times and (recording.times[found] - seconds) * sfreq <= SLACK
+    return found if there else -1
+
+
+def _whole(recording: Continuous, start: int, length: int) -> bool:
+    """Whether a window lies within the recording, has no hole, and touches no bad stretch."""
+    stop, sfreq = start + length, recording.sfreq or 1.0
+    if start < 0 or stop > recording.n_times:
+        return False
+    if recording.times is not None:
+        steps = np.diff(recording.times[start:stop])
+        if (len(steps) and abs(steps.sum() * sfreq - len(steps)) > SLACK) or (steps * sfreq > 1 + SLACK).any():
+            return False
+    return not any(
+        event.onset * sfreq < stop and (event.onset + event.duration) * sfreq > start for event in recording.bad
+    )
+
+
+def _windows(recording: Continuous, starts: list[int], length: int) -> Array:
+    """(n, channels, length) float32. Neighbours are read at once, so that overlapping windows are decoded once."""
+    X = np.empty((len(starts), len(recording.channels), length), np.float32)
+    reach = max(length, CHUNK_VALUES // max(1, len(recording.channels)))  # samples read at once
+    order = sorted(range(len(starts)), key=starts.__getitem__)
+    at = 0
+    while at < len(order):
+        first = starts[order[at]]
+        end = bisect_right(order, first + reach - length, lo=at, key=starts.__getitem__)
+        group = order[at:end]
+        values = recording.read(first, starts[group[-1]] + length)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, which Recordings report
+            for row in group:
+                X[row] = values[:, starts[row] - first : starts[row] - first + length]
+        at += len(group)
+    return X

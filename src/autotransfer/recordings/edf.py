@@ -1,0 +1,66 @@
+"""EDF, EDF+, BDF and GDF through MNE: annotations and trigger channels are events."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .cutting import Continuous, Cutting, Event
+from .epochs import data_channels
+from .optional import need
+
+READERS = {".edf": "read_raw_edf", ".bdf": "read_raw_bdf", ".gdf": "read_raw_gdf"}
+NO_CLASS = ("bad", "edge")  # annotations that begin so mark what is not to be used, as in MNE
+
+
+def open_edf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
+    mne = need("mne", f"reading {path.suffix.lower()} files", "autotransfer[mne]")
+    with quiet(mne):
+        raw = getattr(mne.io, READERS[path.suffix.lower()])(path, preload=False)
+        return continuous_of(raw)
+
+
+@contextmanager
+def quiet(mne: Any) -> Iterator[None]:
+    """Without MNE's logs and warnings, such as of filters that a header does not state."""
+    with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def continuous_of(raw: Any) -> Continuous:
+    """Of any mne.io.Raw. Values stay in MNE's units, such as volts."""
+    mne = need("mne", "reading recordings", "autotransfer[mne]")
+    picks = data_channels(raw.info)
+
+    def read(start: int, stop: int) -> Any:
+        with quiet(mne):
+            return raw.get_data(picks=picks, start=start, stop=stop)
+
+    events = [*_annotations(raw), *_triggers(mne, raw)]
+    return Continuous(
+        read=read,
+        n_times=int(raw.n_times),
+        channels=tuple(raw.ch_names[index] for index in picks),
+        sfreq=float(raw.info["sfreq"]),
+        events=[event for event in events if not event.name.lower().startswith(NO_CLASS)],
+        bad=[event for event in events if event.name.lower().startswith(NO_CLASS)],
+    )
+
+
+def _annotations(raw: Any) -> Iterator[Event]:
+    notes = raw.annotations
+    samples = raw.time_as_index(notes.onset, use_rounding=True, origin=notes.orig_time)  # of the stored samples
+    for sample, duration, name in zip(samples, notes.duration, notes.description, strict=True):
+        yield Event(float(sample) / float(raw.info["sfreq"]), float(duration), str(name).strip())
+
+
+def _triggers(mne: Any, raw: Any) -> Iterator[Event]:
+    """Changes of trigger channels, named by their value."""
+    if "stim" not in raw.get_channel_types():
+        return
+    for sample, _, code in mne.find_events(raw, shortest_event=1, initial_event=True):
+        yield Event(float(sample - raw.first_samp) / float(raw.info["sfreq"]), 0.0, str(int(code)))

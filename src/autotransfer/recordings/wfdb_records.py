@@ -1,0 +1,71 @@
+"""WFDB records, PhysioNet's format: a header .hea, the signal files that it names, and annotations as events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError, shown
+from .cutting import Continuous, Cutting, Event
+from .npy import check_memory
+from .optional import need
+
+NOTES = ("+", '"', "~", "s", "T")  # symbols whose meaning is in the text beside them: rhythm, comment, ...
+DEPTH = 2  # headers of segments lie in a header of a record, no deeper
+
+
+def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
+    """`options["annotator"]` is the ending of the file of annotations, atr unless given."""
+    wfdb = need("wfdb", "reading WFDB records", "autotransfer[wfdb]")
+    record = str(path.absolute().with_suffix(""))
+    header = _checked_header(wfdb, path, DEPTH)
+    if not header.fs or not header.n_sig:
+        raise UserError(f"{str(path)!r} describes no signals; give records with signals")
+    length = int(header.sig_len or 0)
+    check_memory(16 * length * int(header.n_sig), "the signals", path, "split it into shorter records")
+    found = wfdb.rdrecord(record, physical=True)
+    values = np.asarray(found.p_signal, dtype=np.float32)  # (samples, channels)
+    names = [str(name) for name in found.sig_name or []]
+    distinct = len(set(names)) == len(names) == values.shape[1]
+    return Continuous(
+        read=lambda start, stop: values[start:stop].T,
+        n_times=len(values),
+        channels=tuple(names) if distinct else tuple(f"ch{c}" for c in range(values.shape[1])),
+        sfreq=float(found.fs),
+        events=_annotations(wfdb, path, record, options.get("annotator"), float(found.fs)),
+    )
+
+
+def _checked_header(wfdb: Any, path: Path, depth: int) -> Any:
+    """The header, once every file that it names is known to lie beside it."""
+    if depth == 0:
+        raise UserError(f"{str(path)!r} is a segment that has segments; give a record of one level")
+    header = wfdb.rdheader(str(path.absolute().with_suffix("")))
+    segments = [name for name in getattr(header, "seg_name", None) or [] if name != "~"]  # ~: nothing was recorded
+    for name in dict.fromkeys([*(getattr(header, "file_name", None) or []), *segments]):
+        if not isinstance(name, str) or set(name) & set("/\\:") or name in ("", ".", ".."):
+            raise UserError(f"{str(path)!r} names the file {shown(name)}; the files of a record lie beside its header")
+    for name in segments:
+        _checked_header(wfdb, path.with_name(f"{name}.hea"), depth - 1)
+    return header
+
+
+def _annotations(wfdb: Any, path: Path, record: str, annotator: str | None, sfreq: float) -> list[Event]:
+    """Named by their symbol, such as N for a normal beat, or by the text where that says more, such as (AFIB."""
+    ending = annotator or "atr"
+    if not ending.isalnum():
+        raise UserError(f"the annotator is {shown(ending)}; give the ending of a file of annotations, such as atr")
+    file = path.with_suffix(f".{ending}")
+    if not file.is_file():
+        if annotator is None:
+            return []
+        raise UserError(f"there is no file {str(file)!r}; give another ?annotator=ENDING")
+    notes = wfdb.rdann(record, ending)
+    names = [
+        note.strip("\0 ") if symbol in NOTES and note.strip("\0 ") else symbol
+        for symbol, note in zip(notes.symbol, notes.aux_note, strict=True)
+    ]
+    rate = float(notes.fs or sfreq)
+    return [Event(int(sample) / rate, 0.0, name) for sample, name in zip(notes.sample, names, strict=True)]

@@ -1,0 +1,91 @@
+"""XDF, what LabRecorder writes: one stream of samples, and the events of all streams of markers."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError, shown
+from .cutting import Continuous, Cutting, Event
+from .npy import available_memory, check_memory
+from .optional import need
+
+PIECE = 2**24  # bytes
+BREAK = 0.1  # s: longer gaps are samples that were lost, shorter ones jitter, which pyxdf evens out
+
+
+def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
+    """`options["stream"]` names the stream of samples where there are several. Clocks are synchronised by pyxdf."""
+    pyxdf = need("pyxdf", "reading .xdf files", "autotransfer[lsl]")
+    check_memory(3 * _unpacked(path), "the streams", path, "record in shorter files")
+    streams, _ = pyxdf.load_xdf(
+        str(path), jitter_break_threshold_seconds=BREAK, jitter_break_threshold_samples=0, verbose=False
+    )
+    own = _chosen(path, [one for one in streams if _rate(one) > 0 and len(one["time_stamps"])], options.get("stream"))
+    values = np.asarray(own["time_series"])  # (samples, channels)
+    if values.ndim != 2 or values.dtype.kind not in "iuf":
+        raise UserError(f"the stream {_name(own)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")
+    times = np.asarray(own["time_stamps"], dtype=np.float64)
+    first = float(times[0])
+    return Continuous(
+        read=lambda start, stop: values[start:stop].T,
+        n_times=len(times),
+        channels=stream_labels(own["info"], values.shape[1]) or tuple(f"ch{c}" for c in range(values.shape[1])),
+        sfreq=_rate(own),
+        events=[event for one in streams if _rate(one) == 0 for event in _markers(one, first)],
+        times=times - first,
+    )
+
+
+def _unpacked(path: Path) -> int:
+    """Bytes of the file, unpacked: zeros pack a thousandfold. Stops where memory would."""
+    if path.name.lower().endswith(".xdf"):
+        return path.stat().st_size
+    most, size = available_memory() or math.inf, 0
+    with gzip.open(path) as stream:
+        while size <= most and (piece := len(stream.read(PIECE))):
+            size += piece
+    return size
+
+
+def _chosen(path: Path, streams: list[Any], wanted: str | None) -> Any:
+    fitting = [one for one in streams if wanted in (None, _name(one))]
+    if len(fitting) != 1:
+        there = ", ".join(repr(_name(one)) for one in streams) or "none"
+        wrong = "no stream" if not fitting else f"{len(fitting)} streams"
+        named = "" if wanted is None else f" named {shown(wanted)}"
+        raise UserError(f"{str(path)!r} has {wrong} of samples{named}; it has {there}; choose one with ?stream=NAME")
+    return fitting[0]
+
+
+def _name(stream: Any) -> str:
+    return str(stream["info"]["name"][0])
+
+
+def _rate(stream: Any) -> float:
+    return float(stream["info"]["nominal_srate"][0])
+
+
+def _markers(stream: Any, first: float) -> list[Event]:
+    """Events of a stream without a rate: its first channel of text or numbers."""
+    names = [row[0] if np.ndim(row) else row for row in stream["time_series"]]
+    stamps = np.asarray(stream["time_stamps"], dtype=np.float64)
+    return [Event(float(time) - first, 0.0, _text(name)) for time, name in zip(stamps, names, strict=True)]
+
+
+def _text(name: Any) -> str:
+    """Markers of numbers are whole ones, whatever type they were sent as."""
+    return str(name).strip() if isinstance(name, str) or name != int(name) else str(int(name))
+
+
+def stream_labels(info: Any, n_channels: int) -> tuple[str, ...] | None:
+    """Names of the channels in the description of a stream, where all have one of their own."""
+    try:
+        found = [str(channel["label"][0]) for channel in info["desc"][0]["channels"][0]["channel"]]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return tuple(found) if len(found) == n_channels == len(set(found)) else None
