@@ -146,7 +146,7 @@ def _choice(run: Summary, chosen: str | None) -> Choice:
         test_scores={"chosen": tests[best.name], "baseline": tests["baseline"], "best_uncensored": tests["baseline"]},
         nested_test_scores=nested, nested_uncensored_test_scores={},
         nested_choices=picks, delivered_test_scores={}, transductive=False, adaptation="none",
-        nested_adaptations=dict.fromkeys(picks, "none"),
+        nested_adaptations=dict.fromkeys(picks, "none"), chance=run.data.chance,
     )  # fmt: skip
 
 

@@ -248,7 +248,7 @@ def _conduct(opened: Run, executor: Executor | None) -> None:
         reason = machine_trouble(error)
         print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
         raise typer.Exit(1) from None
-    _say_answer(choice, opened.recordings.n_classes)
+    _say_answer(choice)
     if drawn:
         say(f"report: {(opened.folder / 'report.html').resolve()}")
 
@@ -266,10 +266,10 @@ def _try_report(opened: Run) -> bool:
     return True
 
 
-def _say_answer(choice: Choice, n_classes: int | None = None) -> None:
+def _say_answer(choice: Choice) -> None:
     from .report.terminal import answer
 
-    for line in answer(choice, n_classes):
+    for line in answer(choice):
         say(line)
 
 

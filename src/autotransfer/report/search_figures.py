@@ -14,7 +14,7 @@ from .escaping import plot_text, told_apart
 from .outcomes import Scores, finite, scores_on_validation, shortlist, tried_once
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .summary import Summary
-from .wording import method_label, score, setting_names
+from .wording import NO_BETTER, method_label, score, setting_names
 
 MOST_TICKS = 9
 SAME = 1e-6  # means that differ by no more are the same, rounded
@@ -147,6 +147,8 @@ def candidates(summary: Summary) -> Figure | None:
     names, q25, mean = [one.name for one in found], [one.q25 for one in found], [one.mean for one in found]
     people = _rested_on(summary, found)
     rule = "" if summary.choice is None else f" {RULE if summary.average is None else AVERAGE_RULE}"
+    if summary.choice is not None and summary.choice.baseline_won:
+        rule += f" {NO_BETTER}."
     best = summary.role_names["chosen"].lower()
     titles = [_over(words[n], i, best if n == summary.chosen else "") for i, n in enumerate(names)]
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}

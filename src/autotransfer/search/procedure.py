@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import schema
 from ..folds import not_scored, scorable
@@ -21,6 +22,7 @@ from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
+from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
@@ -145,6 +147,7 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         return {str(subjects[test]): said.score(test, own) for test, own in found.said.items()}
 
     delivered = {role: together(role) for role in picks}
+    final = {t: said.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.said
     nested_scores, nested_uncensored = alone("nested"), alone("nested_uncensored")
     adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
     adaptation, average = by_key[overall["chosen"]].adaptation, None
@@ -173,6 +176,8 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         nested_adaptations={str(subjects[t]): kind for t, kind in adaptations.items()},
         average=average,
         not_scored=not_scored(run.recordings),
+        chance=1 / run.recordings.n_classes,
+        other_metrics=other_metrics(said, {str(subjects[test]): (test, own) for test, own in final.items()}),
     )
     return choice, weights, nested
 
@@ -206,6 +211,15 @@ def describe(
         },
         calibration=calibration(said, nested),
     )
+
+
+def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floating]]]) -> dict[str, Scores]:
+    """Beside the one that decides, from the log-probabilities (n, C) that the delivered model has for each person."""
+    return {
+        name: {subject: metric.score(said.y[p], np.exp(own)) for subject, (p, own) in delivered.items()}
+        for name, metric in METRICS.items()
+        if name not in (BALANCED_ACCURACY, "accuracy")
+    }
 
 
 def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
