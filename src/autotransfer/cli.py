@@ -46,6 +46,7 @@ OwnEncoder = Annotated[
 OnCluster = Annotated[
     str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer, warnings and errors.")]
 Storage = Annotated[str | None, typer.Option("--storage", help="URL of Optuna's storage; default: RUN/optuna.sqlite.")]
 
 
@@ -308,27 +309,54 @@ def predict(
     folder: Folder,
     data: Source,
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
+    metric: Annotated[
+        str, typer.Option(help="Of windows with labels: balanced_accuracy, roc_auc, cohen_kappa, f1_macro or accuracy.")
+    ] = "balanced_accuracy",
+    scores: Annotated[
+        Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
+    ] = None,
     model: Annotated[str, typer.Option(help="ensemble, or refit where the run made one.")] = "ensemble",
     encoder: OwnEncoder = "eegnet",
+    quiet: Quiet = False,
 ) -> None:
-    """Predict the class of new windows with a run's model."""
+    """Predict the class of new windows with a run's model. Where the data have labels, standard error gets scores by
+    person and a confusion table."""
     from .errors import check_choice
     from .recordings import read
+    from .report.person_scores import PersonScores, card_words
     from .runs.csv_tables import csv_of
     from .runs.files import write_atomically
-    from .runs.predictions import predictions
+    from .runs.predictions import predictions, probabilities
     from .runs.saved_model import load_model
+    from .training.scoring import metric_of
 
     check_choice("model", model, ("ensemble", "refit"))
+    metric_of(metric)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
-    saved = load_model(home, _encoders(encoder))
-    table = predictions(saved, read(data))
-    text = csv_of(table)
+    saved, raw = load_model(home, _encoders(encoder)), read(data)
+    if scores is not None and raw.y is None:
+        raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
+    found = probabilities(saved, raw)
+    told = [card_words(saved)]
+    try:
+        scored = PersonScores.of(saved, raw, found)
+        told += [] if scored is None else scored.lines(metric)
+    except UserError as error:  # predictions need no labels
+        if scores is not None:
+            raise
+        scored, told = None, [*told, str(error)]
+    table = predictions(saved, raw, found)
     if out is None:
-        print(text, end="")
+        print(csv_of(table), end="", flush=True)
     else:
-        write_atomically(out, text)
+        write_atomically(out, csv_of(table))
         say(f"{len(table)} predictions: {out}")
+    if scores is not None and scored is not None:
+        write_atomically(scores, csv_of(scored.table()))
+        told.append(f"scores of each person: {scores}")
+    for line in told:
+        if line is not None and not quiet:
+            print(line, file=sys.stderr)
 
 
 @app.command()
