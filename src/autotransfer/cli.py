@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from .errors import UserError, machine_trouble, one_line
+from autotransfer import __version__
+
+from .errors import UserError, check_choice, machine_trouble, one_line, shown
 from .runs.limits import check_address_space
 from .runs.signals import Stopped, signals_stop
 
@@ -46,32 +50,175 @@ OwnEncoder = Annotated[
 OnCluster = Annotated[
     str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer, warnings and errors.")]
 Storage = Annotated[str | None, typer.Option("--storage", help="URL of Optuna's storage; default: RUN/optuna.sqlite.")]
 
 
+@dataclass
+class Voice:
+    """How much is said."""
+
+    quiet: bool = False
+
+
+VOICE = Voice()
+
+
+def _be_quiet(context: typer.Context, asked: bool) -> bool:
+    if asked:
+        VOICE.quiet = True
+        context.call_on_close(lambda: setattr(VOICE, "quiet", False))
+    return asked
+
+
+def _be_verbose(context: typer.Context, asked: bool) -> bool:
+    if asked:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.addFilter(lambda record: record.levelno == logging.DEBUG)  # the rest is said anyway
+        _listen(context, handler)
+        LOG.setLevel(logging.DEBUG)
+    return asked
+
+
+def _write_log(context: typer.Context, path: Path | None) -> Path | None:
+    if path is not None:
+        try:
+            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise UserError(f"cannot write to {path} ({error.strerror}); choose another --log") from None
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        _listen(context, handler)
+        told = warnings.showwarning
+
+        def also_here(message: Any, category: Any, *where: Any, **more: Any) -> None:
+            told(message, category, *where, **more)
+            LOG.warning("%s", message)
+
+        warnings.showwarning = also_here
+        context.call_on_close(lambda: setattr(warnings, "showwarning", told))
+        LOG.info("autotransfer %s: %s", __version__, " ".join(sys.argv[1:]))
+    return path
+
+
+def _listen(context: typer.Context, handler: logging.Handler) -> None:
+    LOG.addHandler(handler)
+    LOG.setLevel(min(LOG.level or logging.INFO, logging.INFO))
+    LOG.propagate = False
+
+    def stop() -> None:
+        if isinstance(error := sys.exc_info()[1], UserError):
+            handler.handle(LOG.makeRecord(LOG.name, logging.ERROR, "", 0, str(error), (), None))
+        LOG.removeHandler(handler)
+        handler.close()
+        if not LOG.handlers:
+            LOG.setLevel(logging.NOTSET)
+            LOG.propagate = True
+
+    context.call_on_close(stop)
+
+
+def _configure(context: typer.Context, path: Path | None) -> Path | None:
+    """What the file says takes the place of defaults; the command line has the last word."""
+    if path is None:
+        return None
+    from .runs.study import read_study
+
+    hints = {name: hint for name, hint in get_type_hints(run).items() if name not in ("config", "return")}
+    values = read_study(path)
+    for name, value in values.items():
+        check_choice(f"option in {path}:", name, sorted(hints))
+        words, types = next(
+            (found for kind, found in KINDS.items() if kind in (hints[name], *get_args(hints[name]))), TEXT
+        )
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise UserError(f"{path}: {name} is {shown(value)}; it must be {words}")
+    context.default_map = values
+    return path
+
+
+# What an option may be in a file, and how that is called.
+TEXT: tuple[str, tuple[type, ...]] = ("text", (str,))
+KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    bool: ("true or false", (bool,)),
+}
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", callback=_be_verbose, help="Say a line about every finished training.")
+]
+Log = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="FILE", callback=_write_log, help="File to which all that is said is added."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        callback=_configure,
+        is_eager=True,
+        help="Options from a .toml file; those of the command line come first. A run leaves its own as RUN/study.toml.",
+    ),
+]
+Moved = Annotated[
+    str | None, typer.Option("--data", metavar="FILE", help="Where the recordings are now, if they have moved.")
+]
+
+
 LIGHT = ("status", "datasets")  # commands that compute nothing
+LOG = logging.getLogger("autotransfer")  # what --verbose shows and --log keeps
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"autotransfer {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def before(context: typer.Context) -> None:
+def before(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
     if context.invoked_subcommand not in LIGHT:
         check_address_space()
 
 
 def say(line: str) -> None:
+    """An answer."""
     print(line, flush=True)
+    LOG.info(line)
+
+
+def complain(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+    if LOG.handlers:  # without any, Python would print it once more
+        LOG.error(line)
+
+
+def tell(line: str) -> None:
+    """What is being done, which --quiet leaves out."""
+    if not VOICE.quiet:
+        print(line, flush=True)
+    LOG.info(line)
 
 
 @app.command()
 def run(
     data: Source,
-    out: Annotated[Path, typer.Option(help="Folder for everything the run produces.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
+    ] = None,
+    config: Config = None,
     grid: Annotated[
         str,
         typer.Option(
             help="Settings: quick (14, or 4 where kinds are averaged), extended (72), paper (346), uncensored (1), "
-            "augmented (one augmentation at a time)."
+            "augmented (one augmentation at a time); autotransfer grids lists them."
         ),
     ] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",
@@ -114,10 +261,15 @@ def run(
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
     cluster: OnCluster = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    log: Log = None,
 ) -> None:
     """Search, cross-validate over subjects, choose, and write model and report to OUT."""
     from .runs.options import RunOptions
 
+    if out is None and not dry_run:
+        raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
     if prepare is not None:
         preprocessing = "online" if prepare == "adaptive" else prepare
         print(f"--prepare is called --preprocessing now: --preprocessing {preprocessing}", file=sys.stderr)
@@ -135,6 +287,7 @@ def run(
     from .runs.files import Lock
     from .runs.run import Run
 
+    assert out is not None, "checked above"
     with _cluster(cluster) as executor:  # before anything is written: there may be none
         created = Run.create(out, options, encoders)
         with Lock(out):
@@ -193,7 +346,16 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
 
 
 @app.command()
-def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = None, storage: Storage = None) -> None:
+def resume(
+    folder: Folder,
+    data: Moved = None,
+    encoder: OwnEncoder = "eegnet",
+    cluster: OnCluster = None,
+    storage: Storage = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    log: Log = None,
+) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from .runs.files import Lock
     from .runs.run import check_is_run, reopen
@@ -201,7 +363,7 @@ def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = 
     check_is_run(folder)
     _check_end()
     with _cluster(cluster) as executor, Lock(folder):
-        opened = reopen(folder, _encoders(encoder), say, storage)
+        opened = reopen(folder, _encoders(encoder), tell, storage, data)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done
@@ -220,7 +382,7 @@ def _cluster(address: str | None) -> Iterator[Executor | None]:
     from .cluster import Cluster
 
     with Cluster(address) as executor:
-        say(f"{executor.workers} workers on {address}")
+        tell(f"{executor.workers} worker{'s' * (executor.workers != 1)} on {address}")
         yield executor
 
 
@@ -240,14 +402,15 @@ def _conduct(opened: Run, executor: Executor | None) -> None:
         opened.executor = executor
     try:
         with closing(opened.ledger):
-            choice = conduct(opened, say, shown=True)
+            choice = conduct(opened, tell, shown=not VOICE.quiet)
             drawn = _try_report(opened)
     except (KeyboardInterrupt, Stopped) as stop:
-        print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
+        print(file=sys.stderr)
+        complain(f"interrupted; continue with: autotransfer resume {opened.folder}")
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
         reason = machine_trouble(error)
-        print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
+        complain(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}")
         raise typer.Exit(1) from None
     _say_answer(choice)
     if drawn:
@@ -262,7 +425,7 @@ def _try_report(opened: Run) -> bool:
         raise
     except Exception as error:
         again = f"the run is finished; try again with: autotransfer report {opened.folder}"
-        print(f"the report could not be drawn ({one_line(error)}); {again}", file=sys.stderr)
+        complain(f"the report could not be drawn ({one_line(error)}); {again}")
         return False
     return True
 
@@ -295,11 +458,11 @@ def status(folder: Folder) -> None:
 
 
 @app.command()
-def report(folder: Folder, encoder: OwnEncoder = "eegnet") -> None:
-    """Write RUN/report.html anew, also of a run that is not finished."""
+def report(folder: Folder, data: Moved = None, encoder: OwnEncoder = "eegnet") -> None:
+    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there."""
     from .runs.run import Run
 
-    opened = Run.open(folder, _encoders(encoder))
+    opened = Run.open(folder, _encoders(encoder), source=data, lazy=True)
     with closing(opened.ledger):
         say(f"report: {_write_report(opened).resolve()}")
 
@@ -321,7 +484,6 @@ def predict(
 ) -> None:
     """Predict the class of new windows with a run's model. Where the data have labels, standard error gets scores by
     person and a confusion table."""
-    from .errors import check_choice
     from .recordings import read
     from .report.person_scores import PersonScores, card_words
     from .runs.csv_tables import csv_of
@@ -426,7 +588,6 @@ def stream(
     """Decode a person's signals as they come, until the source ends or Ctrl-C."""
     import torch
 
-    from .errors import check_choice
     from .person.session import Session
     from .person.stream.run import LiveLine, Stream, filter_from
     from .person.stream.sink import open_sink
@@ -467,9 +628,37 @@ def datasets() -> None:
 
 
 @app.command()
+def grids() -> None:
+    """The grids that --grid takes: how many settings each has, and which."""
+    from .grids import GRIDS, contents, grid
+
+    for name in GRIDS:
+        n = len(grid(name))
+        say(f"{name:12}{n:5} setting{'s' if n != 1 else ' '}  {contents(name)}")
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN1", help="Folder of a finished run.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN2", help="Another, on the same recordings.")],
+) -> None:
+    """Compare two runs person by person: means, lower quartiles, the difference and how sure it is."""
+    from .report.two_runs import compare as lines_of
+    from .runs.run import check_is_run
+
+    for folder in (first, second):
+        check_is_run(folder)
+    for line in lines_of(first, second):
+        say(line)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
     epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 14,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    log: Log = None,
 ) -> None:
     """AutoTransfer end to end on real smartwatch recordings, in a few minutes; continues what was begun."""
     from .runs.run import is_run

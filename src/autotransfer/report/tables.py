@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..runs.run import STAGES
+from ..runs.ledger import stage_name
 from ..settings import SUBJECT
 from ..training.nuisance import QUANTILES
 from ..training.scoring import METRICS, chance_words
 from .comparison import Contender, find, ranking, subject_order
 from .escaping import Html, joined, tag
-from .outcomes import scores_on_test, shortlist, tried_once
+from .outcomes import has_stage_one, scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
 from .summary import Leak, Summary
 from .wording import duration, interval, probability, score, setting_names, signed, significance
@@ -113,7 +113,7 @@ def _beside(others: Mapping[str, object]) -> str:
 
 
 def settings(summary: Summary) -> Html | None:
-    """Every setting tried: its stage-one score and, if it got there, what stage two measured."""
+    """Every setting tried: its score on the first split and, if it got there, on every fold."""
     if not summary.settings:
         return None
     first: dict[str, list[float]] = {}
@@ -143,7 +143,7 @@ def settings(summary: Summary) -> Html | None:
     def place(name: str) -> tuple[bool, int, float]:
         return name not in listed, rank.get(name, len(rank)), -(_mean(first.get(name, [])) or 0.0)
 
-    heads = ("setting", "shortlist", "stage one", "stage two, lower quartile", "stage two, mean", "test mean", "time")
+    heads = ("setting", "shortlist", "one split", "every fold, lower quartile", "every fold, mean", "test mean", "time")
     caption = (
         f"{_metric(summary)} of every setting on validation; the test mean is shown for completeness and chose nothing"
     )
@@ -198,11 +198,11 @@ def failures(summary: Summary) -> Html | None:
     failed = [one for one in summary.trainings if one.failed]
     if not failed:
         return None
-    names = setting_names(summary)
+    names, staged = setting_names(summary), has_stage_one(summary)
     lines = [
         [
             names[one.name],
-            STAGES.get(one.stage, one.stage),
+            stage_name(one.stage, staged=staged),
             one.test_subject,
             one.seed,
             (one.record.failure or "")[:300],

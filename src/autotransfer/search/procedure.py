@@ -17,7 +17,7 @@ from ..preprocessing import strongest
 from ..runs.choice import Average, Choice, Named, Scores, Weighted
 from ..runs.csv_tables import csv_of
 from ..runs.files import write_atomically
-from ..runs.ledger import Entry
+from ..runs.ledger import Entry, stage_name
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
@@ -66,11 +66,11 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             settings = tpe_search(run, tell, shown=shown)
     else:
         settings = networks(options, options.settings(), run.recordings)
-        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
         halving = options.search == "halving"
         if not halving and all_go_on(settings, apart=apart):
             return settings
-        tell(f"stage one: {len(settings)} settings on one split")
+        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
+        tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
         if halving:  # who gave up is no candidate
             entries = entries_of(run, settings, [split])
@@ -94,13 +94,14 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
 
 
 def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bool | None) -> None:
-    """Stage two: every candidate on every fold, with every seed."""
+    """Every candidate on every fold, with every seed: stage two, where there was a stage one."""
     options, folds = run.options, run.folds()
     jobs = [(s, fold, seed) for s in candidates for seed in seeds_of(run, s) for fold in folds]
     jobs.sort(key=lambda job: job[2])  # a seed after the other: what is stopped early has whole seeds
     run.add(run.entry("folds", setting, *fold, seed) for setting, fold, seed in jobs)
-    seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
-    tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {seeds}")
+    numbers = {"candidate": len(candidates), "fold": len(folds), "seed": options.seeds}
+    work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
+    tell(f"{stage_name('folds', staged=bool(run.ledger.entries('search', records=False)))}: {work}")
     run.work(shown=shown)
 
 
@@ -259,5 +260,5 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
 
 
 def write_results(run: Run) -> None:
-    found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
+    found = trained(run.ledger.entries(), run.data.subjects, run.options.name_of)
     write_atomically(run.folder / "results.csv", csv_of(results_table(found)))
