@@ -27,13 +27,13 @@ def table_of(part: str) -> Callable[[Evidence, Path], str]:
         order = sorted(whole, key=lambda name: -whole[name].mean)
         rows = [
             [
-                name, signed(whole[name].mean), interval(whole[name]), probability(corrected[name]),
+                name, str(whole[name].n), signed(whole[name].mean), interval(whole[name]), probability(corrected[name]),
                 f"{sum(pair.mean > 0 for pair in found[name].values())} of {len(found[name])}",
                 ", ".join(f"{dataset} {signed(pair.mean)}" for dataset, pair in sorted(found[name].items())),
             ]
             for name in order
         ]  # fmt: skip
-        heads = ["", "over all people", "95 % interval", "p, Holm", "sets above 0", "by set"]
+        heads = ["", "people", "over all people", "95 % interval", "p, Holm", "sets above 0", "by set"]
         return markdown(heads, rows) if rows else NOTHING
 
     return made
@@ -55,8 +55,9 @@ def turned(evidence: Evidence, folder: Path) -> str:
             cells += [score(means[turn, 0]), ", ".join(map(score, moved))]
         reachable = float(means["same person", 0])
         gained = float(means["transductive", 0] - means["none", 0])
-        closed = gained / (reachable - float(means["none", 0]))
-        rows.append([str(dataset), str(own["subject"].nunique()), *cells, score(reachable), f"{100 * closed:.0f} %"])
+        gap = reachable - float(means["none", 0])
+        closed = f"{100 * gained / gap:.0f} %" if gap > 0 else "no gap"
+        rows.append([str(dataset), str(own["subject"].nunique()), *cells, score(reachable), closed])
     heads = ["", "people", "as recorded", "turned by 1, 2, …", "as recorded, with `turn`", "turned, with `turn`",
              "same person", "closed"]  # fmt: skip
     return markdown(heads, rows)

@@ -1,7 +1,7 @@
 """python -m benchmarks.latency: how long one window of one person takes in a session, on one core.
 
 The model is the average that a run delivers by default, and the one it delivers with --preprocessing online: twelve
-candidates of all kinds with up to 96 networks; refit: one network of each. Weights are random, which changes no time.
+candidates of all kinds with up to 48 networks; refit: one network of each. Weights are random, which changes no time.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def nuisances(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
         return
     for nuisance in ("session", "subject+session"):
         for method in ("mmd", "adversary"):
-            strength = CENSORS[method].few["conditional"]
+            strength = CENSORS[method].useful[1]
             yield _penalised(
                 "nuisances", plain, method=method, mode="conditional", strength=strength, nuisance=nuisance
             )

@@ -22,7 +22,7 @@ from autotransfer.cli import app
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.recordings.sources import RECIPES, SETS
-from autotransfer.runs.choice import Average, Choice
+from autotransfer.runs.choice import Average, Choice, Playback
 from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
@@ -294,9 +294,13 @@ CHOICE = {
     "unlabelled windows",
     "nested_adaptations": "by subject: the same for what was found without them",
     "average": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
+    "playback": "held-out people using the model, see below; null where nobody could",
     "nested_full_choices": "with `--nested full`: by subject, the setting",
     "nested_full_test_scores": "with `--nested full`: test score by subject",
     "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
+    "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
+    "chance": "what guessing would score",
+    "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",
 }
 
 
@@ -318,12 +322,29 @@ AVERAGE = {
 }
 
 
+PLAYBACK = {
+    "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`): score by subject of the model as it "
+    "is delivered",
+    "adapted": "the same with adaptation",
+    "before": "by the number of labelled windows of each class: score by subject on the others, as delivered",
+    "calibrated": "the same calibrated with the labels",
+    "own": "the same of a linear classifier of the labels alone",
+    "adapts": "whether the delivered model adapts where it is asked to",
+    "calibrates": "numbers of labels by which it is calibrated",
+}
+
+
+def playback() -> str:
+    """Of what is under `playback` in choice.json."""
+    return _keys(Playback, PLAYBACK)
+
+
 def average() -> str:
     """Of what is under `average` in choice.json."""
     return _keys(Average, AVERAGE)
 
 
-def _keys(kind: type[Choice] | type[Average], meanings: dict[str, str]) -> str:
+def _keys(kind: type[Choice] | type[Average] | type[Playback], meanings: dict[str, str]) -> str:
     names = [field.name for field in fields(kind)]
     if set(names) != set(meanings):
         raise PluginError(f"{__file__} and {kind.__name__} differ in {sorted(set(names) ^ set(meanings))}")
@@ -337,5 +358,5 @@ def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 PARTS = {
     "commands": commands, "settings": settings, "grids": grids, "datasets": datasets, "recipes": recipes,
-    "columns": columns, "choice": choice, "average": average,
+    "columns": columns, "choice": choice, "average": average, "playback": playback,
 }  # fmt: skip

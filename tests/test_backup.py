@@ -278,6 +278,7 @@ OF_JOBS = {
     "score is text": record(test_score="high"),
     "twin is missing": record(swapped=None),
 }
+TOLD = schema.to_values(Data.of(tiny()))  # of data, as the ledger has it
 OF_RUNS = {
     "subject does not exist": jobs("test = 99"),
     "options are a list": fact("options", "[1]"),
@@ -289,10 +290,8 @@ OF_RUNS = {
     "source is a number": option(source=3),
     "fingerprint is a list": fact("fingerprint", "[]"),
     "data are a number": fact("data", "7"),
-    "data are of one person": fact(
-        "data", json.dumps(schema.to_values(Data.of(tiny())) | {"subjects": ["0"], "trials": [1]})
-    ),
-    "data have people without trials": fact("data", json.dumps(schema.to_values(Data.of(tiny())) | {"trials": [1]})),
+    "data are of one person": fact("data", json.dumps(TOLD | {"subjects": ["0"], "trials": [1]})),
+    "data have people without trials": fact("data", json.dumps(TOLD | {"trials": [1]})),
     "population lists strangers": populations(f"keys = '{json.dumps([OUTSIDE])}'"),
     "population is no list": populations("keys = '7'"),
     "population is pruned at night": populations("prune_at = 'night'"),

@@ -142,8 +142,8 @@ def test_local_workers_listen_to_nobody_else(tmp_path: Path) -> None:
 
     (tmp_path / "alone.py").write_text(ALONE)
     home = subprocess.Popen(
-        [sys.executable, str(tmp_path / "alone.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        start_new_session=True,
+        [sys.executable, str(tmp_path / "alone.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
         address = home.stdout.readline().strip()
@@ -157,8 +157,8 @@ def test_local_workers_listen_to_nobody_else(tmp_path: Path) -> None:
                 with pytest.raises((OSError, TimeoutError)):
                     Client(**stranger, timeout="500ms")
     finally:
-        home.stdin.close()
-        home.wait(60)
+        _, errors = home.communicate(timeout=60)
+    assert "distributed.worker" not in errors, "Dask's diary is not for users"
 
 
 def test_local_workers_need_a_package_that_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,7 +235,9 @@ def _check_console(text: str) -> None:
 
 
 def _skeleton(text: str) -> list[str]:
-    told = r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report"
+    told = (
+        r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report|following \d+ held-out people.*?"
+    )
     text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
     # One epoch may end like that, or with another uncensored network in front.
     text = re.sub(

@@ -135,3 +135,15 @@ def test_a_run_without_censors_has_none_among_its_candidates(tmp_path: Path) -> 
     choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
     assert not choice.censor_tried
     assert choice.nested_test_scores == choice.nested_uncensored_test_scores
+
+
+@pytest.mark.parametrize("preprocessing", ["zero-shot", "online", "transductive"])
+def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) -> None:
+    """And of no other: masked channels are electrodes on muscles."""
+    plain = tiny()
+    for name, masked in (("EMG", 1), ("Cz", 0)):
+        own = at.Recordings(plain.X, plain.y, plain.subject, sfreq=200.0, channels=[f"{name}{n}" if masked else f"C{n}"
+                            for n in range(plain.n_channels)])  # fmt: skip
+        options = RunOptions(source="tiny", preprocessing=preprocessing).for_data(own)
+        found = [one for one in networks(options, options.settings(), own) if one.augmentation]
+        assert [one.as_row()["channel_mask"] for one in found] == [0.1] * masked

@@ -54,4 +54,4 @@ def test_it_continues_and_its_table_is_right(tmp_path: Path, monkeypatch: pytest
     (pair,) = differences(table, "augmentations")[names[0]].values()
     assert pair.mean == 0.25
     table.to_csv(options.out, index=False)
-    assert f"| {names[0]} | +0.250 |" in table_of("augmentations")(read(tmp_path), tmp_path)
+    assert f"| {names[0]} | {len(people)} | +0.250 |" in table_of("augmentations")(read(tmp_path), tmp_path)

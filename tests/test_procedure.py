@@ -29,7 +29,7 @@ from autotransfer.search.estimate import count_trainings
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
-from faults import ARGUMENTS, Command, assert_same_run, kill_one_run, quiet, wait_for_a_write
+from faults import ARGUMENTS, Command, Way, assert_same_run, kill_one_run, quiet, wait_for_a_write
 from tiny import tiny, tiny_file
 
 REQUIRED = {
@@ -332,6 +332,6 @@ def test_kills_change_nothing(tmp_path: Path) -> None:
     begun = time.monotonic()
     assert whole.wait() == 0, whole.said()
     span = time.monotonic() - begun
-    kills = kill_one_run(tmp_path / "killed", source, [*ARGUMENTS, "--epochs", 12], span, 3, generator)
+    kills = kill_one_run(tmp_path / "killed", source, [*ARGUMENTS, "--epochs", 12], span, 3, generator, Way())
     assert any(kill["done"] or kill["checkpoints"] for kill in kills), "no kill met a run at work"
     assert_same_run(tmp_path / "killed", tmp_path / "whole")

@@ -536,6 +536,8 @@ def calibrate(
 
     if (out / "ledger.sqlite").exists():
         raise UserError(f"{out} is a run; choose another --out, its model would be replaced")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
     for known in (folder, out):
         refuse_links(known)
     own, raw = load_model(folder / "model", _encoders(encoder)), read(data)

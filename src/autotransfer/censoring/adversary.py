@@ -31,8 +31,7 @@ class Adversary(Method):
     label = "Adversary"
     Options = AdversaryOptions
     per_member = ("critic_lr",)
-    few: ClassVar[dict[str, float]] = {"conditional": 0.1}
-    quick: ClassVar[dict[str, float]] = {"marginal": 0.03, "conditional": 0.1}
+    quick: ClassVar[dict[str, float]] = {"marginal": 0.03}
     useful = (0.03, 0.1)
 
     def __init__(self, spec: TermSpec, options: Sequence[MethodOptions]) -> None:

@@ -4,6 +4,7 @@ memory, and without which nobody is let in. Nobody serves pages."""
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -46,6 +47,7 @@ def local_cluster(workers: int) -> Any:
             "worker_class": LocalWorker,
             "nthreads": 1,
             "memory_limit": 1 / workers,
+            "silence_logs": logging.ERROR,
             "env": {"OMP_NUM_THREADS": str(threads)},
         },
     }
@@ -54,4 +56,5 @@ def local_cluster(workers: int) -> Any:
         workers=dict.fromkeys(range(workers), worker),
         worker=worker,
         security=security,
+        silence_logs=logging.ERROR,
     )

@@ -19,7 +19,7 @@ from ..runs.saved_model import SavedModel
 from ..runs.saved_model import load_model as load_folder
 from .deployed import refuse_what_graphs_cannot
 from .formats import FORMATS, MARK, needed, saved_model_of
-from .proof import BATCHES, TOLERANCE, Latency, largest_difference, latency
+from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
 KINDS = ("ensemble", "refit")
 
@@ -91,9 +91,9 @@ def export_model(
     if format != "onnx" or find_spec(form.runtime) is not None:
         predict = form.open(content, encoders)
         difference = largest_difference(saved, predict)
-        if not difference <= TOLERANCE:
+        if not difference <= tolerance(saved):
             raise UserError(
-                f"the {format} file differs from predict_proba by {difference:.1e}, more than {TOLERANCE:g}; "
+                f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(saved):g}; "
                 f"{target} was not written"
             )
         took = latency(saved, predict)

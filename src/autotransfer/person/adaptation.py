@@ -54,3 +54,14 @@ class Adaptation:
             ]
             self._correct()
         return torch.stack(found)
+
+    def calibration(self, codes: Sequence[Tensor], y: Tensor, known: Tensor) -> Tensor:
+        """What labels would add to the log-probabilities of all windows: codes (P, n, D) of each stack, classes (n,),
+        of which those are known that `known` (n,) says -> (n, C)."""
+        found = torch.zeros(())
+        for effects, z, weights in zip(self.effects, codes, self.weights, strict=True):
+            x, n_classes = effects.project(z), effects.means.shape[1]
+            evidence = effects.evidence(x[:, known], torch.nn.functional.one_hot(y[known], n_classes))
+            weight, bias = effects.correction(effects.given(evidence, labelled=True))
+            found = found + torch.einsum("pnc,p->nc", x @ weight + bias[:, None], weights)
+        return found

@@ -25,7 +25,6 @@ from ..runs.saved_model import Correction, SavedModel
 from ..training.effects import Effects
 
 LABELS = (1, 2, 5, 10)  # of each class, that held-out people are calibrated with
-ROUNDS = 5  # of guessing classes, and correcting the guess
 
 
 def calibrated(model: Model, X: Tensor, y: Tensor) -> Model:
@@ -75,16 +74,17 @@ def calibrated_with(model: Model, raw: Raw) -> tuple[Model, dict[Any, int]]:
 
 def adapted(model: Model, X: Tensor) -> Model:
     """The model for the person of raw windows (n, channels, times) whose classes nobody knows. Where held-out people
-    lost by adaptation it is not done: the model is then given back, with a warning."""
+    lost by adaptation it is not done: the model is then given back, with a warning.
+
+    The model as it is guesses the classes, once: guesses of the corrected model follow its mistakes, and round after
+    round all windows may end in one class.
+    """
     check_effects(model)
     if model.card.adapts is False:
         warnings.warn("held-out people lost by adaptation: the model stays as it is", stacklevel=3)
         return model
-    found = model
-    for _ in range(ROUNDS):
-        guess = torch.from_numpy(found.predict_proba(X))
-        found = _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, guess), labelled=False))  # noqa: B023  # called at once
-    return found
+    guess = torch.from_numpy(model.predict_proba(X))
+    return _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, guess), labelled=False))
 
 
 def lost_with(model: Model, labels: int) -> str | None:

@@ -59,11 +59,16 @@ class Decoder:
         return (found[0] if len(found) == 1 else torch.cat(found)).numpy()
 
     def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> Tensor:
+        codes, log_p = self.read(X, people)
+        return (log_p if adaptation is None else adaptation.follow(codes, log_p)).softmax(-1)
+
+    def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
+        """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
+        (n, classes) up to a number for each window."""
         codes = [stack.codes(person.feed(X)) for stack, person in zip(self.stacks, people, strict=True)]
         own = [stack.log_proba(z) for stack, z in zip(self.stacks, codes, strict=True)]
         each = own[0] if len(own) == 1 else torch.cat(own)  # (parts, n, classes)
-        log_p = (each * self.exponents).sum(0) if self.mixed else each[0]
-        return (log_p if adaptation is None else adaptation.follow(codes, log_p)).softmax(-1)
+        return codes, (each * self.exponents).sum(0) if self.mixed else each[0]
 
 
 class Stack:
@@ -84,7 +89,8 @@ class Stack:
             net = parts[0].net
         self.sizes: list[int] = torch.bincount(group).tolist()
         first = torch.tensor([group.tolist().index(g) for g in range(len(self.sizes))])
-        spec, card = parts[0].setting.preprocessing, parts[0].card
+        self.setting, card = parts[0].setting, parts[0].card
+        spec = self.setting.preprocessing
         self.net = quick(net, spec.levels(len(card.channels), card.n_times))
         self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()

@@ -53,6 +53,8 @@ AUGMENTED: dict[str, dict[str, float]] = {
     "wearable": {"mixup": 0.2, "time_shift": 0.15, "amplitude": 0.2, "time_mask": 0.4},
     "other": {"mixup": 0.2, "amplitude": 0.2, "channel_mask": 0.1},
 }
+# What gained on people left out, one change at a time: a candidate without being asked for.
+TAKEN_UP: dict[str, dict[str, float]] = {"emg": {"channel_mask": 0.1}}
 CHANNELS = {  # how channels of each are called
     "eeg": re.compile(r"eeg.*|(fp|af|f|ft|fc|c|t|tp|cp|p|po|o)(z|\d{1,2})", re.IGNORECASE),
     "emg": re.compile(r"s?emg.*|myo.*", re.IGNORECASE),
@@ -85,8 +87,9 @@ def list_of(setting: Setting, *, apart: bool) -> object:
 
 
 def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
-    """The plain network, then every setting of the grid as each network has it, then networks without a penalty, and
-    where channels form a ring, networks that turn a person's channels to where other people have theirs.
+    """The plain network, then every setting of the grid as each network has it, then networks without a penalty: those
+    that align, the first with what is worth augmenting in such signals and, where channels form a ring, networks that
+    turn a person's channels to where other people have theirs.
 
     A user's own encoder takes the place of EEGNet; what belongs to EEGNet alone is not asked of it.
     """
@@ -100,6 +103,8 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
     for way in PENALISED[name]:
         found += [_as(setting, way, options.encoder) for setting in settings]
     found += [_as(plain, way, options.encoder) for way in UNPENALISED[name]]
+    taken_up = TAKEN_UP.get(signal_of(recordings), {})
+    found += [_as(plain, PENALISED[name][0] | {augment: value}, options.encoder) for augment, value in taken_up.items()]
     if recordings.ring is not None and name != "zero-shot":
         found += [_as(plain, way | {"turn": name}, options.encoder) for way in PENALISED[name]]
     return list(dict.fromkeys(found))
@@ -128,8 +133,8 @@ def signal_of(recordings: Recordings) -> str:
 
 
 def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Setting]:
-    """A plain setting, and the same with each augmentation that is worth trying on such recordings, one at a time.
-    None of them is a candidate unless it is asked for."""
+    """A plain setting, and the same with each augmentation that is worth trying on such recordings, one at a time. What
+    of them is a candidate without being asked for stands in TAKEN_UP."""
     plain = Setting() if plain is None else plain
     return [plain, *(plain.replace(**{name: value}) for name, value in AUGMENTED[signal_of(recordings)].items())]
 

@@ -22,7 +22,9 @@ from ..settings import Setting
 from ..training.train import train
 from .average import Weights
 
-MOST_NETWORKS = 96  # trained networks that an average holds: a prediction waits for all of them
+# Trained networks that an average holds, about as many as left each person out: its score is of so many, and a
+# prediction waits for all of them.
+MOST_NETWORKS = 48
 State = dict[str, Tensor]
 
 

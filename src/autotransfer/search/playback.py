@@ -8,13 +8,14 @@ the delivered model does for a new person.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..person.calibration import LABELS, calibrated
+from ..person.calibration import LABELS
 from ..person.decoder import Decoder
 from ..recordings import Recordings
 from ..runs.assembly import Part, assemble_mixture
@@ -47,8 +48,7 @@ def play_back(run: Run, candidates: Sequence[Setting], nested: Nested, most: int
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == person)
         name = str(recordings.subjects[person])
-        scores = _in_orders(model, recordings, rows) | _with_labels(model, recordings, rows)
-        for (what, case), score in scores.items():
+        for (what, case), score in played(model, recordings, rows).items():
             found.setdefault(what, {}).setdefault(case, {})[name] = score
     return _decided(found)
 
@@ -75,40 +75,65 @@ def model_without(
     return assemble_mixture(run.recordings, parts, scores={}, encoders=run.encoders) if parts else None
 
 
-def _in_orders(model: Mixture, recordings: Recordings, rows: Rows) -> dict[tuple[str, str], float]:
-    """Scores without and with adaptation, by order."""
+class Reading(NamedTuple):
+    """What a model makes of a person's windows in one order."""
+
+    codes: list[Tensor]  # (P, n, D) of each stack
+    log_p: Tensor  # (n, C) up to a number for each window
+    y: NDArray[np.int64]  # (n,)
+
+    def score(self, log_p: Tensor, rows: NDArray[np.bool_] | None = None) -> float:
+        """Balanced accuracy on these rows, or on all."""
+        rows = np.ones(len(self.y), dtype=bool) if rows is None else rows
+        return balanced_accuracy_of(log_p[rows].argmax(1).numpy(), self.y[rows], log_p.shape[1])
+
+    def ordered(self, order: Rows) -> Reading:
+        return Reading([z[:, order] for z in self.codes], self.log_p[order], self.y[order])
+
+
+@torch.inference_mode()
+def played(model: Mixture, recordings: Recordings, rows: Rows) -> dict[tuple[str, str], float]:
+    """Scores of the person of these rows, by what is done and in which case."""
     y = recordings.y.numpy()
-    n_classes, kept = recordings.n_classes, _first(y, rows, max(1, WINDOWS // len(np.unique(y[rows]))))
-    drawn = np.random.default_rng(len(kept)).permutation(len(kept))
-    orders = {"recorded": kept, "balanced": kept[drawn], "one-sided": kept[np.argsort(y[kept], kind="stable")]}
-    decoder, found = Decoder(model), {}
-    for name in ORDERS:
-        order = orders[name]
-        for what, adaptation in (("zero_shot", None), ("adapted", decoder.adaptation())):
-            said = decoder.next(recordings.X[order], decoder.follow(), adaptation)
-            found[what, name] = balanced_accuracy_of(said.argmax(1), y[order], n_classes)
+    rows = _first(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
+    drawn = np.random.default_rng(len(rows)).permutation(len(rows))
+    orders = dict(zip(ORDERS, (np.arange(len(rows)), drawn, np.argsort(y[rows], kind="stable")), strict=True))
+    decoder = Decoder(model)
+
+    def read(order: Rows) -> Reading:
+        return Reading(*decoder.read(recordings.X[rows[order]], decoder.follow()), y[rows[order]])
+
+    recorded = read(orders["recorded"])
+    found = _with_labels(decoder, recorded)
+    for name, order in orders.items():
+        own = recorded.ordered(order) if model.adaptation == "none" else read(order)
+        found["zero_shot", name] = own.score(own.log_p)
+        found["adapted", name] = own.score(decoder.adaptation().follow(own.codes, own.log_p))
     return found
 
 
-def _with_labels(model: Mixture, recordings: Recordings, rows: Rows) -> dict[tuple[str, str], float]:
+def _with_labels(decoder: Decoder, read: Reading) -> dict[tuple[str, str], float]:
     """Scores on the windows that are left, by the number of labelled windows of each class: as it was, calibrated, and
     of a classifier of their own."""
-    y, n_classes = recordings.y.numpy(), recordings.n_classes
-    rows = _first(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
-    X, own = recordings.X[rows], torch.from_numpy(y[rows])
-    codes = [part.latents(X)[0].double() for part in model.parts if part.setting.encoder == "linear"]
-    before, found = model.predict_proba(X), {}
+    found: dict[tuple[str, str], float] = {}
+    y, n_classes = torch.from_numpy(read.y), read.log_p.shape[1]
+    person = decoder.adaptation()
+    solved = [
+        z[0].double() for z, stack in zip(read.codes, decoder.stacks, strict=True) if stack.setting.encoder == "linear"
+    ]
     for labels in LABELS:
-        known = np.isin(rows, _first(y, rows, labels))
+        known = np.isin(np.arange(len(y)), _first(read.y, np.arange(len(y)), labels))
         left = ~known
-        if len(np.unique(y[rows[left]])) < len(np.unique(y[rows])):
+        if len(np.unique(read.y[left])) < len(np.unique(read.y)):
             continue
-        said = {"before": before[left], "calibrated": calibrated(model, X[known], own[known]).predict_proba(X[left])}
-        if codes:
-            logits = sum(_own(z[known], own[known], z[left], n_classes) for z in codes)
-            said["own"] = logits.numpy()  # type: ignore[union-attr]  # of at least one
-        for what, probability in said.items():
-            found[what, str(labels)] = balanced_accuracy_of(probability.argmax(1), y[rows[left]], n_classes)
+        said = {
+            "before": read.log_p,
+            "calibrated": read.log_p + person.calibration(read.codes, y, torch.from_numpy(known)),
+        }
+        if solved:
+            said["own"] = torch.stack([_own(z[known], y[known], z, n_classes) for z in solved]).sum(0)
+        for what, log_p in said.items():
+            found[what, str(labels)] = read.score(log_p, left)
     return found
 
 

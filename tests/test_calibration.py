@@ -1,0 +1,526 @@
+"""A model for one person: by labelled windows, by windows alone, in memory, on disk, exported, in a session, in fit."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.export import export_model, proof
+from autotransfer.export.deployed import deployed
+from autotransfer.export.formats import FORMATS
+from autotransfer.export.proof import largest_difference
+from autotransfer.folds import leave_one_subject_out
+from autotransfer.person.calibration import LABELS, adapted
+from autotransfer.recordings import save_npz
+from autotransfer.runs.assembly import Part, assemble_mixture
+from autotransfer.runs.mixture import Mixture, Model
+from autotransfer.runs.saved_model import SavedModel, load_model, save_model
+from faults import assert_one_line, call, few_settings, whole_run
+from tiny import tiny, tiny_file
+
+REC = at.synthetic(
+    n_subjects=7, n_classes=3, trials_per_class=20, n_channels=4, n_times=64, sfreq=64, mixing=1.0, gain=0.3
+)
+CLASSES = np.array(["fist", "open", "rest"])
+X, Y, S = REC.X.numpy(), CLASSES[REC.y.numpy()], REC.subject.numpy()
+NEW = 1  # whom no model below was trained on
+SEEN, OWN = np.flatnonzero(S != NEW), np.flatnonzero(S == NEW)
+FEW = np.sort(np.concatenate([OWN[Y[OWN] == name][:2] for name in CLASSES]))  # two windows of each class
+REST = np.setdiff1d(OWN, FEW)
+
+
+@pytest.fixture(autouse=True)
+def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "TIMED", 5)
+    monkeypatch.setattr(proof, "WARM_UP", 1)
+
+
+@cache
+def single() -> at.CensoredClassifier:
+    clf = at.CensoredClassifier(
+        method=None, max_epochs=15, batch_size=64, lr=0.005, standardise="train", sfreq=64, device="cpu"
+    )
+    return clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN])
+
+
+@cache
+def mixed() -> at.CensoredClassifier:
+    """The same estimator around networks and a closed form, two members each, in log-probability."""
+    rec = at.Recordings(X[SEEN], Y[SEEN], S[SEEN], sfreq=64)
+    folds = leave_one_subject_out(rec)[:2]
+    brief = {"max_epochs": 8, "batch_size": 64, "lr": 0.005}
+    settings = [
+        at.Setting(standardise="trial", **brief),
+        at.Setting(standardise="train", **brief),
+        at.Setting(encoder="shallow", **brief),
+        at.Setting(encoder="linear", represent="tangent", standardise="none"),
+    ]
+    jobs = [at.Job(setting, fold, seed=0) for setting in settings for fold in folds]
+    states = [outcome.state for outcome in at.train(rec, jobs, device="cpu", progress=False)]
+    parts = [Part(one, states[2 * k : 2 * k + 2], folds, 0.3 + 0.1 * k) for k, one in enumerate(settings)]
+    found = copy.copy(single())
+    found.model_ = assemble_mixture(rec, parts, scores={})
+    return found
+
+
+KINDS: dict[str, Callable[[], at.CensoredClassifier]] = {"single": single, "mixture": mixed}
+both = pytest.mark.parametrize("kind", KINDS)
+
+
+@cache
+def calibrated_clf(kind: str) -> at.CensoredClassifier:
+    return KINDS[kind]().calibrate(X[FEW], Y[FEW])
+
+
+def with_card(model: Model, **changes: Any) -> Model:
+    found = copy.copy(model)
+    found.card = replace(model.card, **changes)
+    return found
+
+
+def with_model(clf: at.CensoredClassifier, model: Model) -> at.CensoredClassifier:
+    found = copy.copy(clf)
+    found.model_ = model
+    return found
+
+
+# the estimator
+
+
+@both
+def test_a_person_gains_by_two_labels_of_each_class(kind: str) -> None:
+    clf = KINDS[kind]()
+    before, parts = clf.predict_proba(X[REST]), [part.correction for part in clf.model_.parts]
+    own = clf.calibrate(X[FEW], Y[FEW])
+    gain = own.score(X[REST], Y[REST]) - clf.score(X[REST], Y[REST])
+    assert gain > (0.1 if kind == "single" else 0.0)
+    assert log_loss(own) < log_loss(clf)
+    assert own is not clf
+    assert parts == [None] * len(parts)
+    np.testing.assert_array_equal(clf.predict_proba(X[REST]), before)
+    assert log_loss(own.calibrate(X[REST[:20]], Y[REST[:20]])) < log_loss(own), "what is known already stays known"
+
+
+def log_loss(clf: at.CensoredClassifier) -> float:
+    place = np.searchsorted(clf.classes_, Y[REST])
+    return float(-np.log(clf.predict_proba(X[REST])[np.arange(len(REST)), place]).mean())
+
+
+@both
+def test_labels_count_and_not_the_order_of_windows(kind: str) -> None:
+    turned = FEW[::-1]
+    again = KINDS[kind]().calibrate(X[turned], Y[turned])
+    np.testing.assert_allclose(again.predict_proba(X[REST]), calibrated_clf(kind).predict_proba(X[REST]), atol=1e-4)
+    wrong = KINDS[kind]().calibrate(X[FEW], np.roll(Y[FEW], 1))
+    assert log_loss(wrong) > log_loss(calibrated_clf(kind))
+
+
+@both
+def test_windows_without_labels_move_it_too(kind: str) -> None:
+    clf = KINDS[kind]()
+    before = clf.predict_proba(X[REST])
+    own = clf.adapt(X[OWN])
+    assert np.abs(own.predict_proba(X[REST]) - before).max() > 1e-3
+    assert own.score(X[REST], Y[REST]) >= clf.score(X[REST], Y[REST])
+    np.testing.assert_array_equal(clf.predict_proba(X[REST]), before)
+    after_labels = calibrated_clf(kind).adapt(X[REST])
+    assert np.abs(after_labels.predict_proba(X[REST]) - own.predict_proba(X[REST])).max() > 1e-4
+
+
+def test_guesses_do_not_end_in_one_class() -> None:
+    """A network that is unsure of itself: guessing again and again from what was guessed took it from .95 to chance."""
+    rec = at.synthetic(
+        n_subjects=7, n_classes=3, trials_per_class=20, n_channels=4, n_times=64, sfreq=64, mixing=0.6, gain=0.3
+    )
+    own = rec.subject.numpy() == NEW
+    windows, y = rec.X.numpy(), rec.y.numpy()
+    clf = clone(single()).fit(windows[~own], y[~own], subjects=rec.subject.numpy()[~own])
+    before = clf.score(windows[own], y[own])
+    assert before > 0.9
+    assert clf.adapt(windows[own]).score(windows[own], y[own]) >= before
+
+
+@both
+def test_pickle_and_clone(kind: str) -> None:
+    own = calibrated_clf(kind)
+    again = pickle.loads(pickle.dumps(own))
+    np.testing.assert_array_equal(again.predict_proba(X[REST]), own.predict_proba(X[REST]))
+    assert clone(own).get_params() == own.get_params()
+    assert not hasattr(clone(own), "model_")
+
+
+def test_a_single_class_or_window_is_enough() -> None:
+    for rows in (FEW[:1], OWN[Y[OWN] == "rest"]):
+        assert np.isfinite(single().calibrate(X[rows], Y[rows]).predict_proba(X[REST])).all()
+
+
+MISTAKES: dict[str, tuple[object, object, str]] = {
+    "a strange class": (X[FEW], ["fist"] * 5 + ["thumb"], r"y has the class 'thumb'; the model knows .*'fist'"),
+    "classes as numbers": (X[FEW], REC.y[FEW], r"y has the class 0; the model knows .*'fist'"),
+    "too few labels": (X[FEW], Y[FEW[:4]], r"y has 4 entries but X has 6 trials"),
+    "no labels": (X[FEW], None, r"y is None; give a list or an array"),
+    "a label is missing": (X[FEW], ["fist", None, "rest", "rest", "open", "open"], r"y\[1\] is None; drop trials"),
+    "labels in lists": (X[FEW], [["fist"]] * 6, r"y holds values that cannot be hashed; give one string or number"),
+    "other channels": (X[FEW, :3], Y[FEW], r"the model takes 4 channels, the data have 3"),
+    "other lengths": (X[FEW, :, :50], Y[FEW], r"windows of the data have 50 samples, the model expects 64"),
+    "no windows": (X[:0], Y[:0], r"it holds no trials"),
+    "not finite": (X[FEW] * np.nan, Y[FEW], r"nan|finite|NaN"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line(mistake: str) -> None:
+    windows, labels, told = MISTAKES[mistake]
+    with pytest.raises(UserError, match=told) as error:
+        single().calibrate(windows, labels)
+    assert "\n" not in str(error.value)
+    if mistake in ("other channels", "other lengths", "no windows", "not finite"):
+        with pytest.raises(UserError, match=told):
+            single().adapt(windows)
+
+
+def test_epochs_of_several_people_are_refused() -> None:
+    mne = pytest.importorskip("mne", reason="MNE is an optional package")
+    import pandas as pd
+
+    info = mne.create_info([f"C{k}" for k in range(4)], 64.0, "eeg")
+    rows = [*FEW[:3], *SEEN[:3]]
+    epochs = mne.EpochsArray(X[rows], info, metadata=pd.DataFrame({"subject": S[rows]}), verbose="ERROR")
+    for refused in (lambda: single().calibrate(epochs, Y[rows]), lambda: single().adapt(epochs)):
+        with pytest.raises(UserError, match=r"the windows are of 2 people \(.*\); a model is made for one"):
+            refused()
+    np.testing.assert_array_equal(
+        single().calibrate(epochs[:3], Y[rows[:3]]).predict_proba(X[REST]),
+        single().calibrate(X[rows[:3]], Y[rows[:3]]).predict_proba(X[REST]),
+    )
+
+
+@both
+def test_a_model_without_effects_is_refused(kind: str) -> None:
+    clf = with_model(KINDS[kind](), without_effects(KINDS[kind]().model_))
+    told = r"does not know how people differ .* make it again"
+    for refused in (
+        lambda: clf.calibrate(X[FEW], Y[FEW]),
+        lambda: clf.adapt(X[FEW]),
+        lambda: at.Session(clf, adapt=True),
+    ):
+        with pytest.raises(UserError, match=told):
+            refused()
+    at.Session(clf).predict_proba(X[FEW])
+
+
+def without_effects(model: Model) -> Model:
+    found = copy.copy(model)
+    if isinstance(found, Mixture):
+        found.parts = [without_effects(part) for part in found.parts]
+        return found
+    found.effects = None
+    return found
+
+
+# what held-out people gained decides
+
+
+@both
+def test_what_held_out_people_did_not_gain_by_is_not_done(kind: str) -> None:
+    clf = with_model(KINDS[kind](), with_card(KINDS[kind]().model_, calibrates=[5, 10], adapts=False))
+    with pytest.warns(UserWarning, match=r"did not gain by 2 labelled windows of each class: the model stays as it is"):
+        same = clf.calibrate(X[FEW], Y[FEW])
+    assert same.model_ is clf.model_
+    np.testing.assert_array_equal(same.predict_proba(X[REST]), clf.predict_proba(X[REST]))
+    five = np.concatenate([OWN[Y[OWN] == name][:5] for name in CLASSES])
+    assert clf.calibrate(X[five], Y[five]).model_ is not clf.model_
+    with pytest.warns(UserWarning, match=r"lost by adaptation: the model stays as it is"):
+        assert clf.adapt(X[OWN]).model_ is clf.model_
+    with pytest.warns(UserWarning, match=r"lost by adaptation: the session does not adapt"):
+        session = at.Session(clf, adapt=True)
+    assert not session.adapts
+    np.testing.assert_allclose(session.predict_proba(X[REST]), clf.predict_proba(X[REST]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("labels", "counts_as"), [(1, 1), (2, 2), (4, 2), (7, 5), (10, 10), (20, 10)])
+def test_the_fewest_labels_of_a_class_count(labels: int, counts_as: int) -> None:
+    """20 of two classes and so many of the third: as held-out people had with so many of each."""
+    rows = np.concatenate([OWN[Y[OWN] == name][: labels if name == "open" else 20] for name in CLASSES])
+    clf = single()
+    done = with_model(clf, with_card(clf.model_, calibrates=[counts_as])).calibrate(X[rows], Y[rows])
+    assert done.model_.parts[0].correction is not None
+    others = with_model(clf, with_card(clf.model_, calibrates=[k for k in LABELS if k != counts_as]))
+    with pytest.warns(UserWarning, match=f"did not gain by {counts_as} labelled window"):
+        assert others.calibrate(X[rows], Y[rows]).model_ is others.model_
+
+
+# on disk, exported, in a session
+
+
+@both
+def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
+    own = calibrated_clf(kind).model_
+    save_model(tmp_path, own)
+    again = load_model(tmp_path)
+    want = own.predict_proba(REC.X[REST])
+    np.testing.assert_array_equal(again.predict_proba(REC.X[REST]), want)
+    np.testing.assert_array_equal(  # and what is known of the person beyond the correction
+        adapted(again, REC.X[REST]).predict_proba(REC.X[REST]), adapted(own, REC.X[REST]).predict_proba(REC.X[REST])
+    )
+    export_model(own, "safetensors", tmp_path / "own.safetensors")
+    np.testing.assert_array_equal(at.load_model(tmp_path / "own.safetensors").predict_proba(REC.X[REST]), want)
+
+
+@both
+def test_as_a_graph(kind: str) -> None:
+    own, windows = calibrated_clf(kind).model_, REC.X[REST]
+    with torch.no_grad():
+        found = deployed(own)(windows).numpy()
+    np.testing.assert_allclose(found, own.predict_proba(windows), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("format", ["onnx", "torch"])
+def test_exported(format: str, tmp_path: Path) -> None:
+    """Two of its parts: whole mixtures take their time."""
+    if format == "onnx":
+        pytest.importorskip("onnxscript", reason="needs the onnx extra")
+        pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    whole, of_everybody = calibrated_clf("mixture").model_, mixed().model_
+    own, form = Mixture(whole.parts[1:3], [0.4, 0.5]), FORMATS[format]
+    exported = export_model(own, format, tmp_path / f"model{form.suffix}")
+    assert exported.difference is not None
+    predict = form.open(exported.path.read_bytes(), None)
+    np.testing.assert_allclose(predict(REC.X[REST]), own.predict_proba(REC.X[REST]), rtol=0, atol=1e-5)
+    assert largest_difference(Mixture(of_everybody.parts[1:3], [0.4, 0.5]), predict) > 1e-2, (
+        "it must not be everybody's"
+    )
+
+
+@both
+def test_a_session_equals_batch_prediction(kind: str) -> None:
+    own = calibrated_clf(kind)
+    want, session = own.predict_proba(X[REST]), at.Session(own)
+    one_by_one = np.stack([session.predict_proba(window) for window in X[REST]])
+    np.testing.assert_allclose(one_by_one, want, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(at.Session(own).predict_proba(X[REST]), want, rtol=0, atol=1e-5)
+    assert session.predict(X[REST[0]]) == own.predict(X[REST[:1]])[0]
+
+
+@both
+@pytest.mark.parametrize("of", ["everybody", "the person"])
+def test_an_adapting_session(kind: str, of: str, tmp_path: Path) -> None:
+    clf = KINDS[kind]() if of == "everybody" else calibrated_clf(kind)
+    session = at.Session(clf, adapt=True)
+    assert session.adapts
+    one_by_one = [session.predict_proba(window) for window in X[REST[:20]]]
+    session.save(tmp_path / "ann.session")
+    one_by_one += [session.predict_proba(window) for window in X[REST[20:]]]
+    together = at.Session(clf, adapt=True).predict_proba(X[REST])
+    np.testing.assert_allclose(np.stack(one_by_one), together, rtol=0, atol=1e-5)
+    plain = clf.predict_proba(X[REST])
+    np.testing.assert_allclose(one_by_one[0], plain[0], rtol=0, atol=1e-5)  # nothing is known before
+    assert np.abs(np.log(together) - np.log(plain)).max() > 0.1
+
+    again = at.Session.load(tmp_path / "ann.session", clf)
+    assert (again.adapts, again.n_windows) == (True, 20)
+    np.testing.assert_array_equal(
+        np.stack([again.predict_proba(window) for window in X[REST[20:]]]), np.stack(one_by_one[20:])
+    )
+    again.reset()
+    np.testing.assert_array_equal(again.predict_proba(X[REST[0]]), one_by_one[0])
+    other = calibrated_clf(kind) if of == "everybody" else KINDS[kind]()
+    with pytest.raises(UserError, match="belongs to another model"):
+        at.Session.load(tmp_path / "ann.session", other)
+
+
+def test_evidence_is_counted_once_a_window() -> None:
+    session = at.Session(mixed(), adapt=True)
+    session.predict_proba(X[REST[:7]])
+    with pytest.raises(UserError):
+        session.predict_proba(X[REST[7], :3])
+    for evidence in session._adaptation.evidence:
+        np.testing.assert_allclose(float(evidence.counts.sum()), 7, rtol=1e-5)
+
+
+# in fit, as MOABB's cross-subject modes have it
+
+
+@cache
+def fitted_with(**rows: tuple[int, ...]) -> at.CensoredClassifier:
+    given = {name: (Y if name.startswith("y") else X)[list(own)] for name, own in rows.items()}
+    return clone(single()).fit(X[SEEN], Y[SEEN], subjects=S[SEEN], **given)
+
+
+def test_fit_meets_a_person() -> None:
+    few, rest = tuple(FEW.tolist()), tuple(REST.tolist())
+    labelled = fitted_with(X_target_labeled=few, y_target_labeled=few)
+    unlabelled = fitted_with(X_target_unlabeled=rest)
+    everything = fitted_with(X_target_labeled=few, y_target_labeled=few, X_target_unlabeled=rest)
+    for found, want in {
+        labelled: calibrated_clf("single"),
+        unlabelled: single().adapt(X[REST]),
+        everything: calibrated_clf("single").adapt(X[REST]),
+    }.items():
+        np.testing.assert_array_equal(found.predict_proba(X[REST]), want.predict_proba(X[REST]))
+    assert len({found.predict_proba(X[REST]).tobytes() for found in (labelled, unlabelled, everything)}) == 3
+
+
+def test_what_fit_is_told_of_the_person_is_checked_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    from autotransfer.estimator import auto, censored
+
+    monkeypatch.setattr(censored, "train", None)
+    monkeypatch.setattr(auto, "_run", None)
+    mistakes: dict[str, dict[str, object]] = {
+        "X_target_labeled was given without y_target_labeled; give both": {"X_target_labeled": X[FEW]},
+        "y_target_labeled was given without X_target_labeled; give both": {"y_target_labeled": Y[FEW]},
+        "y_target_labeled: y has 5 entries": {"X_target_labeled": X[FEW], "y_target_labeled": Y[FEW[:5]]},
+        "y_target_labeled: y has the class 'thumb'": {"X_target_labeled": X[FEW], "y_target_labeled": ["thumb"] * 6},
+        "X_target_labeled: the model takes 4 channels, the data have 2": {
+            "X_target_labeled": X[FEW, :2], "y_target_labeled": Y[FEW]},
+        "X_target_unlabeled: windows of the data have 32 samples": {"X_target_unlabeled": X[FEW, :, :32]},
+        "X_target_unlabeled: X has the shape": {"X_target_unlabeled": X[FEW[0]]},
+    }  # fmt: skip
+    for clf in (clone(single()), at.AutoTransferClassifier(epochs=1, device="cpu")):
+        for told, given in mistakes.items():
+            with pytest.raises(UserError, match=told):
+                clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN], **given)
+
+
+def test_the_whole_procedure_meets_a_person(tmp_path: Path) -> None:
+    rec = tiny(n_subjects=5)
+    windows, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+    old, own = s < 4, s == 4
+    auto = at.AutoTransferClassifier(
+        epochs=2, batch_size=16, seeds=1, preprocessing="none", run_folder=tmp_path, device="cpu"
+    )
+    with few_settings():
+        plain = clone(auto).fit(windows[old], y[old], subjects=s[old])
+        met = clone(auto).fit(
+            windows[old], y[old], subjects=s[old], X_target_labeled=windows[own], y_target_labeled=y[own]
+        )
+    want = plain.calibrate(windows[own], y[own]).predict_proba(windows[own])
+    np.testing.assert_array_equal(met.predict_proba(windows[own]), want)
+    assert np.abs(plain.predict_proba(windows[own]) - want).max() > 1e-3
+    assert load_model(tmp_path / "model").parts[0].correction is None, "the run's model stays everybody's"
+
+
+def test_too_few_people_to_know_how_they_differ() -> None:
+    """Members of a run on three people are trained on one each."""
+    rec = tiny(n_subjects=4)
+    windows, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+    old, own = s < 3, s == 3
+    auto = at.AutoTransferClassifier(epochs=1, batch_size=16, seeds=1, preprocessing="none", device="cpu")
+    with few_settings(), pytest.warns(UserWarning, match="the target's windows are not used; train on more people"):
+        auto.fit(windows[old], y[old], subjects=s[old], X_target_unlabeled=windows[own])
+    assert auto.predict(windows[own]).shape == (12,)
+
+
+# the command
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calibrate")
+    with few_settings():
+        return whole_run(folder / "run", tiny_file(folder, n_subjects=5))
+
+
+def person(path: Path, **changes: Any) -> Path:
+    """Six labelled windows of somebody new, without and with what a file may say beside."""
+    rec = tiny(n_subjects=6, seed=3)
+    rows = np.flatnonzero(rec.subject.numpy() == 5)[:6]
+    arrays = {"X": rec.X.numpy()[rows], "y": np.array(rec.classes)[rec.y.numpy()[rows]]} | changes
+    np.savez(path, **{name: values for name, values in arrays.items() if values is not None})
+    return path
+
+
+def test_the_command(run: Path, tmp_path: Path) -> None:
+    data, out = person(tmp_path / "ann.npz", subject=np.full(6, "ann")), tmp_path / "ann"
+    result = call("calibrate", run, data, "--out", out)
+    assert (result.code, result.err) == (0, "")
+    assert f"calibrated: {out / 'model'}" in result.out
+    assert "labelled windows: left 3, right 3" in result.out
+    with np.load(data) as stored:
+        windows, y = torch.from_numpy(stored["X"]), stored["y"]
+    before, own = load_model(run / "model"), load_model(out / "model")
+    assert all(part.correction is None for part in before.parts)
+    want = own.predict_proba(windows)
+    assert np.abs(want - before.predict_proba(windows)).max() > 1e-3
+    counts = [np.flatnonzero(y == name) for name in own.card.classes]
+    assert [len(rows) for rows in counts] == [3, 3]
+
+    assert call("predict", out, data, "--out", tmp_path / "p.csv").code == 0
+    found = np.genfromtxt(tmp_path / "p.csv", delimiter=",", names=True)
+    np.testing.assert_allclose(np.c_[found["p_left"], found["p_right"]], want, atol=1e-6)
+    exported = call("export", out, "--format", "torch")
+    assert (exported.code, exported.err) == (0, "")
+    assert (out / "model.pt2").exists()
+    assert at.Session(out).predict_proba(windows[0]).shape == (2,)
+    again = call("calibrate", out, data, "--out", tmp_path / "more")
+    assert again.code == 0
+    more = load_model(tmp_path / "more" / "model").predict_proba(windows)
+    assert np.abs(np.log(more) - np.log(want)).max() > 0.1, "what is known already stays known, and more is learned"
+
+
+def test_the_command_takes_classes_as_recordings_do(run: Path, tmp_path: Path) -> None:
+    by_name, by_number = person(tmp_path / "a.npz"), tmp_path / "b.npz"
+    six = tiny(n_subjects=6, seed=3)
+    rows = np.flatnonzero(six.subject.numpy() == 5)[:6]
+    save_npz(tmp_path / "six.npz", six)
+    with np.load(tmp_path / "six.npz") as stored:
+        meta = stored["meta"]
+    person(by_number, y=six.y.numpy()[rows], meta=meta)
+    for data, out in ((by_name, "A"), (by_number, "B")):
+        assert call("calibrate", run, data, "--out", tmp_path / out).code == 0
+    models = [load_model(tmp_path / out / "model") for out in "AB"]
+    np.testing.assert_array_equal(*(model.predict_proba(six.X) for model in models))
+
+
+def test_mistakes_of_the_command(run: Path, tmp_path: Path) -> None:
+    def told(words: str, source: Path = run, out: Path = tmp_path / "out", **changes: Any) -> None:
+        assert_one_line(call("calibrate", source, person(tmp_path / "ann.npz", **changes), "--out", out), 2, words)
+        assert not (tmp_path / "out").exists()
+
+    told("the windows are of 2 people (['ann', 'bob']); a model is made for one", subject=np.repeat(["ann", "bob"], 3))
+    told("'ann' holds no y; to calibrate, y must give one label per window", y=None)
+    told("y has the class 'up'; the model knows", y=np.array(["left", "up"] * 3))
+    told("y has 5 entries but X has 6 trials", y=np.array(["left"] * 5))
+    told("the model takes 2 channels, the data have 3", X=np.ones((6, 3, 16)) * np.arange(16))
+    told("is a run; choose another --out", out=run)
+    told("there is no model in", source=tmp_path / "nowhere")
+    save_model(tmp_path / "early" / "model", without_effects(load_model(run / "model")))
+    told("does not know how people differ", source=tmp_path / "early")
+    (tmp_path / "file").write_text("")
+    told("is a file; choose another --out", out=tmp_path / "file")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "model").symlink_to(tmp_path / "elsewhere")
+    told("is a link", out=tmp_path / "linked")
+
+
+def test_the_command_says_where_labels_do_not_help(run: Path, tmp_path: Path) -> None:
+    own = load_model(run / "model")
+    save_model(tmp_path / "run" / "model", with_card(own, calibrates=[5, 10]))
+    with pytest.warns(UserWarning, match="did not gain by 2 labelled windows of each class"):
+        result = call("calibrate", tmp_path / "run", person(tmp_path / "ann.npz"), "--out", tmp_path / "ann")
+    assert result.code == 0
+    assert "the model as it was" in result.out
+    windows = tiny(n_subjects=5).X
+    np.testing.assert_array_equal(
+        load_model(tmp_path / "ann" / "model").predict_proba(windows), own.predict_proba(windows)
+    )
+
+
+def test_cards_keep_what_held_out_people_gained(tmp_path: Path) -> None:
+    for kind, clf in KINDS.items():
+        save_model(tmp_path / kind, with_card(clf().model_, calibrates=[2, 5], adapts=False))
+        card = load_model(tmp_path / kind).card
+        assert (card.calibrates, card.adapts) == ([2, 5], False)
+    assert isinstance(load_model(tmp_path / "single"), SavedModel)

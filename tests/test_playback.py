@@ -1,0 +1,112 @@
+"""Held-out people use the model: what is played is what a session and calibrate would do, and it decides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.folds import Fold
+from autotransfer.person.calibration import LABELS, calibrated
+from autotransfer.runs.assembly import Part, assemble_mixture
+from autotransfer.runs.choice import read_choice
+from autotransfer.runs.mixture import Mixture
+from autotransfer.search import playback
+from autotransfer.search.playback import ORDERS, played
+from autotransfer.settings import Setting
+from autotransfer.training.metrics import balanced_accuracy_of
+
+REC = at.synthetic(n_subjects=6, trials_per_class=24, n_channels=4, n_times=32, subject_shift=1.0)
+NEW = 5
+ROWS = np.flatnonzero(REC.subject.numpy() == NEW)
+
+
+@pytest.fixture(scope="module", params=["zero-shot", "online"])
+def model(request: pytest.FixtureRequest) -> Mixture:
+    """Two parts, trained on all but one."""
+    standardise = {"zero-shot": "train", "online": "online"}[request.param]
+    fold = Fold(np.flatnonzero(REC.subject.numpy() != NEW))
+    settings = [
+        Setting(max_epochs=3, standardise=standardise, checkpoint="last"),
+        Setting(encoder="linear", represent="features", standardise="none"),
+    ]
+    outcomes = at.train(REC, [at.Job(one, fold, 0) for one in settings], "cpu", progress=False)
+    parts = [Part(s, [o.final_state], [fold], e) for s, o, e in zip(settings, outcomes, (0.4, 0.8), strict=True)]
+    for part in parts:
+        for name in [name for name in part.states[0] if name.startswith("censor.")]:
+            del part.states[0][name]
+    return assemble_mixture(REC, parts, scores={})
+
+
+def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
+    found = played(model, REC, ROWS)
+    y = REC.y.numpy()
+    drawn = np.random.default_rng(len(ROWS)).permutation(len(ROWS))
+    orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
+    for name, order in orders.items():
+        for what, adapt in (("zero_shot", False), ("adapted", True)):
+            said = at.Session(model, adapt=adapt).predict_proba(REC.X[order])
+            assert found[what, name] == balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes), (what, name)
+
+
+def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
+    found, y = played(model, REC, ROWS), REC.y.numpy()
+    before = model.predict_proba(REC.X[ROWS])
+    for labels in LABELS:
+        known = np.concatenate([ROWS[y[ROWS] == c][:labels] for c in range(REC.n_classes)])
+        left = ~np.isin(ROWS, known)
+        rest = ROWS[left]
+        assert found["before", str(labels)] == balanced_accuracy_of(before[left].argmax(1), y[rest], REC.n_classes)
+        if model.adaptation == "none":  # windows that follow know the labelled ones before them only in a stream
+            own = calibrated(model, REC.X[np.sort(known)], torch.from_numpy(y[np.sort(known)]))
+            said = own.predict_proba(REC.X[rest])
+            assert found["calibrated", str(labels)] == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
+
+
+def test_what_people_lose_by_is_not_done() -> None:
+    people = {f"P{n}": 0.5 + 0.01 * n for n in range(8)}
+
+    def moved(gain: float) -> dict[str, float]:
+        return {name: value + gain for name, value in people.items()}
+
+    gains = {"1": -0.1, "2": 0.0, "5": 0.1, "10": 0.2}
+    found = {
+        "zero_shot": dict.fromkeys(ORDERS, people),
+        "adapted": dict.fromkeys(ORDERS, moved(0.05)),
+        "before": dict.fromkeys(gains, people),
+        "calibrated": {k: moved(gain) for k, gain in gains.items()},
+    }
+    decided = playback._decided(found)
+    assert decided.adapts
+    assert decided.calibrates == [2, 5, 10]
+    # One order is enough to forbid it, however much is gained in the others.
+    assert not playback._decided(found | {"adapted": found["adapted"] | {"one-sided": moved(-0.05)}}).adapts
+
+
+def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card says what choice.json says, and nobody is played back by a training that saw them."""
+    seen: list[tuple[int, set[int]]] = []
+    whole = playback.model_without
+
+    def watched(run, candidates, exponents, person):  # type: ignore[no-untyped-def]
+        model = whole(run, candidates, exponents, person)
+        for entry in run.ledger.entries(records=False):
+            if entry.test == person:
+                rows = torch.from_numpy(run.job(entry).fold.train)
+                seen.append((person, set(run.recordings.subject[rows].tolist())))
+        return model
+
+    monkeypatch.setattr(playback, "model_without", watched)
+    auto = at.AutoTransferClassifier(epochs=1, seeds=1, run_folder=tmp_path / "run")
+    auto.fit(REC.X.numpy(), REC.y.numpy(), subjects=REC.subject.numpy())
+    choice = read_choice(tmp_path / "run")
+    assert choice.playback is not None
+    card = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
+    assert (card["adapts"], card["calibrates"]) == (choice.playback.adapts, choice.playback.calibrates)
+    assert {person for person, _ in seen} == set(range(6))
+    assert all(person not in people for person, people in seen)
+    assert set(choice.playback.zero_shot["recorded"]) == {str(n) for n in range(6)}
