@@ -344,7 +344,9 @@ def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
         assert any(label in line and f"mean {np.mean(list(scores.values())):.3f}" in line for line in lines)
     assert any("temperature 1.37" in line and "0.021" in line and "0.083" in line for line in lines)
     assert f"best single candidate: {choice.chosen.name}" in lines
-    assert any("1: 0.817 (0.739)" in line for line in lines), "what one label of each class gave"
+    assert choice.playback is not None
+    after, before = (np.mean(list(own["1"].values())) for own in (choice.playback.calibrated, choice.playback.before))
+    assert any(f"1: {after:.3f} ({before:.3f})" in line for line in lines), "what one label of each class gave"
     assert "not zero-shot" in answer(replace(choice, adaptation="online"))[1]
     rude = replace(average, weights=[replace(average.weights[0], kind="a\x1b[31m\nb")])
     assert answer(replace(choice, average=rude))[0].isprintable()

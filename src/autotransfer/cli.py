@@ -143,10 +143,10 @@ KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
     bool: ("true or false", (bool,)),
 }
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")
+    bool, typer.Option("--quiet", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", callback=_be_verbose, help="Say a line about every finished training.")
+    bool, typer.Option("--verbose", callback=_be_verbose, help="Say a line about every finished training.")
 ]
 Log = Annotated[
     Path | None,
@@ -631,7 +631,7 @@ def datasets() -> None:
 
 @app.command()
 def grids() -> None:
-    """The grids that --grid takes: how many settings each has, and which."""
+    """The grids of settings that a run can try: how many settings each has, and which."""
     from .grids import GRIDS, contents, grid
 
     for name in GRIDS:
