@@ -298,6 +298,9 @@ CHOICE = {
     "nested_full_choices": "with `--nested full`: by subject, the setting",
     "nested_full_test_scores": "with `--nested full`: test score by subject",
     "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
+    "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
+    "chance": "what guessing would score",
+    "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",
 }
 
 

@@ -17,8 +17,9 @@ import autotransfer as at
 from autotransfer.jobs import Record
 from autotransfer.report.comparison import ranking
 from autotransfer.report.outcomes import scores_on_test
-from autotransfer.report.summary import Data, Leak, Point, Split, Summary, WeightsStory
+from autotransfer.report.summary import Leak, Point, Split, Summary, WeightsStory
 from autotransfer.runs.choice import Average, Calibration, Choice, Named, Playback, Weighted
+from autotransfer.runs.data_facts import Data
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.results import Trained
 
@@ -146,7 +147,7 @@ def _choice(run: Summary, chosen: str | None) -> Choice:
         test_scores={"chosen": tests[best.name], "baseline": tests["baseline"], "best_uncensored": tests["baseline"]},
         nested_test_scores=nested, nested_uncensored_test_scores={},
         nested_choices=picks, delivered_test_scores={}, transductive=False, adaptation="none",
-        nested_adaptations=dict.fromkeys(picks, "none"),
+        nested_adaptations=dict.fromkeys(picks, "none"), chance=run.data.chance,
     )  # fmt: skip
 
 

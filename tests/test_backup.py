@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.runs import ledger as ledger_module
+from autotransfer.runs.data_facts import Data
 from autotransfer.runs.files import Lock
 from autotransfer.runs.ledger import Ledger, backup_of
 from autotransfer.runs.options import RunOptions
@@ -22,7 +24,7 @@ from autotransfer.runs.run import Run, reopen
 from autotransfer.runs.sqlite_errors import DamagedLedger, explained
 from autotransfer.search.procedure import conduct
 from faults import assert_one_line, assert_same_run, call, few_settings, interrupted_run, quiet, tampered, whole_run
-from tiny import tiny_file
+from tiny import tiny, tiny_file
 
 SHORT = {"epochs": 3, "population": 3}
 
@@ -276,6 +278,7 @@ OF_JOBS = {
     "score is text": record(test_score="high"),
     "twin is missing": record(swapped=None),
 }
+TOLD = schema.to_values(Data.of(tiny()))  # of data, as the ledger has it
 OF_RUNS = {
     "subject does not exist": jobs("test = 99"),
     "options are a list": fact("options", "[1]"),
@@ -284,13 +287,25 @@ OF_RUNS = {
     "grid is unknown": option(grid="../../etc/passwd"),
     "encoder is unknown": option(encoder="os:system"),
     "device is unknown": option(device=OUTSIDE),
-    "source is missing": option(source=OUTSIDE),
     "source is a number": option(source=3),
     "fingerprint is a list": fact("fingerprint", "[]"),
+    "data are a number": fact("data", "7"),
+    "data are of one person": fact("data", json.dumps(TOLD | {"subjects": ["0"], "trials": [1]})),
+    "data have people without trials": fact("data", json.dumps(TOLD | {"trials": [1]})),
     "population lists strangers": populations(f"keys = '{json.dumps([OUTSIDE])}'"),
     "population is no list": populations("keys = '7'"),
     "population is pruned at night": populations("prune_at = 'night'"),
 }
+
+
+def test_a_report_does_without_a_source_that_is_missing(home: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(home / "finished", tmp_path / "run"))
+    with tampered(run / "ledger.sqlite") as connection:
+        fact("complete", "false")(connection)
+        option(source=OUTSIDE)(connection)
+    assert call("report", run).code == 0
+    assert_one_line(call("resume", run), 2, OUTSIDE)
+    assert not Path(OUTSIDE).exists()
 
 
 @pytest.mark.parametrize("lie", [*OF_JOBS, *OF_RUNS])

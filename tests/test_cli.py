@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -85,11 +86,34 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     assert list(table.columns) == ["window", "subject", "prediction", "p_left", "p_right"]
     assert len(table) == 48
     np.testing.assert_allclose(table[["p_left", "p_right"]].sum(axis=1), 1, atol=1e-6)
+    told = result.stderr.splitlines()
+    assert told[0].startswith("the model")
+    assert "people left out (chance .50)" in told[0]
+    assert any(line.startswith("balanced accuracy on 4 people (chance .50): mean ") for line in told)
+    assert any(line.split()[:1] == ["left"] for line in told[-2:]), "a confusion table"
+    by_person = tmp_path / "scores.csv"
+    again = call(
+        "predict", folder / "run", folder / "tiny.npz", "--metric", "cohen_kappa", "--scores", by_person, "--quiet"
+    )
+    assert again.stderr == ""
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(again.stdout)), table)  # nothing but predictions
+    scores = pd.read_csv(by_person)
+    assert (len(scores), scores["windows"].sum()) == (4, 48)
+    right = scores["left as left"].sum() + scores["right as right"].sum()
+    assert right == (table["prediction"] == np.where(tiny().y.numpy() == 0, "left", "right")).sum()
+    assert_mistake(call("predict", folder / "run", folder / "tiny.npz", "--metric", "auc"), "unknown metric 'auc'")
+    other = tmp_path / "other.npz"
+    np.savez(other, X=tiny().X.numpy()[:3], y=["left", "up", "left"])
+    strange = call("predict", folder / "run", other)
+    assert strange.returncode == 0, "predictions need no labels"
+    assert "no scores: y has the class 'up'" in strange.stderr
     unlabelled = tmp_path / "new.npz"
     np.savez(unlabelled, X=tiny().X.numpy()[:3])
     printed = call("predict", folder / "run", unlabelled)
     assert printed.returncode == 0, printed.stderr
     assert len(printed.stdout.strip().splitlines()) == 4
+    assert len(printed.stderr.strip().splitlines()) == 1, "there is nothing to score"
+    assert_mistake(call("predict", folder / "run", unlabelled, "--scores", by_person), "has no labels y")
     np.savez(unlabelled, X=np.zeros((3, 5, 16)))
     assert_mistake(call("predict", folder / "run", unlabelled), "takes 2 channels, the data have 5")
     assert_mistake(call("predict", folder / "run", folder / "tiny.npz", "--model", "best"), "unknown model 'best'")

@@ -19,7 +19,7 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.executor import SAID
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import SavedModel
+from autotransfer.runs.saved_model import SavedModel, load_model
 from autotransfer.search import procedure
 from autotransfer.search.procedure import conduct
 from autotransfer.search.said import Said
@@ -180,3 +180,18 @@ def test_a_candidate_whose_trainings_all_failed_is_not_delivered(
     assert weights is not None
     assert weights.exponents[1] == 0
     assert weights.exponents.sum() > 0
+
+
+def test_other_metrics_are_those_of_what_is_delivered(finished: tuple[Run, Choice]) -> None:
+    run, choice = finished
+    assert (choice.metric, choice.chance) == ("balanced_accuracy", 0.5)
+    assert set(choice.other_metrics) == {"roc_auc", "cohen_kappa", "f1_macro"}
+    told = choice.delivered_test_scores["nested"]
+    for own in choice.other_metrics.values():
+        assert own.keys() == told.keys()
+    for person, value in choice.other_metrics["cohen_kappa"].items():
+        assert value == pytest.approx(2 * told[person] - 1), "classes are as frequent, so chance is 1/2"
+    card = load_model(run.folder / "model").card.scores
+    assert (card["metric"], card["chance"], card["subjects"]) == ("balanced_accuracy", 0.5, 4)
+    assert card["better_than_guessing"] is not choice.guesses
+    assert card["interval"] == list(choice.interval)

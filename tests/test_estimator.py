@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import warnings
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 import sklearn
 import torch
+from sklearn import metrics
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError, UndefinedMetricWarning
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -20,6 +22,7 @@ from torch import nn
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.estimator.censored import validation_fold
+from autotransfer.runs.mixture import Mixture
 from tiny import tiny
 
 RECORDINGS = tiny()
@@ -103,7 +106,7 @@ def test_every_parameter_reaches_the_setting() -> None:
         {"method": "mmd", "mode": "marginal", "as_printed": True},
     ]
     fields = set(at.CensoredClassifier().get_params()) - {
-        "encoder", "sfreq", "validation_subjects", "random_state", "device", "verbose", *OLD,
+        "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose", *OLD,
     }  # fmt: skip
     assert {name for own in by_method for name in own} | set(given) | {"checkpoint"} == fields
     for own in by_method:
@@ -353,3 +356,36 @@ def test_convergence_warning_keeps_a_good_epoch(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(censored, "train", failing)
     with pytest.warns(ConvergenceWarning, match="the weights of epoch 3 are kept; try a lower lr"):
         small(max_epochs=1).fit(X, Y, subjects=SUBJECTS)
+
+
+def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.CensoredClassifier) -> None:
+    noise = np.random.default_rng(0).permutation(Y)
+    few = np.concatenate([np.flatnonzero(noise == "left")[:3], np.flatnonzero(noise == "right")])
+    truth, predicted, p = noise[few], fitted.predict(X[few]), fitted.predict_proba(X[few])
+    expected = {
+        "balanced_accuracy": metrics.balanced_accuracy_score(truth, predicted),
+        "accuracy": metrics.accuracy_score(truth, predicted),
+        "roc_auc": metrics.roc_auc_score(truth, p[:, 1]),
+        "cohen_kappa": metrics.cohen_kappa_score(truth, predicted),
+    }
+    assert len({round(value, 3) for value in expected.values()}) == 4
+    assert fitted.scoring == "balanced_accuracy"
+    for name, value in expected.items():
+        own = copy.copy(fitted).set_params(scoring=name)
+        assert own.score(X[few], truth) == pytest.approx(value), name
+    with pytest.warns(UndefinedMetricWarning, match="one class alone"):
+        assert np.isnan(fitted.score(X[few[:3]], truth[:3]))
+    with pytest.raises(at.UserError, match="unknown scoring 'auc'; choose from 'balanced_accuracy'"):
+        clone(fitted).set_params(scoring="auc").fit(X, Y, subjects=SUBJECTS)
+
+
+def test_a_saved_model_predicts_classes(fitted: at.CensoredClassifier) -> None:
+    model = fitted.model_
+    np.testing.assert_array_equal(model.classes_, fitted.classes_)
+    np.testing.assert_array_equal(model.predict(X[:9]), fitted.predict(X[:9]))
+    np.testing.assert_array_equal(
+        model.predict(torch.from_numpy(X[:9]), np.array(list("aabbccdde"))), model.predict(X[:9])
+    )
+    mixed = Mixture([model, model], [0.5, 0.5])
+    np.testing.assert_array_equal(mixed.predict(X[:9], ["a"] * 9), model.predict(X[:9]))
+    np.testing.assert_array_equal(mixed.classes_, model.classes_)

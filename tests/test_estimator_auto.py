@@ -199,6 +199,7 @@ def test_every_option_reaches_the_run() -> None:
         "preprocessing",
         "random_state",
         "run_folder",
+        "scoring",
         "sfreq",
         "verbose",
     }

@@ -71,16 +71,58 @@ def test_plain_words_when_the_baseline_won() -> None:
 
 def test_the_terminal_names_setting_metric_and_chance() -> None:
     choice = of(finished())
-    lines = answer(choice, 4)
+    lines = answer(choice)
     assert lines[0] == f"chosen: {choice.chosen.name}"
-    assert "balanced accuracy on 12 test subjects (chance 0.250):" in lines
-    assert "balanced accuracy on 12 test subjects:" in answer(choice)
+    assert "balanced accuracy on 12 test subjects (chance .25):" in lines
+    assert "balanced accuracy on 12 test subjects:" in answer(replace(choice, chance=None))
     nested = np.mean(list(choice.nested_test_scores.values()))
     assert any("nested choice" in line and f"mean {nested:.3f}" in line for line in lines)
     assert "not zero-shot" in answer(replace(choice, adaptation="online"))[1]
     more = {"nested": choice.nested_test_scores, "baseline": choice.test_scores["baseline"]}
     full = replace(choice, delivered_test_scores=more, nested_full_test_scores=choice.nested_test_scores)
     assert len(answer(full)) == len(answer(choice)) + 3
+
+
+def lowered(run: Summary, to: float) -> Summary:
+    """The run with scores of what is delivered around `to`, so that some people lie above and some below."""
+    nested = {s: to + 0.03 * (-1) ** n for n, s in enumerate(of(run).nested_test_scores)}
+    return replace(run, choice=of(run, nested_test_scores=nested))
+
+
+@pytest.mark.parametrize("make", [finished, averaged, baseline_won])
+def test_what_is_not_better_than_guessing_is_called_that_first(make: Any) -> None:
+    run = lowered(make(), 0.255)
+    text = Outline(light(run)).text
+    assert text.index("Not better than guessing (chance .25)") < text.index("(95 % interval 0.2")
+    assert verdict(run, None).kind == "guessing"
+    assert answer(of(run))[0] == "Not better than guessing (chance .25)"
+    for claim in ("helped on unseen", "No clear gain", "did not help"):
+        assert claim not in text[: text.index("What these numbers are")]
+    better = lowered(make(), 0.3)
+    assert "Not better than guessing" not in light(better)
+    assert "Not better" not in answer(of(better))[0]
+
+
+def test_fully_nested_scores_decide_about_guessing() -> None:
+    run = nested_full()
+    full = dict.fromkeys(of(run).nested_full_test_scores, 0.2)
+    assert not of(run).guesses
+    assert of(run, nested_full_test_scores=full).guesses
+    assert not of(run, nested_full_test_scores=full, chance=None).guesses, "nobody knows what guessing would score"
+
+
+def test_tables_name_metric_and_chance_and_other_metrics_by_subject() -> None:
+    run = finished()
+    for words in (
+        "Balanced accuracy (chance .25) on the test subjects",
+        "Balanced accuracy (chance .25) of every test subject",
+        "Balanced accuracy (chance .25) of every setting on validation",
+    ):
+        assert words in said(run)
+    assert "AUC" not in said(run)
+    told = said(run, other_metrics={"roc_auc": {"1": 0.8765}, "cohen_kappa": {"1": -0.1234}})
+    assert "AUC, Cohen's kappa: of the delivered model, nested" in told
+    assert "0.876 -0.123" in told
 
 
 @pytest.mark.parametrize(
@@ -240,7 +282,7 @@ def test_each_kind_has_its_share_and_what_it_adds() -> None:
         assert pair is not None
         numbers = f"{pair.second.mean:.3f} {pair.second.lower_quartile:.3f} {signed(pair.mean)} {interval(pair)}"
         assert f"{label} {numbers}" in text
-    assert "balanced accuracy on 12 test subjects (chance 0.250)" in text
+    assert "balanced accuracy on 12 test subjects (chance .25)" in text
 
 
 def test_no_section_on_kinds_without_an_average() -> None:
@@ -289,11 +331,11 @@ def test_adapted_averages_are_labelled() -> None:
 def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
     run = averaged()
     choice, average = of(run), average_of(run)
-    lines = answer(choice, 4)
+    lines = answer(choice)
     assert len(lines) <= 10
     assert lines[0].startswith("average of 6 candidates of 5 kinds: EEGNet 45 %, Tangent space 28 %")
     assert lines[0].endswith("my_encoder 3 %"), "templates have no weight"
-    assert "balanced accuracy on 12 test subjects (chance 0.250):" in lines
+    assert "balanced accuracy on 12 test subjects (chance .25):" in lines
     for label, scores in (
         ("average, nested ", choice.nested_test_scores),
         ("  baseline ", choice.test_scores["baseline"]),
@@ -302,7 +344,9 @@ def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
         assert any(label in line and f"mean {np.mean(list(scores.values())):.3f}" in line for line in lines)
     assert any("temperature 1.37" in line and "0.021" in line and "0.083" in line for line in lines)
     assert f"best single candidate: {choice.chosen.name}" in lines
-    assert any("1: 0.817 (0.739)" in line for line in lines), "what one label of each class gave"
+    assert choice.playback is not None
+    after, before = (np.mean(list(own["1"].values())) for own in (choice.playback.calibrated, choice.playback.before))
+    assert any(f"1: {after:.3f} ({before:.3f})" in line for line in lines), "what one label of each class gave"
     assert "not zero-shot" in answer(replace(choice, adaptation="online"))[1]
     rude = replace(average, weights=[replace(average.weights[0], kind="a\x1b[31m\nb")])
     assert answer(replace(choice, average=rude))[0].isprintable()

@@ -33,7 +33,7 @@ from autotransfer.runs.choice import Named
 from autotransfer.runs.ledger import Entry
 from autotransfer.search import stages
 from autotransfer.search.validation import validation_scores
-from report_example import EXAMPLES, averaged, failing, finished
+from report_example import EXAMPLES, averaged, baseline_won, failing, finished
 from report_outline import example, figure_data, light
 
 
@@ -263,6 +263,9 @@ def test_the_rule_is_the_one_that_was_used() -> None:
     figure = drawn_of(run)["candidates"]
     assert "the mean over people" in figure.caption
     assert "highest lower quartile" not in figure.caption
+    won = drawn_of(averaged(baseline_won()))["candidates"]
+    assert "No setting is clearly better than the plain network" in won.caption
+    assert "No setting is clearly better" not in figure.caption
     means = [row[2] for row in figure.rows]
     assert means == sorted(means, reverse=True)
     assert run.choice is not None

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from autotransfer.report.statistics import bootstrap_interval, holm, paired, signed_rank_p, spread
+from autotransfer.report.statistics import holm, paired, signed_rank_p, spread
+from autotransfer.runs.intervals import bootstrap_interval
 
 
 def enumerated(data: np.ndarray) -> float:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from .errors import UserError, machine_trouble, one_line
+from autotransfer import __version__
+
+from .errors import UserError, check_choice, machine_trouble, one_line, shown
 from .runs.limits import check_address_space
 from .runs.signals import Stopped, signals_stop
 
@@ -72,28 +76,172 @@ OnCluster = Annotated[
 Storage = Annotated[str | None, typer.Option("--storage", help="URL of Optuna's storage; default: RUN/optuna.sqlite.")]
 
 
+@dataclass
+class Voice:
+    """How much is said."""
+
+    quiet: bool = False
+
+
+VOICE = Voice()
+
+
+def _be_quiet(context: typer.Context, asked: bool) -> bool:
+    if asked:
+        VOICE.quiet = True
+        context.call_on_close(lambda: setattr(VOICE, "quiet", False))
+    return asked
+
+
+def _be_verbose(context: typer.Context, asked: bool) -> bool:
+    if asked:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.addFilter(lambda record: record.levelno == logging.DEBUG)  # the rest is said anyway
+        _listen(context, handler)
+        LOG.setLevel(logging.DEBUG)
+    return asked
+
+
+def _write_log(context: typer.Context, path: Path | None) -> Path | None:
+    if path is not None:
+        try:
+            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise UserError(f"cannot write to {path} ({error.strerror}); choose another --log") from None
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        _listen(context, handler)
+        told = warnings.showwarning
+
+        def also_here(message: Any, category: Any, *where: Any, **more: Any) -> None:
+            told(message, category, *where, **more)
+            LOG.warning("%s", message)
+
+        warnings.showwarning = also_here
+        context.call_on_close(lambda: setattr(warnings, "showwarning", told))
+        LOG.info("autotransfer %s: %s", __version__, " ".join(sys.argv[1:]))
+    return path
+
+
+def _listen(context: typer.Context, handler: logging.Handler) -> None:
+    LOG.addHandler(handler)
+    LOG.setLevel(min(LOG.level or logging.INFO, logging.INFO))
+    LOG.propagate = False
+
+    def stop() -> None:
+        if isinstance(error := sys.exc_info()[1], UserError):
+            handler.handle(LOG.makeRecord(LOG.name, logging.ERROR, "", 0, str(error), (), None))
+        LOG.removeHandler(handler)
+        handler.close()
+        if not LOG.handlers:
+            LOG.setLevel(logging.NOTSET)
+            LOG.propagate = True
+
+    context.call_on_close(stop)
+
+
+def _configure(context: typer.Context, path: Path | None) -> Path | None:
+    """What the file says takes the place of defaults; the command line has the last word."""
+    if path is None:
+        return None
+    from .runs.study import read_study
+
+    hints = {name: hint for name, hint in get_type_hints(run).items() if name not in ("config", "return")}
+    values = read_study(path)
+    for name, value in values.items():
+        check_choice(f"option in {path}:", name, sorted(hints))
+        words, types = next(
+            (found for kind, found in KINDS.items() if kind in (hints[name], *get_args(hints[name]))), TEXT
+        )
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise UserError(f"{path}: {name} is {shown(value)}; it must be {words}")
+    context.default_map = values
+    return path
+
+
+# What an option may be in a file, and how that is called.
+TEXT: tuple[str, tuple[type, ...]] = ("text", (str,))
+KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    bool: ("true or false", (bool,)),
+}
+Quiet = Annotated[
+    bool, typer.Option("--quiet", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", callback=_be_verbose, help="Say a line about every finished training.")
+]
+Log = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="FILE", callback=_write_log, help="File to which all that is said is added."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        callback=_configure,
+        is_eager=True,
+        help="Options from a .toml file; those of the command line come first. A run leaves its own as RUN/study.toml.",
+    ),
+]
+Moved = Annotated[
+    str | None, typer.Option("--data", metavar="FILE", help="Where the recordings are now, if they have moved.")
+]
+
+
 LIGHT = ("status", "datasets")  # commands that compute nothing
+LOG = logging.getLogger("autotransfer")  # what --verbose shows and --log keeps
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"autotransfer {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def before(context: typer.Context) -> None:
+def before(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
     if context.invoked_subcommand not in LIGHT:
         check_address_space()
 
 
 def say(line: str) -> None:
+    """An answer."""
     print(line, flush=True)
+    LOG.info(line)
+
+
+def complain(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+    if LOG.handlers:  # without any, Python would print it once more
+        LOG.error(line)
+
+
+def tell(line: str) -> None:
+    """What is being done, which --quiet leaves out."""
+    if not VOICE.quiet:
+        print(line, flush=True)
+    LOG.info(line)
 
 
 @app.command()
 def run(
     data: Source,
-    out: Annotated[Path, typer.Option(help="Folder for everything the run produces.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
+    ] = None,
+    config: Config = None,
     grid: Annotated[
         str,
         typer.Option(
             help="Settings: quick (14, or 4 where kinds are averaged), extended (72), paper (346), uncensored (1), "
-            "augmented (one augmentation at a time)."
+            "augmented (one augmentation at a time); autotransfer grids lists them."
         ),
     ] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",
@@ -142,10 +290,15 @@ def run(
     sfreq: Rate = None,
     cluster: OnCluster = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    log: Log = None,
 ) -> None:
     """Search, cross-validate over subjects, choose, and write model and report to OUT."""
     from .runs.options import RunOptions
 
+    if out is None and not dry_run:
+        raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
     if prepare is not None:
         preprocessing = "online" if prepare == "adaptive" else prepare
         print(f"--prepare is called --preprocessing now: --preprocessing {preprocessing}", file=sys.stderr)
@@ -164,6 +317,7 @@ def run(
     from .runs.files import Lock
     from .runs.run import Run
 
+    assert out is not None, "checked above"
     with _cluster(cluster) as executor:  # before anything is written: there may be none
         created = Run.create(out, options, encoders)
         with Lock(out):
@@ -223,7 +377,16 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
 
 
 @app.command()
-def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = None, storage: Storage = None) -> None:
+def resume(
+    folder: Folder,
+    data: Moved = None,
+    encoder: OwnEncoder = "eegnet",
+    cluster: OnCluster = None,
+    storage: Storage = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    log: Log = None,
+) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from .runs.files import Lock
     from .runs.run import check_is_run, reopen
@@ -231,7 +394,7 @@ def resume(folder: Folder, encoder: OwnEncoder = "eegnet", cluster: OnCluster = 
     check_is_run(folder)
     _check_end()
     with _cluster(cluster) as executor, Lock(folder):
-        opened = reopen(folder, _encoders(encoder), say, storage)
+        opened = reopen(folder, _encoders(encoder), tell, storage, data)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
             with closing(opened.ledger):
                 if not (folder / "report.html").exists():  # killed after all else was done
@@ -250,7 +413,7 @@ def _cluster(address: str | None) -> Iterator[Executor | None]:
     from .cluster import Cluster
 
     with Cluster(address) as executor:
-        say(f"{executor.workers} workers on {address}")
+        tell(f"{executor.workers} worker{'s' * (executor.workers != 1)} on {address}")
         yield executor
 
 
@@ -270,16 +433,17 @@ def _conduct(opened: Run, executor: Executor | None) -> None:
         opened.executor = executor
     try:
         with closing(opened.ledger):
-            choice = conduct(opened, say, shown=True)
+            choice = conduct(opened, tell, shown=not VOICE.quiet)
             drawn = _try_report(opened)
     except (KeyboardInterrupt, Stopped) as stop:
-        print(f"\ninterrupted; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
+        print(file=sys.stderr)
+        complain(f"interrupted; continue with: autotransfer resume {opened.folder}")
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
         reason = machine_trouble(error)
-        print(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}", file=sys.stderr)
+        complain(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}")
         raise typer.Exit(1) from None
-    _say_answer(choice, opened.recordings.n_classes)
+    _say_answer(choice)
     if drawn:
         say(f"report: {(opened.folder / 'report.html').resolve()}")
 
@@ -292,15 +456,15 @@ def _try_report(opened: Run) -> bool:
         raise
     except Exception as error:
         again = f"the run is finished; try again with: autotransfer report {opened.folder}"
-        print(f"the report could not be drawn ({one_line(error)}); {again}", file=sys.stderr)
+        complain(f"the report could not be drawn ({one_line(error)}); {again}")
         return False
     return True
 
 
-def _say_answer(choice: Choice, n_classes: int | None = None) -> None:
+def _say_answer(choice: Choice) -> None:
     from .report.terminal import answer
 
-    for line in answer(choice, n_classes):
+    for line in answer(choice):
         say(line)
 
 
@@ -325,11 +489,11 @@ def status(folder: Folder) -> None:
 
 
 @app.command()
-def report(folder: Folder, encoder: OwnEncoder = "eegnet") -> None:
-    """Write RUN/report.html anew, also of a run that is not finished."""
+def report(folder: Folder, data: Moved = None, encoder: OwnEncoder = "eegnet") -> None:
+    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there."""
     from .runs.run import Run
 
-    opened = Run.open(folder, _encoders(encoder))
+    opened = Run.open(folder, _encoders(encoder), source=data, lazy=True)
     with closing(opened.ledger):
         say(f"report: {_write_report(opened).resolve()}")
 
@@ -339,6 +503,12 @@ def predict(
     folder: Folder,
     data: Source,
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
+    metric: Annotated[
+        str, typer.Option(help="Of windows with labels: balanced_accuracy, roc_auc, cohen_kappa, f1_macro or accuracy.")
+    ] = "balanced_accuracy",
+    scores: Annotated[
+        Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
+    ] = None,
     model: Annotated[str, typer.Option(help="ensemble, or refit where the run made one.")] = "ensemble",
     window: Window = None,
     hop: Hop = None,
@@ -347,29 +517,49 @@ def predict(
     pattern: Pattern = None,
     sfreq: Rate = None,
     encoder: OwnEncoder = "eegnet",
+    quiet: Quiet = False,
 ) -> None:
-    """Predict the class of new windows with a run's model."""
-    from .errors import check_choice
+    """Predict the class of new windows with a run's model. Where the data have labels, standard error gets scores by
+    person and a confusion table."""
     from .recordings import Cutting, is_continuous, read
+    from .report.person_scores import PersonScores, card_words
     from .runs.csv_tables import csv_of
     from .runs.files import write_atomically
-    from .runs.predictions import predictions
+    from .runs.predictions import predictions, probabilities
     from .runs.saved_model import load_model
+    from .training.scoring import metric_of
 
     check_choice("model", model, ("ensemble", "refit"))
+    metric_of(metric)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, _encoders(encoder))
     card = saved.card
     if window is None and card.sfreq is not None and is_continuous(data):
         window = card.n_times / card.sfreq  # what the model takes
-    cutting = Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq)
-    table = predictions(saved, read(data, cutting))
-    text = csv_of(table)
+    raw = read(data, Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq))
+    if scores is not None and raw.y is None:
+        raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
+    found = probabilities(saved, raw)
+    told = [card_words(saved)]
+    try:
+        scored = PersonScores.of(saved, raw, found)
+        told += [] if scored is None else scored.lines(metric)
+    except UserError as error:  # predictions need no labels
+        if scores is not None:
+            raise
+        scored, told = None, [*told, str(error)]
+    table = predictions(saved, raw, found)
     if out is None:
-        print(text, end="")
+        print(csv_of(table), end="", flush=True)
     else:
-        write_atomically(out, text)
+        write_atomically(out, csv_of(table))
         say(f"{len(table)} predictions: {out}")
+    if scores is not None and scored is not None:
+        write_atomically(scores, csv_of(scored.table()))
+        told.append(f"scores of each person: {scores}")
+    for line in told:
+        if line is not None and not quiet:
+            print(line, file=sys.stderr)
 
 
 @app.command()
@@ -441,7 +631,6 @@ def stream(
     """Decode a person's signals as they come, until the source ends or Ctrl-C."""
     import torch
 
-    from .errors import check_choice
     from .person.session import Session
     from .person.stream.run import LiveLine, Stream, filter_from
     from .person.stream.sink import open_sink
@@ -508,9 +697,37 @@ def datasets() -> None:
 
 
 @app.command()
+def grids() -> None:
+    """The grids of settings that a run can try: how many settings each has, and which."""
+    from .grids import GRIDS, contents, grid
+
+    for name in GRIDS:
+        n = len(grid(name))
+        say(f"{name:12}{n:5} setting{'s' if n != 1 else ' '}  {contents(name)}")
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN1", help="Folder of a finished run.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN2", help="Another, on the same recordings.")],
+) -> None:
+    """Compare two runs person by person: means, lower quartiles, the difference and how sure it is."""
+    from .report.two_runs import compare as lines_of
+    from .runs.run import check_is_run
+
+    for folder in (first, second):
+        check_is_run(folder)
+    for line in lines_of(first, second):
+        say(line)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
     epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 14,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    log: Log = None,
 ) -> None:
     """AutoTransfer end to end on real smartwatch recordings, in a few minutes; continues what was begun."""
     from .runs.run import is_run

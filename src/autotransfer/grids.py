@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -102,6 +103,14 @@ GRIDS = {
     "paper": _paper, "quick": _quick, "few": _few, "extended": _extended, "uncensored": _uncensored,
     "augmented": _augmented,
 }  # fmt: skip
+
+
+def contents(name: str) -> str:
+    """What a grid is for, and how many settings of each method it has."""
+    settings = grid(name)
+    told = (GRIDS[name].__doc__ or "").split("\n\n")[0].rstrip(".")
+    counts = Counter(setting.method or "uncensored" for setting in settings)
+    return f"{told} ({', '.join(f'{method} {n}' for method, n in counts.items())})"
 
 
 def grid(name: str) -> list[Setting]:

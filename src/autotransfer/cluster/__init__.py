@@ -141,7 +141,8 @@ class Cluster:
                     continue
                 for finished in arrived:
                     run.ledger.finish(finished.key, finished.record, finished.tensors)
-                bar.elsewhere([finished.max_epochs for finished in arrived])
+                failed = [finished.record.failure is not None for finished in arrived]
+                bar.elsewhere([finished.max_epochs for finished in arrived], failed)
                 run.ledger.end_population(found.number)
                 future.release()
                 self._lost = 0

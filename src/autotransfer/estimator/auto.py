@@ -31,6 +31,7 @@ from ..runs.saved_model import load_model
 from ..search.procedure import conduct
 from ..settings import SUBJECT
 from ..training.packing import resolve_device
+from ..training.scoring import metric_of
 from .inputs import encoder_of, renamed, seed_of, training_recordings
 from .target import Target
 from .window_classifier import WindowClassifier
@@ -54,6 +55,8 @@ class AutoTransferClassifier(WindowClassifier):
     sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
+    scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
+        itself decides by balanced accuracy and log-probabilities
     verbose: say what is done and show progress
 
     After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what
@@ -84,6 +87,7 @@ class AutoTransferClassifier(WindowClassifier):
         sfreq: float | None = None,
         random_state: Any = 0,
         device: str = "auto",
+        scoring: str = "balanced_accuracy",
         verbose: bool = False,
         prepare: str = "deprecated",
     ) -> None:
@@ -107,6 +111,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.sfreq = sfreq
         self.random_state = random_state
         self.device = device
+        self.scoring = scoring
         self.verbose = verbose
         self.prepare = prepare
 
@@ -135,6 +140,7 @@ class AutoTransferClassifier(WindowClassifier):
         of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
         does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
         """
+        metric_of(self.scoring, "scoring")
         name, encoders = encoder_of(self.encoder)
         options = self._options(name)
         if self.run_folder is not None:

@@ -20,6 +20,7 @@ from ..recordings.messages import show
 from ..runs.assembly import ensemble
 from ..settings import Setting
 from ..training.packing import resolve_device
+from ..training.scoring import metric_of
 from ..training.train import train
 from .inputs import encoder_of, renamed, seed_of, training_recordings
 from .target import Target
@@ -52,6 +53,7 @@ class CensoredClassifier(WindowClassifier):
         subjects, all of whom must be in the data
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
+    scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy"
     verbose: show progress
 
     After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `setting_`,
@@ -94,6 +96,7 @@ class CensoredClassifier(WindowClassifier):
         validation_subjects: str | Collection[Any] = "last",
         random_state: Any = 0,
         device: str = "auto",
+        scoring: str = "balanced_accuracy",
         verbose: bool = False,
         compress: Any = "deprecated",
         levels: Any = "deprecated",
@@ -132,6 +135,7 @@ class CensoredClassifier(WindowClassifier):
         self.validation_subjects = validation_subjects
         self.random_state = random_state
         self.device = device
+        self.scoring = scoring
         self.verbose = verbose
         self.compress = compress
         self.levels = levels
@@ -163,6 +167,7 @@ class CensoredClassifier(WindowClassifier):
         of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
         does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
         """
+        metric_of(self.scoring, "scoring")
         name, encoders = encoder_of(self.encoder)
         setting, seed = self._setting(name), seed_of(self.random_state)
         resolve_device(self.device)

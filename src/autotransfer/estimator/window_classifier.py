@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
+import math
+import warnings
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.metrics import accuracy_score
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..person.calibration import adapted, calibrated, check_one_person, labels_of
 from ..recordings import Recordings, check_windows
 from ..recordings.container import check_sfreq
-from ..recordings.labels import encode
+from ..recordings.labels import as_list, check_length, encode
 from ..runs.mixture import Model
+from ..training.scoring import metric_of
 from .inputs import raw_windows
 
 Array = NDArray[Any]
@@ -43,6 +46,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     model_: Model
     classes_: Array
+    scoring: str
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -93,8 +97,22 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return predicted
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
-        """Accuracy of `predict`."""
-        return float(accuracy_score(y, self.predict(X, subjects), sample_weight=sample_weight))
+        """The metric that `scoring` names: by default balanced accuracy, as in reports. NaN, with a warning, where y
+        holds one class alone and the metric cannot tell anything then."""
+        metric = metric_of(self.scoring, "scoring")
+        probability = self.predict_proba(X, subjects)
+        labels = as_list(y, "y")
+        check_length(len(labels), len(probability), "y")
+        known = {value: place for place, value in enumerate(self.classes_.tolist())}
+        places = np.array([known.setdefault(value, len(known)) for value in labels], dtype=np.int64)
+        # a class that the model does not know is never predicted
+        strange = np.zeros((len(probability), len(known) - len(self.classes_)))
+        weight = None if sample_weight is None else np.asarray(sample_weight)
+        found = metric.score(places, np.hstack([probability, strange]), weight)
+        if math.isnan(found):
+            message = f"y holds one class alone, so {metric.label} is not defined; leave such people out"
+            warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
+        return found
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Latent codes z (N, members · D). Every member has coordinates of its own, so codes of an ensemble stand side

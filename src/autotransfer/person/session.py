@@ -167,7 +167,7 @@ def _model_and_classes(model: object, encoders: Encoders | None) -> tuple[Model,
     if isinstance(model, (str, Path)):
         model = _from_folder(Path(model), encoders)
     if isinstance(model, (SavedModel, Mixture)):
-        return model, _as_array(model.card.classes)
+        return model, model.classes_
     raise UserError(
         f"a session takes a fitted estimator, a model of at.load_model or the folder of a run, and not {shown(model)}"
     )
@@ -178,15 +178,6 @@ def _from_folder(folder: Path, encoders: Encoders | None) -> Model:
         raise UserError(f"there is no folder {folder}; give that of a run, or at.load_model of an exported file")
     refuse_links(folder)
     return load_model(folder / "model" if (folder / "model").is_dir() else folder, encoders)
-
-
-def _as_array(classes: list[Any]) -> Array:
-    """(classes,), each as it is: NumPy would make text of numbers beside text."""
-    if len({type(value) for value in classes}) == 1:
-        return np.array(classes)
-    found = np.empty(len(classes), dtype=object)
-    found[:] = classes
-    return found
 
 
 def _alone(window: object) -> object:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..runs.choice import Average, Choice
 from ..settings import SUBJECT, Setting, nuisance_parts
+from ..training.scoring import chance_words
 from .averaging import moved_weight
 from .comparison import Contender, find, honest
 from .escaping import Html, joined, tag
@@ -48,7 +49,7 @@ def answer(summary: Summary, rows: list[Contender]) -> Html:
         tag("h2", found.headline, id="answer-title"),
         tag("p", found.sentence, class_="lead"),
         tag("p", f"In {choice.chosen.setting.mode} mode, {meaning}.", class_="meaning") if meaning else None,
-        _tiles(pair) if pair else None,
+        _tiles(summary, pair) if pair else None,
         joined(tag("h3", "What these numbers are"), tag("ul", *items, class_="caveats")) if items else None,
         class_=f"answer {found.kind}",
         id="answer",
@@ -84,10 +85,11 @@ def incomplete(summary: Summary) -> Html:
     )  # fmt: skip
 
 
-def _tiles(pair: Paired) -> Html:
+def _tiles(summary: Summary, pair: Paired) -> Html:
     changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
+    chance = chance_words(summary.data.chance)
     tiles = (
-        ("AutoTransfer", score(pair.first.mean), f"baseline {score(pair.second.mean)}"),
+        ("Balanced accuracy", score(pair.first.mean), f"baseline {score(pair.second.mean)}, {chance}"),
         ("Difference", signed(pair.mean), f"{interval(pair)} (95\u00a0%)"),
         ("Lower quartile", score(pair.first.lower_quartile), f"baseline {score(pair.second.lower_quartile)}"),
         ("Subjects that gained", f"{pair.wins} of {pair.n}", changed),

@@ -13,7 +13,7 @@ from .outcomes import finite
 from .statistics import Paired, paired, spread
 from .summary import Summary
 from .tables import table
-from .wording import count, interval, kind_label, kind_words, score, share, signed
+from .wording import interval, kind_label, kind_words, metric_words, score, share, signed
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,7 @@ def alternatives(summary: Summary) -> Html | None:
 
 def _metric(summary: Summary) -> str:
     assert summary.choice is not None
-    people = count(len(finite(summary.choice.nested_test_scores)), "test subject")
-    return f"balanced accuracy on {people} (chance {score(summary.data.chance)})"
+    return metric_words(summary.choice, summary.data.chance)
 
 
 def _between(ends: tuple[float, float] | None) -> str:

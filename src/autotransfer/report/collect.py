@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import UserError
 from ..recordings import Recordings
 from ..runs.choice import Choice, read_choice
+from ..runs.data_facts import Data
 from ..runs.ledger import FINISHED, Entry
 from ..runs.results import trained
 from ..runs.run import Run
@@ -19,7 +22,7 @@ from ..training.latent import encode_states
 from ..training.leakage import leakage_within
 from ..training.nuisance import columns_of, groups_of
 from ..training.packing import resolve_device
-from .summary import Data, Leak, Point, Split, Summary, WeightsStory
+from .summary import Leak, Point, Split, Summary, WeightsStory
 
 SHOWN = ("prepare", "search", "folds")
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
@@ -32,15 +35,14 @@ PROBED_PEOPLE = 8  # within whom a column is read
 def collect(run: Run, *, weights: bool = True) -> Summary:
     """Everything the page shows. What is costly to read off the weights is kept in the ledger; weights=False: left
     out."""
-    rec, ledger, options = run.recordings, run.ledger, run.options
+    data, ledger, options = run.data, run.ledger, run.options
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in entries if entry.stage in SHOWN]
     complete = ledger.recall("complete", bool) and (run.folder / "choice.json").exists()
     choice = read_choice(run.folder) if complete else None
-    subjects = tuple(str(subject) for subject in rec.subjects)
     return Summary(
-        name=rec.name,
+        name=data.name,
         source=options.source,
         command=ledger.recall("command", str) or f"autotransfer run {options.source} --out {run.folder}",
         jobs_done=len(done),
@@ -50,18 +52,9 @@ def collect(run: Run, *, weights: bool = True) -> Summary:
         device=str(resolve_device(options.device)),
         versions=ledger.recall("versions", dict[str, str]) or {},
         options=options,
-        data=Data(
-            n_trials=rec.n_trials,
-            n_channels=rec.n_channels,
-            n_times=rec.n_times,
-            sfreq=rec.sfreq,
-            channels=tuple(rec.channels),
-            classes=tuple(str(label) for label in rec.classes),
-            subjects=subjects,
-            trials=tuple(np.bincount(rec.subject.numpy(), minlength=rec.n_subjects).tolist()),
-        ),
-        splits=_splits(run, shown),
-        trainings=tuple(trained(shown, subjects, options.name_of)),
+        data=data,
+        splits=_splits(data, shown),
+        trainings=tuple(trained(shown, data.subjects, options.name_of)),
         choice=choice,
         weights=WeightsStory() if choice is None or not weights else _weights_story(run, roles(choice, shown), shown),
     )
@@ -83,18 +76,28 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     return found
 
 
-def _splits(run: Run, entries: Sequence[Entry]) -> tuple[Split, ...]:
-    folds = {test: run.job(entry).fold for test, entry in sorted({entry.test: entry for entry in entries}.items())}
+def _splits(data: Data, entries: Sequence[Entry]) -> tuple[Split, ...]:
+    """All but the two held-out people train."""
+    pairs = {entry.test: entry.validation for entry in entries}
     return tuple(
-        Split(place, str(f.test_subject), str(f.validation_subject), len(f.train), len(f.validation), len(f.test))
-        for place, f in folds.items()
-    )
+        Split(
+            test, data.subjects[test], data.subjects[other], data.n_trials - data.trials[test] - data.trials[other],
+            data.trials[other], data.trials[test],
+        )
+        for test, other in sorted(pairs.items())
+    )  # fmt: skip
 
 
 def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry]) -> WeightsStory:
-    """Leakage and latent pictures, computed once per run."""
+    """Leakage and latent pictures, computed once per run. Only they need the recordings; without, they are left out."""
     known = run.ledger.recall("weights story", WeightsStory) or WeightsStory()
     missing = {role: setting for role, setting in wanted.items() if role not in known.leakage}
+    if missing:
+        try:
+            _ = run.recordings
+        except UserError as error:
+            warnings.warn(f"the report has no figures of leakage and representation: {error}", stacklevel=3)
+            return known
     found = WeightsStory(dict(known.leakage), dict(known.latent))
     for role, setting in missing.items():
         # A failed training has left no weights to read.

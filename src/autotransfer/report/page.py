@@ -72,7 +72,7 @@ def document(run: Summary, *, plotly: Html) -> str:
     shown = figures(run)
     title = f"{'' if run.complete else 'INCOMPLETE: '}{run.name} – AutoTransfer report"
     tables = {
-        "results": [estimates(rows) if run.complete else None, subjects(run, rows)],
+        "results": [estimates(run, rows) if run.complete else None, subjects(run, rows)],
         "average": [kinds(run), alternatives(run)],
         "search": [settings(run)],
         "people": [leakages(run)],

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from .statistics import RESAMPLES, TIE, bootstrap_interval, signed_rank_p
+from ..runs.intervals import RESAMPLES, bootstrap_interval
+from .statistics import TIE, signed_rank_p
 
 LEVEL = 0.95
 

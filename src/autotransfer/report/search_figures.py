@@ -11,10 +11,10 @@ from ..censoring import CENSORS, MODES
 from . import plot
 from .comparison import Candidate, ranking
 from .escaping import plot_text, told_apart
-from .outcomes import Scores, finite, scores_on_validation, shortlist, tried_once
+from .outcomes import Scores, finite, has_stage_one, scores_on_validation, shortlist, tried_once
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .summary import Summary
-from .wording import method_label, score, setting_names
+from .wording import NO_BETTER, method_label, score, setting_names
 
 MOST_TICKS = 9
 SAME = 1e-6  # means that differ by no more are the same, rounded
@@ -45,7 +45,7 @@ def tried(summary: Summary) -> Figure | None:
     ]
     if not censored:
         return None
-    listed, used = shortlist(summary), {one.mode for one in censored}
+    listed, used, staged = shortlist(summary), {one.mode for one in censored}, has_stage_one(summary)
     modes = [mode for mode in dict.fromkeys([*MODES, *sorted(used)]) if mode in used]
     plain = [one.record.validation_score for one in once if one.setting == summary.plain]
     baseline = float(np.mean(plain)) if plain else None
@@ -57,10 +57,12 @@ def tried(summary: Summary) -> Figure | None:
         parts.append({"annotations": [plot.panel_title(f"<b>{plot_text(mode)}</b>", panel)]})
     return Figure(
         key="tried",
-        title="Settings tried in stage one",
-        caption="Each mark is one setting, trained once on the same split; a ring marks those that went on to stage "
-        "two, at most three of each method. Methods are moved apart a little sideways.",
-        data=_all_marks(censored, modes, listed, _labels(summary, 80)) + _legend_only(baseline is not None),
+        title="Settings tried in stage one" if staged else "Settings on one split",
+        caption="Each mark is one setting, trained once on the same split"
+        + ("; a ring marks those that went on to stage two, at most three of each method" if staged else "")
+        + ". Methods are moved apart a little sideways.",
+        data=_all_marks(censored, modes, listed if staged else set(), _labels(summary, 80))
+        + _legend_only(rings=staged, baseline=baseline is not None),
         layout=plot.stacked(*parts),
         columns=("setting", "method", "mode", "strength", "validation_score", "shortlisted"),
         rows=[
@@ -121,10 +123,12 @@ def _strength_axis(strengths: list[float]) -> Json:
     return axis | {"tickmode": "array", "tickvals": values, "ticktext": [f"{value:g}" for value in values]}
 
 
-def _legend_only(baseline: bool) -> list[Json]:
+def _legend_only(*, rings: bool, baseline: bool) -> list[Json]:
     """What a ring and the dashed line mean."""
-    ring = {"size": 11, "line": {"color": INK, "width": 2}}
-    items = [plot.points([None], [None], "on the shortlist", fill="rgba(0,0,0,0)", marker=ring, text=[""])]
+    items = []
+    if rings:
+        ring = {"size": 11, "line": {"color": INK, "width": 2}}
+        items.append(plot.points([None], [None], "on the shortlist", fill="rgba(0,0,0,0)", marker=ring, text=[""]))
     if baseline:
         items.append(plot.line([None], [None], "baseline", stroke=MUTED, width=1, line={"dash": "dash"}))
     return items
@@ -147,6 +151,8 @@ def candidates(summary: Summary) -> Figure | None:
     names, q25, mean = [one.name for one in found], [one.q25 for one in found], [one.mean for one in found]
     people = _rested_on(summary, found)
     rule = "" if summary.choice is None else f" {RULE if summary.average is None else AVERAGE_RULE}"
+    if summary.choice is not None and summary.choice.baseline_won:
+        rule += f" {NO_BETTER}."
     best = summary.role_names["chosen"].lower()
     titles = [_over(words[n], i, best if n == summary.chosen else "") for i, n in enumerate(names)]
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}

@@ -6,28 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..runs.choice import Average, Choice
+from ..runs.data_facts import Data
 from ..runs.options import RunOptions
 from ..runs.results import Trained
 from ..settings import Setting
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """The recordings in numbers and names."""
-
-    n_trials: int
-    n_channels: int
-    n_times: int
-    sfreq: float | None
-    channels: tuple[str, ...]
-    classes: tuple[str, ...]
-    subjects: tuple[str, ...]
-    trials: tuple[int, ...]  # of each subject
-
-    @property
-    def chance(self) -> float:
-        """Balanced accuracy of guessing."""
-        return 1 / len(self.classes)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..runs.run import STAGES
+from ..runs.ledger import stage_name
 from ..settings import SUBJECT
 from ..training.nuisance import QUANTILES
+from ..training.scoring import METRICS, chance_words
 from .comparison import Contender, find, ranking, subject_order
 from .escaping import Html, joined, tag
-from .outcomes import scores_on_test, shortlist, tried_once
+from .outcomes import has_stage_one, scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
 from .summary import Leak, Summary
 from .wording import duration, interval, probability, score, setting_names, signed, significance
@@ -42,7 +43,7 @@ def folded(summary_line: str, *content: Html, opened: bool = False) -> Html:
     return tag("details", tag("summary", summary_line), *content, open=opened)
 
 
-def estimates(rows: list[Contender]) -> Html | None:
+def estimates(summary: Summary, rows: list[Contender]) -> Html | None:
     """Baseline, AutoTransfer in its estimates and every method, each against the baseline."""
     base = find(rows, "none")
     if base is None:
@@ -63,8 +64,8 @@ def estimates(rows: list[Contender]) -> Html | None:
             lines.append([*own, signed(pair.mean), interval(pair), against, probability(p)])
     heads = ("", "mean", "lower quartile", "worst subject", "difference", "95 % interval", "gain / tie / loss", "p")
     caption = (
-        "Test scores and their difference to the baseline. p: Wilcoxon signed-rank test, for the methods corrected "
-        "for their number after Holm"
+        f"{_metric(summary)} on the test subjects, and its difference to the baseline. p: Wilcoxon signed-rank test, "
+        "for the methods corrected for their number after Holm"
     )
     shown = table(caption, heads, lines, numeric=1, less="2 3 6 7")
     gains = {key: pair.mean for key, pair in pairs.items() if pair is not None}
@@ -80,20 +81,39 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
         return None
     choice, names = summary.choice, setting_names(summary)
     picks = {} if choice is None else choice.nested_full_choices or choice.nested_choices
+    others = {} if choice is None else {n: own for n, own in choice.other_metrics.items() if own and n in METRICS}
     lines = [
-        [s, names.get(picks.get(s, ""), picks.get(s, "–")), *(score(row.scores.get(s)) for row in shown)] for s in order
+        [
+            s,
+            names.get(picks.get(s, ""), picks.get(s, "–")),
+            *(score(row.scores.get(s)) for row in shown),
+            *(score(own.get(s)) for own in others.values()),
+        ]
+        for s in order
     ]
     alone = summary.average is None
     what = "reselected without the person" if alone else "best single candidate without the person"
     heads = ("subject", what, *(row.label.replace("AutoTransfer, ", "") for row in shown))
+    heads += tuple(METRICS[name].label for name in others)
     return folded(
         f"Score of every subject and {'the setting chosen' if alone else 'the best single candidate'} for it",
-        table("Test score by subject", heads, lines, numeric=2, less="1"),
+        table(f"{_metric(summary)} of every test subject{_beside(others)}", heads, lines, numeric=2, less="1"),
     )
 
 
+def _metric(summary: Summary) -> str:
+    """'Balanced accuracy (chance .50)'."""
+    return f"Balanced accuracy ({chance_words(summary.data.chance)})"
+
+
+def _beside(others: Mapping[str, object]) -> str:
+    if not others:
+        return ""
+    return f"; {', '.join(METRICS[name].label for name in others)}: of the delivered model, nested"
+
+
 def settings(summary: Summary) -> Html | None:
-    """Every setting tried: its stage-one score and, if it got there, what stage two measured."""
+    """Every setting tried: its score on the first split and, if it got there, on every fold."""
     if not summary.settings:
         return None
     first: dict[str, list[float]] = {}
@@ -123,8 +143,10 @@ def settings(summary: Summary) -> Html | None:
     def place(name: str) -> tuple[bool, int, float]:
         return name not in listed, rank.get(name, len(rank)), -(_mean(first.get(name, [])) or 0.0)
 
-    heads = ("setting", "shortlist", "stage one", "stage two, lower quartile", "stage two, mean", "test mean", "time")
-    caption = "Validation scores of every setting; the test mean is shown for completeness and chose nothing"
+    heads = ("setting", "shortlist", "one split", "every fold, lower quartile", "every fold, mean", "test mean", "time")
+    caption = (
+        f"{_metric(summary)} of every setting on validation; the test mean is shown for completeness and chose nothing"
+    )
     return folded(
         f"Table of all {len(summary.settings)} settings",
         table(caption, heads, [line(name) for name in sorted(summary.settings, key=place)], numeric=2, less="1 4 5 6"),
@@ -176,11 +198,11 @@ def failures(summary: Summary) -> Html | None:
     failed = [one for one in summary.trainings if one.failed]
     if not failed:
         return None
-    names = setting_names(summary)
+    names, staged = setting_names(summary), has_stage_one(summary)
     lines = [
         [
             names[one.name],
-            STAGES.get(one.stage, one.stage),
+            stage_name(one.stage, staged=staged),
             one.test_subject,
             one.seed,
             (one.record.failure or "")[:300],

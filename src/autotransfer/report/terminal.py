@@ -9,7 +9,7 @@ import numpy as np
 from ..runs.choice import Average, Choice, Playback
 from .escaping import short
 from .outcomes import finite
-from .wording import NO_BETTER, average_words, kind_label, score
+from .wording import NO_BETTER, average_words, guessing_words, kind_label, metric_words, score
 
 ADAPTS = {
     "online": "online: adapts to each new person from their unlabelled windows so far",
@@ -17,11 +17,14 @@ ADAPTS = {
 }
 
 
-def answer(choice: Choice, n_classes: int | None = None) -> list[str]:
-    """What is delivered, and its scores beside the baseline's. n_classes: to say what guessing would score."""
+def answer(choice: Choice) -> list[str]:
+    """What is delivered, and its scores beside the baseline's; before all else, whether it is better than guessing."""
+    return [*([guessing_words(choice)] if choice.guesses else []), *_delivered(choice)]
+
+
+def _delivered(choice: Choice) -> list[str]:
     adapts = [f"  {ADAPTS[choice.adaptation]}; these are not zero-shot scores"] if choice.adaptation in ADAPTS else []
-    chance = "" if n_classes is None else f" (chance {1 / n_classes:.3f})"
-    metric = f"balanced accuracy on {len(choice.nested_test_scores)} test subjects{chance}:"
+    metric = f"{metric_words(choice)}:"
     left_out = [f"not scored, for want of a second class: {_names(choice.not_scored)}"] if choice.not_scored else []
     if choice.average is not None:
         return [*_averaged(choice, choice.average, adapts, metric), *left_out]
@@ -29,7 +32,7 @@ def answer(choice: Choice, n_classes: int | None = None) -> list[str]:
     if choice.baseline_won and not choice.censor_tried:
         lines.append(f"{NO_BETTER}, so it was kept")
     elif choice.baseline_won:
-        lines.append("Censoring did not help on these recordings, so the plain network was kept")
+        lines.append(f"Censoring did not help on these recordings: {NO_BETTER[0].lower()}{NO_BETTER[1:]}")
     tests, ensembles = choice.test_scores, choice.delivered_test_scores
     lines += [
         metric,

@@ -17,6 +17,10 @@ from .summary import Summary
 
 MOST_EPOCHS = 150  # drawn; more cannot be told apart on a screen
 MOST_CELLS = 12  # classes up to which shares are written into the cells
+NEGATIVE = (
+    "A penalty below zero is no fault: an adversary's is minus the loss of its critic, the complementary mode "
+    "subtracts what the other half is to tell, and an unbiased estimate of little dependence scatters around zero."
+)
 PANELS = {
     "Loss": (("train_loss", "training"), ("validation_loss", "validation")),
     "Validation score": (("validation_score", "validation"),),
@@ -86,11 +90,13 @@ def curves(summary: Summary) -> Figure | None:
             panel += 1
     if not data:
         return None
+    negative = any(key == "penalty" and low < 0 for _, key, _, low, *_ in rows)
     return Figure(
         key="curves",
         title="Learning curves",
         caption="Median over folds, with a band from the lower to the upper quartile. Ticks under the score mark the "
-        "epoch that each fold kept: the one of lowest validation loss, or the last where a setting keeps that.",
+        "epoch that each fold kept: the one of lowest validation loss, or the last where a setting keeps that."
+        + (f" {NEGATIVE}" if negative else ""),
         data=_named_once(data),
         layout=plot.stacked(*parts),
         columns=("model", "quantity", "epoch", "lower_quartile", "median", "upper_quartile"),

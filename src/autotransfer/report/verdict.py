@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..runs.choice import Choice
 from .statistics import FEWEST_TO_TEST, Paired
 from .summary import Summary
-from .wording import NO_BETTER, average_words, count, heaviest_words, score, setting_words, signed
+from .wording import (
+    NO_BETTER,
+    average_words,
+    count,
+    guessing_words,
+    heaviest_words,
+    result_words,
+    score,
+    setting_words,
+    signed,
+)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    kind: str  # "gain", "unclear", "loss", "baseline" or "unknown"
+    kind: str  # "guessing", "gain", "unclear", "loss", "baseline" or "unknown"
     headline: str
     sentence: str
 
 
 def verdict(summary: Summary, pair: Paired | None) -> Verdict:
-    """Of a finished run. A gain is claimed only for enough subjects and where the whole interval lies above zero."""
+    """Of a finished run. A gain is claimed only for enough subjects and where the whole interval lies above zero, and
+    nothing is claimed of what is not better than guessing."""
     choice = summary.choice
     assert choice is not None
+    if choice.guesses:
+        return _guessing(choice, pair)
     if choice.average is not None:
         rest = heaviest_words(choice.average)
         name = average_words(choice.average)
         return _judged(pair, Delivered("the average", f"AutoTransfer's {name}", f"Delivered: an {name}", rest, rest))
     if choice.baseline_won and choice.censor_tried:
-        sentence = "No setting did better than the plain network on validation, so AutoTransfer kept it."
+        sentence = f"{NO_BETTER}, so AutoTransfer kept it."
         return Verdict("baseline", "Censoring did not help on these recordings", sentence)
     if choice.baseline_won:
         sentence = "Validation gave no reason to leave it, so AutoTransfer kept it. No censor was tried."
@@ -34,6 +48,15 @@ def verdict(summary: Summary, pair: Paired | None) -> Verdict:
     whom = f" It chose {chosen}"
     doubtful = f"{whom}, which validation favoured."
     return _judged(pair, Delivered(_cause(summary), "AutoTransfer", f"Chosen: {chosen}", f"{whom}.", doubtful))
+
+
+def _guessing(choice: Choice, pair: Paired | None) -> Verdict:
+    what = "the plain network" if choice.average is None and choice.baseline_won else "what AutoTransfer delivers"
+    beside = "" if pair is None or what == "the plain network" else f"; the plain network {score(pair.second.mean)}"
+    remedy = "Look at the data, their labels and how windows were cut before you use this model."
+    return Verdict(
+        "guessing", guessing_words(choice), f"{_capital(what)} scored {result_words(choice)}{beside}. {remedy}"
+    )
 
 
 @dataclass(frozen=True)

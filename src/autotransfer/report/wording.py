@@ -10,8 +10,9 @@ from typing import Any
 
 from ..censoring import CENSORS
 from ..errors import number
-from ..runs.choice import Average
+from ..runs.choice import Average, Choice
 from ..settings import SUBJECT, Setting
+from ..training.scoring import METRICS, chance_words
 from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
 from .summary import Summary
@@ -56,6 +57,30 @@ def heaviest_words(average: Average) -> str:
     for kind, own in average.kinds.items():
         return f" Most weight, {share(own)}, lies on {kind_words(kind)}."
     return ""
+
+
+def metric_label(choice: Choice) -> str:
+    return METRICS[choice.metric].label if choice.metric in METRICS else choice.metric
+
+
+def guessing_words(choice: Choice) -> str:
+    """'Not better than guessing (chance .50)'."""
+    return "Not better than guessing" + ("" if choice.chance is None else f" ({chance_words(choice.chance)})")
+
+
+def metric_words(choice: Choice, chance: float | None = None) -> str:
+    """'balanced accuracy on 12 test subjects (chance .25)'. chance: where the choice does not say it."""
+    known = choice.chance if choice.chance is not None else chance
+    told = "" if known is None else f" ({chance_words(known)})"
+    return f"{metric_label(choice)} on {count(len(choice.estimate), 'test subject')}{told}"
+
+
+def result_words(choice: Choice) -> str:
+    """'0.487 (95 % interval 0.460 to 0.514), balanced accuracy on 6 test subjects (chance .50)'."""
+    limits = choice.interval
+    told = "" if limits is None else f" (95\u00a0% interval {score(limits[0])} to {score(limits[1])})"
+    values = list(choice.estimate.values())
+    return f"{score(sum(values) / len(values) if values else None)}{told}, {metric_words(choice)}"
 
 
 def share(value: float) -> str:

@@ -11,6 +11,8 @@ from .. import schema
 from ..errors import UserError
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
+from ..training.scoring import BALANCED_ACCURACY
+from .intervals import bootstrap_interval
 
 Scores = dict[str, float]  # by subject or by the name of a setting
 
@@ -132,6 +134,9 @@ class Choice:
     nested_full_choices: dict[str, str] = field(default_factory=dict)
     nested_full_test_scores: Scores = field(default_factory=dict)
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
+    metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
+    chance: float | None = None  # what guessing would score; None: an earlier version did not say
+    other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of delivered_test_scores["nested"]
 
     def __post_init__(self) -> None:
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, self.nested_full_test_scores]
@@ -140,6 +145,10 @@ class Choice:
         values = [value for table in tables for value in table.values()]
         if not all(math.isnan(value) or value == -math.inf or 0 <= value <= 1 for value in values):
             raise UserError("a score lies outside [0, 1]")
+        if not all(math.isnan(one) or -1 <= one <= 1 for own in self.other_metrics.values() for one in own.values()):
+            raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
+        if self.chance is not None and not 0 <= self.chance <= 1:
+            raise UserError(f"invalid value for chance: {self.chance}")
         for role in ("chosen", "baseline"):
             if not self.test_scores.get(role):
                 raise UserError(f"test_scores has nothing for {role!r}")
@@ -149,6 +158,22 @@ class Choice:
     @property
     def censor_tried(self) -> bool:
         return any(one.setting.penalty is not None for one in self.shortlist)
+
+    @property
+    def estimate(self) -> Scores:
+        """Of what is delivered, by subject: the strictest scores there are."""
+        own = {subject: value for subject, value in self.nested_full_test_scores.items() if math.isfinite(value)}
+        return own or {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval over people of the mean of these; None for a single one."""
+        return bootstrap_interval(list(self.estimate.values()), seed=0)
+
+    @property
+    def guesses(self) -> bool:
+        """Whether what is delivered is not better than guessing: its interval reaches chance."""
+        return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
 
     @property
     def settings(self) -> dict[str, Setting]:

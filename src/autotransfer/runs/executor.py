@@ -35,9 +35,11 @@ class Work(Protocol):
 
     folder: Path
     ledger: Ledger
-    recordings: Recordings
     options: RunOptions
     encoders: Encoders | None
+
+    @property
+    def recordings(self) -> Recordings: ...
 
     def job(self, entry: Entry) -> Job: ...
 

@@ -37,8 +37,14 @@ CREATE TABLE IF NOT EXISTS populations (
 """
 T = TypeVar("T")
 FINISHED = ("done", "failed")
+STAGES = {"prepare": "preprocessing", "search": "stage one", "folds": "stage two", "nested": "nested full"}
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
+
+
+def stage_name(stage: str, *, staged: bool) -> str:
+    """In words. staged: settings were tried on one split first, so there is a stage one."""
+    return "every fold" if stage == "folds" and not staged else STAGES.get(stage, stage)
 
 
 @dataclass(frozen=True)
@@ -247,6 +253,12 @@ class Ledger:
 
     def counts(self) -> dict[str, int]:
         return dict(self._ask("SELECT status, count(*) FROM jobs GROUP BY status"))
+
+    def stage_words(self) -> str:
+        """The stages that jobs are left of, as progress and status call them."""
+        left = "SELECT stage, sum(status NOT IN ('done', 'failed')) FROM jobs GROUP BY stage ORDER BY min(number)"
+        found = dict(self._ask(left))
+        return ", ".join(stage_name(str(stage), staged="search" in found) for stage, n in found.items() if n)
 
     def begin(self, keys: Sequence[str]) -> None:
         """These jobs start from their first epoch."""

@@ -16,7 +16,7 @@ from ..errors import UserError, check_types, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..settings import Setting
-from .saved_model import TINY, ModelCard, SavedModel
+from .saved_model import TINY, ModelCard, SavedModel, as_windows
 
 KIND = "mixture"
 SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
@@ -135,9 +135,20 @@ class Mixture:
         """Refuse windows that the model was not made for, naming the difference."""
         self.parts[0].check(X, channels, sfreq)
 
-    def predict_proba(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """(classes,): what the columns of `predict_proba` stand for."""
+        return self.parts[0].classes_
+
+    def predict(self, X: object, subject: object = None) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`."""
+        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject).argmax(1)]
+        return predicted
+
+    def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times) of subjects (N,) -> (N, classes), as of `SavedModel.predict_proba`."""
-        return combine([part.predict_proba(X, subject) for part in self.parts], self.exponents)
+        windows, people = as_windows(X, subject)
+        return combine([part.predict_proba(windows, people) for part in self.parts], self.exponents)
 
     def latents(self, X: Tensor, subject: Tensor | None = None) -> list[Tensor]:
         """The same windows -> the codes of each part (members, N, D), whose D differ."""

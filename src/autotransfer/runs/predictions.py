@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ..recordings import Raw, check_windows
 from ..recordings.concerns import scale_concern, typical_scale
@@ -13,8 +15,9 @@ from ..recordings.labels import as_list, encode
 from .mixture import Model
 
 
-def predictions(model: Model, raw: Raw) -> pd.DataFrame:
-    """Of windows as a reader found them: with channel names, rate and, perhaps, whose they are, or without."""
+def probabilities(model: Model, raw: Raw) -> NDArray[np.float64]:
+    """(N, classes) of windows as a reader found them: with channel names, rate and, perhaps, whose they are, or
+    without."""
     X, channels = check_windows(raw.X, raw.channels)
     model.check(X, None if raw.channels is None else channels, check_sfreq(raw.sfreq))
     if (told := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
@@ -22,7 +25,13 @@ def predictions(model: Model, raw: Raw) -> pd.DataFrame:
     subject = None
     if raw.subject is not None:
         subject, _ = encode(raw.subject, len(X), "subject")
-    probability = model.predict_proba(X, subject)
+    return model.predict_proba(X, subject)
+
+
+def predictions(model: Model, raw: Raw, probability: NDArray[np.float64] | None = None) -> pd.DataFrame:
+    """The table of the same. probability: where it is known already."""
+    if probability is None:
+        probability = probabilities(model, raw)
     classes = [str(name) for name in model.card.classes]
     table = pd.DataFrame(probability, columns=[f"p_{name}" for name in classes])
     table.insert(0, "prediction", [classes[k] for k in probability.argmax(1)])

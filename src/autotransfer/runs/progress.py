@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..training.progress import clock
+from ..training.progress import clock, jobs_words
 from .checks import check_entries
 from .files import in_use
 from .ledger import FINISHED, Entry, Ledger
@@ -32,13 +32,13 @@ def _lines(folder: Path, ledger: Ledger, entries: Sequence[Entry]) -> list[str]:
     state = (
         "finished"
         if complete
-        else "at work"
+        else f"at work, {ledger.stage_words() or 'models and report'}"
         if working
         else f"interrupted; continue with: autotransfer resume {folder}"
     )
     lines = [
         f"{folder}: {state}",
-        f"{done} of {total} known jobs done, {running} {'running' if working else 'begun'}, "
+        f"{jobs_words(done, total, known=True)}, {running} {'running' if working else 'begun'}, "
         f"{counts.get('waiting', 0)} waiting, {failed} failed",
     ]
     spent = sum(entry.record.seconds for entry in entries if entry.record)

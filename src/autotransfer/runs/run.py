@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,13 +32,14 @@ from ..training.nuisance import check_nuisance, raw_values
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
+from .data_facts import Data
 from .executor import DTYPE, SAID, Executor, LocalExecutor
-from .files import companions, sync_folder, writable
+from .files import companions, sync_folder, writable, write_atomically
 from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .options import RunOptions
 from .sqlite_errors import DamagedLedger
+from .study import NAME, study_text
 
-STAGES = {"prepare": "preprocessing", "search": "stage one", "folds": "stage two"}  # what progress calls them
 Tell = Callable[[str], None]  # says a line to the user
 
 
@@ -74,15 +76,27 @@ class Run:
         self,
         folder: Path,
         ledger: Ledger,
-        recordings: Recordings,
+        recordings: Recordings | Callable[[], Recordings],
         options: RunOptions,
         encoders: Encoders | None = None,
         storage: str | None = None,
     ) -> None:
-        self.folder, self.ledger, self.recordings, self.options = folder, ledger, recordings, options
+        self.folder, self.ledger, self.options, self._recordings = folder, ledger, options, recordings
         self.encoders = encoders
         self.storage = storage  # Optuna's, which the user has named; a folder alone makes us connect to nobody
         self.executor: Executor = LocalExecutor()
+
+    @property
+    def recordings(self) -> Recordings:
+        """Loaded when they are first asked for, where the run was opened without them."""
+        if not isinstance(self._recordings, Recordings):
+            self._recordings = self._recordings()
+        return self._recordings
+
+    @property
+    def data(self) -> Data:
+        """What the ledger says of the recordings."""
+        return self.ledger.recall("data", Data) or Data.of(self.recordings)
 
     @classmethod
     def create(
@@ -107,9 +121,12 @@ class Run:
         for line in concerns(recordings.raw()):
             warnings.warn(line, stacklevel=2)
         options = options.for_data(recordings)
+        windows = fingerprint(recordings)
         facts: dict[str, Any] = {
             "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
-            "fingerprint": fingerprint(recordings, options.nuisance),
+            "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
+            "windows": windows,
+            "data": Data.of(recordings),
             "versions": versions(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -120,6 +137,7 @@ class Run:
             if not writable(folder):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             ledger = begin_ledger(folder / "ledger.sqlite", facts)
+            write_atomically(folder / NAME, study_text(options))
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
         return cls(folder, ledger, recordings, options, encoders, options.storage)
@@ -131,11 +149,16 @@ class Run:
         encoders: Encoders | None = None,
         recordings: Recordings | None = None,
         storage: str | None = None,
+        *,
+        source: str | None = None,
+        lazy: bool = False,
     ) -> Run:
-        """A run that exists, with the data it began with: those given, or loaded from where they were.
+        """A run that exists, with the data it began with: those given, or loaded from where they were, or from `source`
+        if they have moved.
 
         encoders: the factory again where the run has an encoder of the user's own: code is never imported
         because a folder names it. storage: Optuna's storage again, if a search is to go on in one outside the folder.
+        lazy: the data are loaded when they are first needed; a report may never need them.
         """
         ledger = Ledger(folder / "ledger.sqlite")
         try:
@@ -144,15 +167,29 @@ class Run:
                 raise UserError(f"{folder} does not say what it was asked to do; remove it and run again")
             options = RunOptions.from_dict(stored)
             check_encoder(options, encoders)
-            recordings = load(options.source, **options.cutting) if recordings is None else recordings
-            if fingerprint(recordings, options.nuisance) != ledger.recall("fingerprint", str):
-                raise UserError(f"{options.source} has changed since {folder} was begun; restore it or start a new run")
-            check_entries(ledger, ledger.entries(), recordings.n_subjects)
+            if source is not None:
+                options = replace(options, source=absolute(source))
+            known, told = ledger.recall("fingerprint", str), ledger.recall("data", Data)
+
+            def find() -> Recordings:
+                found = _load_again(folder, options) if recordings is None else recordings
+                if fingerprint(found, options.nuisance) != known:
+                    raise _changed(folder, options.source, moved=source is not None)
+                if (told or Data.of(found)) != Data.of(found):
+                    raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
+                return found
+
+            run = cls(folder, ledger, find, options, encoders, storage)
+            if not lazy or source is not None:
+                _ = run.recordings
+            check_entries(ledger, ledger.entries(), len(run.data.subjects))
             check_populations(ledger)
+            if source is not None:
+                ledger.remember(options=stored | {"source": options.source})
         except BaseException:
             ledger.close()
             raise
-        return cls(folder, ledger, recordings, options, encoders, storage)
+        return run
 
     # jobs
 
@@ -207,8 +244,10 @@ class Run:
         self._pack_waiting(prune_at)
         left = [entry for entry in self.ledger.entries(records=False) if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
-        label = ", ".join(dict.fromkeys(STAGES.get(entry.stage, entry.stage) for entry in left))
-        with Progress(total, len(left), shown=shown, label=label) as bar:
+        counts = self.ledger.counts()
+        before = counts.get("done", 0), counts.get("failed", 0)
+        label = self.ledger.stage_words()
+        with Progress(total, sum(counts.values()), shown=shown, label=label, before=before) as bar:
             self.executor.train(self, bar)
         if left or not backup_of(self.ledger.path).exists():
             self.ledger.back_up()
@@ -227,6 +266,20 @@ class Run:
         )  # fmt: skip
         compositions = [[waiting[position].key for position in positions] for positions in packs]
         self.ledger.add_populations(compositions, prune_at)
+
+
+def _load_again(folder: Path, options: RunOptions) -> Recordings:
+    """The data of a run, which may have moved since."""
+    source = options.source
+    if os.path.isabs(source) and not any(os.path.exists(one) for one in (source, source.partition("?")[0])):
+        raise UserError(f"{source}, the data of {folder}, is not there any more; if it has moved, give --data FILE")
+    return load(source, **options.cutting)
+
+
+def _changed(folder: Path, source: str, *, moved: bool) -> UserError:
+    if moved:
+        return UserError(f"{source} does not hold the data that {folder} was begun with; give another --data")
+    return UserError(f"{source} has changed since {folder} was begun; restore it or start a new run")
 
 
 def _taken(folder: Path) -> UserError:
@@ -294,8 +347,10 @@ def check_is_run(folder: Path) -> None:
         raise UserError(f"{folder} is not a run: it has no ledger.sqlite; start one with autotransfer run")
 
 
-def reopen(folder: Path, encoders: Encoders | None, tell: Tell, storage: str | None = None) -> Run:
-    """The run in a folder, to go on with it; its lock must be held. storage: as of `Run.open`.
+def reopen(
+    folder: Path, encoders: Encoders | None, tell: Tell, storage: str | None = None, source: str | None = None
+) -> Run:
+    """The run in a folder, to go on with it; its lock must be held. storage, source: as of `Run.open`.
 
     A damaged ledger is put aside, and the run goes on from the copy that was made when the last stage ended: what was
     trained since is trained again.
@@ -312,7 +367,7 @@ def reopen(folder: Path, encoders: Encoders | None, tell: Tell, storage: str | N
         tell(f"the ledger was {fate}; going on from the copy made when the last stage ended")
         with closing(Ledger(path)) as ledger:
             ledger.back_up()
-    return Run.open(folder, encoders, storage=storage)
+    return Run.open(folder, encoders, storage=storage, source=source)
 
 
 def _put_aside(path: Path) -> Path | None:

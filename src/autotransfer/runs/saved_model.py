@@ -19,8 +19,9 @@ from ..errors import UserError, check_positive, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
-from ..recordings import Recordings
+from ..recordings import Recordings, check_windows
 from ..recordings.filters import filter_of
+from ..recordings.labels import encode
 from ..settings import Setting
 from ..training.effects import Effects
 from ..training.members import Members
@@ -131,14 +132,24 @@ class SavedModel:
         """Refuse windows that the model was not made for, naming the difference."""
         check_fit(self.card, X, channels, sfreq)
 
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """(classes,): what the columns of `predict_proba` stand for."""
+        return as_array(self.card.classes)
+
+    def predict(self, X: object, subject: object = None) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`."""
+        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject).argmax(1)]
+        return predicted
+
     @torch.no_grad()
-    def predict_proba(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
-        """Raw windows (N, channels, times) -> (N, classes).
+    def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
+        """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
 
         subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
         themselves, in the order of the rows. Without it all windows are one person's.
         """
-        return self.probabilities(self.latents(X, subject))
+        return self.probabilities(self.latents(*as_windows(X, subject)))
 
     @torch.no_grad()
     def probabilities(self, z: Tensor) -> NDArray[np.float64]:
@@ -178,6 +189,23 @@ class SavedModel:
     @property
     def n_features(self) -> int:
         return self.card.members * self.members.latent_dim
+
+
+def as_array(classes: list[Any]) -> NDArray[Any]:
+    """(classes,), each as it is: NumPy would make text of numbers beside text."""
+    if len({type(value) for value in classes}) == 1:
+        return np.array(classes)
+    found = np.empty(len(classes), dtype=object)
+    found[:] = classes
+    return found
+
+
+def as_windows(X: object, subject: object) -> tuple[Tensor, Tensor | None]:
+    """Windows (N, channels, times) and whose they are (N,), arrays or tensors, the second of any labels."""
+    windows = X if isinstance(X, Tensor) else check_windows(X, None)[0]
+    if subject is None or isinstance(subject, Tensor):
+        return windows, subject
+    return windows, encode(subject, len(windows), "subject")[0]
 
 
 def check_fit(made_for: ModelCard | Recordings, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:

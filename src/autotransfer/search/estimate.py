@@ -36,12 +36,16 @@ class Estimate:
     def work(self, options: RunOptions) -> str:
         """What will be trained, in words."""
         cut = f"{self.settings} settings on one split, then " if self.settings > self.candidates else ""
-        more = f", and {self.closed_forms} models in closed form" if self.closed_forms else ""
-        seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
+        more = f", and {_many(self.closed_forms, 'model')} in closed form" if self.closed_forms else ""
         return (
-            f"{self.trainings} trainings of up to {options.max_epochs} epochs: {cut}{'at most ' if cut else ''}"
-            f"{self.candidates} candidates on {self.folds} folds with {seeds}{more}"
+            f"{_many(self.trainings, 'training')} of up to {_many(options.max_epochs, 'epoch')}: {cut}"
+            f"{'at most ' if cut else ''}{_many(self.candidates, 'candidate')} on {_many(self.folds, 'fold')} with "
+            f"{_many(options.seeds, 'seed')}{more}"
         )
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def count_trainings(recordings: Recordings, options: RunOptions) -> tuple[int, int, int]:

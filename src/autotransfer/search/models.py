@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -30,7 +31,7 @@ State = dict[str, Tensor]
 def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell) -> None:
     """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
     alone is delivered."""
-    scores = {"nested_test_mean": float(np.mean(list(choice.nested_test_scores.values())))}
+    scores = card_scores(choice)
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
     networks = sum(not setting.network.closed_form for setting in exponents)
@@ -44,8 +45,20 @@ def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | Non
         _save(run, "model/refit", again, "refit", scores, played, mixed=mixed)
 
 
+def card_scores(choice: Choice) -> dict[str, Any]:
+    """What a model's card says of how good it is on people it has never seen."""
+    return {
+        "metric": choice.metric,
+        "chance": choice.chance,
+        "nested_test_mean": float(np.mean(list(choice.estimate.values()))) if choice.estimate else None,
+        "interval": None if choice.interval is None else list(choice.interval),
+        "subjects": len(choice.estimate),
+        "better_than_guessing": None if choice.chance is None else not choice.guesses,
+    }
+
+
 def _save(
-    run: Run, place: str, parts: Sequence[Part], kind: str, scores: dict[str, float], played: Playback | None, *,
+    run: Run, place: str, parts: Sequence[Part], kind: str, scores: dict[str, Any], played: Playback | None, *,
     mixed: bool,
 ) -> None:  # fmt: skip
     rec, folder = run.recordings, run.folder / place

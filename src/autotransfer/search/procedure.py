@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import schema
 from ..folds import not_scored, scorable
@@ -16,11 +17,12 @@ from ..preprocessing import strongest
 from ..runs.choice import Average, Choice, Named, Scores, Weighted
 from ..runs.csv_tables import csv_of
 from ..runs.files import write_atomically
-from ..runs.ledger import Entry
+from ..runs.ledger import Entry, stage_name
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
+from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
@@ -64,11 +66,11 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             settings = tpe_search(run, tell, shown=shown)
     else:
         settings = networks(options, options.settings(), run.recordings)
-        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
         halving = options.search == "halving"
         if not halving and all_go_on(settings, apart=apart):
             return settings
-        tell(f"stage one: {len(settings)} settings on one split")
+        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
+        tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
         if halving:  # who gave up is no candidate
             entries = entries_of(run, settings, [split])
@@ -92,13 +94,14 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
 
 
 def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bool | None) -> None:
-    """Stage two: every candidate on every fold, with every seed."""
+    """Every candidate on every fold, with every seed: stage two, where there was a stage one."""
     options, folds = run.options, run.folds()
     jobs = [(s, fold, seed) for s in candidates for seed in seeds_of(run, s) for fold in folds]
     jobs.sort(key=lambda job: job[2])  # a seed after the other: what is stopped early has whole seeds
     run.add(run.entry("folds", setting, *fold, seed) for setting, fold, seed in jobs)
-    seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
-    tell(f"stage two: {len(candidates)} candidates × {len(folds)} folds × {seeds}")
+    numbers = {"candidate": len(candidates), "fold": len(folds), "seed": options.seeds}
+    work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
+    tell(f"{stage_name('folds', staged=bool(run.ledger.entries('search', records=False)))}: {work}")
     run.work(shown=shown)
 
 
@@ -145,6 +148,7 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         return {str(subjects[test]): said.score(test, own) for test, own in found.said.items()}
 
     delivered = {role: together(role) for role in picks}
+    final = {t: said.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.said
     nested_scores, nested_uncensored = alone("nested"), alone("nested_uncensored")
     adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
     adaptation, average = by_key[overall["chosen"]].adaptation, None
@@ -173,6 +177,8 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         nested_adaptations={str(subjects[t]): kind for t, kind in adaptations.items()},
         average=average,
         not_scored=not_scored(run.recordings),
+        chance=1 / run.recordings.n_classes,
+        other_metrics=other_metrics(said, {str(subjects[test]): (test, own) for test, own in final.items()}),
     )
     return choice, weights, nested
 
@@ -206,6 +212,15 @@ def describe(
         },
         calibration=calibration(said, nested),
     )
+
+
+def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floating]]]) -> dict[str, Scores]:
+    """Beside the one that decides, from the log-probabilities (n, C) that the delivered model has for each person."""
+    return {
+        name: {subject: metric.score(said.y[p], np.exp(own)) for subject, (p, own) in delivered.items()}
+        for name, metric in METRICS.items()
+        if name not in (BALANCED_ACCURACY, "accuracy")
+    }
 
 
 def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
@@ -245,5 +260,5 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
 
 
 def write_results(run: Run) -> None:
-    found = trained(run.ledger.entries(), run.recordings.subjects, run.options.name_of)
+    found = trained(run.ledger.entries(), run.data.subjects, run.options.name_of)
     write_atomically(run.folder / "results.csv", csv_of(results_table(found)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
@@ -14,6 +15,7 @@ from ..jobs import Outcome
 if TYPE_CHECKING:
     from .trainer import Trainer
 
+LOG = logging.getLogger("autotransfer")  # what is said besides: to whoever adds a handler
 LINE_EVERY = 10.0  # seconds between plain lines
 
 
@@ -27,14 +29,29 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
-class Progress:
-    """Counts member-epochs, of which `total` are to be done at most, and finished members."""
+def jobs_words(done: int, total: int, failed: int = 0, *, known: bool = False) -> str:
+    """'8 of 120 jobs done'. known: others may be added later."""
+    what = f"{'known ' * known}job{'s' * (total != 1)}"
+    return f"{done} of {total} {what} done" + (f", {failed} failed" if failed else "")
 
-    def __init__(self, total: int, members: int, *, shown: bool | None, label: str = "training") -> None:
+
+class Progress:
+    """Counts member-epochs, of which `total` are to be done at most, and members that are done or failed.
+
+    before: how many of the members are already done, and how many have failed; None: all are trained now, and no
+        others will come
+    """
+
+    def __init__(
+        self, total: int, members: int, *, shown: bool | None, label: str = "training",
+        before: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
         self.total, self.members, self.label = total, members, label
         self.terminal = sys.stderr.isatty()
         self.shown = self.terminal if shown is None else shown
-        self.done = self.over = 0
+        self.known = before is not None
+        self.well, self.failed = before or (0, 0)
+        self.done = 0
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
@@ -64,26 +81,35 @@ class Progress:
 
     def finished(self, outcome: Outcome) -> None:
         """A member has left; epochs that it did not need are not waited for."""
-        self.over += 1
-        self.advance(1 + outcome.job.setting.max_epochs - outcome.epochs)
+        self._count([outcome.failure is not None])
+        job = outcome.job
+        LOG.debug(
+            "%s: %s, tested on %s, seed %d: %s, epoch %d of %d, %.1f s",
+            self.label, job.setting.name, job.fold.test_subject, job.seed,
+            f"balanced accuracy {outcome.test_score:.3f}" if outcome.failure is None else outcome.failure,
+            outcome.best_epoch, outcome.epochs, outcome.seconds,
+        )  # fmt: skip
+        self.advance(1 + job.setting.max_epochs - outcome.epochs)
 
-    def elsewhere(self, max_epochs: Sequence[int]) -> None:
+    def elsewhere(self, max_epochs: Sequence[int], failed: Sequence[bool]) -> None:
         """These members have come back from another process, each with all its epochs at once."""
-        self.over += len(max_epochs)
+        self._count(failed)
         self.advance(sum(max_epochs))
+
+    def _count(self, failed: Sequence[bool]) -> None:
+        self.failed += sum(failed)
+        self.well += len(failed) - sum(failed)
 
     def advance(self, epochs: int) -> None:
         self.done += epochs
-        if not self.shown:
-            return
-        note = f"{self.over}/{self.members} trained"
+        note = jobs_words(self.well, self.members, self.failed, known=self.known)
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, note=note)
-        elif (spent := time.perf_counter() - self.start) - self.last > LINE_EVERY or self.done >= self.total:
+        spent = time.perf_counter() - self.start
+        if spent - self.last > LINE_EVERY or self.done >= self.total:
             self.last = spent
             left = spent * max(self.total - self.done, 0) / max(self.done, 1)
-            print(
-                f"{self.label}: {note}, {clock(spent)} elapsed, {clock(left)} left",
-                file=sys.stderr,
-                flush=True,
-            )
+            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(left)} left"
+            LOG.info(line)
+            if self.shown and self.bar is None:
+                print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,139 @@
+"""How good predictions are where the classes are known: a score for every person, and which classes are confused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from ..person.calibration import labels_of
+from ..recordings import Raw
+from ..recordings.labels import as_list
+from ..runs.intervals import bootstrap_interval
+from ..runs.mixture import Model
+from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, metric_of
+from .escaping import short
+from .statistics import spread
+from .wording import count, score
+
+MOST_PEOPLE = 20  # that the terminal lists
+MOST_CLASSES = 12  # that a confusion table has room for
+NOBODY = ""  # whose windows are nobody's
+
+
+@dataclass(frozen=True)
+class PersonScores:
+    """Probabilities (N, C) of windows whose classes y (N,) are known, and whose each is."""
+
+    classes: list[str]
+    y: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    subject: list[Any] | None
+
+    @classmethod
+    def of(cls, model: Model, raw: Raw, probability: NDArray[np.float64]) -> PersonScores | None:
+        """None where the file has no classes; UserError where they are not the model's."""
+        if raw.y is None:
+            return None
+        try:
+            y = labels_of(model.card.classes, raw.y, len(probability), raw.classes).numpy()
+        except UserError as error:
+            raise UserError(f"no scores: {error}") from None
+        people = None if raw.subject is None else as_list(raw.subject, "subject")
+        return cls([str(name) for name in model.card.classes], y, probability, people)
+
+    @cached_property
+    def people(self) -> dict[Any, NDArray[np.int64]]:
+        """Rows of each person, in the order of their first window."""
+        if self.subject is None:
+            return {NOBODY: np.arange(len(self.y))}
+        rows: dict[Any, list[int]] = {}
+        for row, person in enumerate(self.subject):
+            rows.setdefault(person, []).append(row)
+        return {person: np.array(own) for person, own in rows.items()}
+
+    def by_person(self, metric: Metric) -> dict[Any, float]:
+        """NaN of whoever has windows of one class alone."""
+        return {who: metric.score(self.y[own], self.probability[own]) for who, own in self.people.items()}
+
+    def confusion(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(C, C) counts: true class × predicted class."""
+        n = len(self.classes)
+        cells = self.y[rows] * n + self.probability[rows].argmax(1)
+        return np.bincount(cells, minlength=n * n).reshape(n, n)
+
+    def table(self) -> pd.DataFrame:
+        """A row a person: windows, every metric, and how often each class was taken for each."""
+        scores = {name: self.by_person(metric) for name, metric in METRICS.items()}
+        lines = []
+        for person, rows in self.people.items():
+            line: dict[str, Any] = {"subject": person, "windows": len(rows)}
+            line |= {name: own[person] for name, own in scores.items()}
+            for k, counts in enumerate(self.confusion(rows)):
+                line |= {f"{self.classes[k]} as {name}": int(n) for name, n in zip(self.classes, counts, strict=True)}
+            lines.append(line)
+        return pd.DataFrame(lines)
+
+    def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
+        """The same for a terminal, by one metric; first of all whether it is better than guessing."""
+        metric = metric_of(name)
+        found, chance = self.by_person(metric), chance_words(metric.chance(self.y, len(self.classes)))
+        values = [value for value in found.values() if math.isfinite(value)]
+        lines = self._guessing(metric, values)
+        if self.subject is None:
+            lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(found[NOBODY])} ({chance})")
+        elif not values:
+            lines.append(f"{metric.label} ({chance}): nobody has windows of two classes")
+        else:
+            own = spread(values)
+            lines.append(
+                f"{metric.label} on {count(own.n, 'person', 'people')} ({chance}): mean {own.mean:.3f}, lower quartile "
+                f"{own.lower_quartile:.3f}, minimum {own.minimum:.3f}"
+            )
+            lines += self._listed(found)
+        return [*lines, *self._confused()]
+
+    def _guessing(self, metric: Metric, values: list[float]) -> list[str]:
+        chance, limits = metric.chance(self.y, len(self.classes)), bootstrap_interval(values, seed=0)
+        return [f"Not better than guessing ({chance_words(chance)})"] if limits and limits[0] <= chance else []
+
+    def _listed(self, found: dict[Any, float]) -> list[str]:
+        shown = list(found.items())[:MOST_PEOPLE]
+        names = [short(person) for person, _ in shown]
+        width = max(map(len, names))
+        lines = [
+            f"  {label:{width}}  {score(value)}  {count(len(self.people[person]), 'window')}"
+            for label, (person, value) in zip(names, shown, strict=True)
+        ]
+        rest = len(found) - len(shown)
+        return [*lines, f"  and {rest} more: --scores FILE has them all"] if rest else lines
+
+    def _confused(self) -> list[str]:
+        if len(self.classes) > MOST_CLASSES:
+            return [f"{len(self.classes)} classes: --scores FILE has which was taken for which"]
+        counts = self.confusion(np.arange(len(self.y)))
+        names = [short(name, 14) for name in self.classes]
+        first, width = max(map(len, names)), max(*map(len, names), len(str(counts.max())))
+        head = " " * (first + 2) + "".join(f"  {name:>{width}}" for name in names)
+        rows = [
+            f"  {name:{first}}" + "".join(f"  {n:>{width}}" for n in own)
+            for name, own in zip(names, counts, strict=True)
+        ]
+        return ["windows by class (down) and prediction (across):", head, *rows]
+
+
+def card_words(model: Model) -> str | None:
+    """What the model scored on people left out, as its card says; None where an earlier version did not."""
+    told = model.card.scores
+    name, chance, mean, people = (told.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
+    if name not in METRICS or not isinstance(chance, float) or not isinstance(mean, float):
+        return None
+    start = "the model is not better than guessing: " if told.get("better_than_guessing") is False else "the model: "
+    left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
+    return f"{start}{METRICS[name].label} {score(mean)} on {left_out} ({chance_words(chance)})"

@@ -1,0 +1,63 @@
+"""Two runs on the same recordings, person by person."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+from ..runs.choice import Choice, read_choice
+from ..runs.ledger import Ledger
+from .escaping import short
+from .statistics import paired
+from .wording import guessing_words, interval, metric_words, probability, signed
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a comparison needs of a run."""
+
+    folder: Path
+    windows: str  # the fingerprint of its recordings
+    choice: Choice
+
+    @classmethod
+    def of(cls, folder: Path) -> Finished:
+        with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
+            windows = ledger.recall("windows", str) or ledger.recall("fingerprint", str) or ""
+            complete = ledger.recall("complete", bool)
+        if not complete:
+            raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
+        return cls(folder, windows, read_choice(folder))
+
+
+def compare(first: Path, second: Path) -> list[str]:
+    """Lines that say how the second differs from the first; runs on different recordings are refused."""
+    one, other = Finished.of(first), Finished.of(second)
+    if one.windows != other.windows:
+        raise UserError(f"{first} and {second} are runs on different data; compare runs on the same recordings")
+    if one.choice.metric != other.choice.metric:
+        raise UserError(f"{first} has {one.choice.metric}, {second} {other.choice.metric}; compare runs of one metric")
+    pair = paired(other.choice.estimate, one.choice.estimate)
+    if pair is None:
+        raise UserError(f"{first} and {second} have scored no person in common")
+    names = [short(folder.name or folder, 30) for folder in (first, second)]
+    names = names if names[0] != names[1] else [short(folder, 60) for folder in (first, second)]
+    width = max(map(len, names))
+    lines = [f"{metric_words(one.choice)}:"]
+    if len({len(one.choice.estimate), len(other.choice.estimate), pair.n}) > 1:
+        lines = [f"{metric_words(one.choice)}, the {pair.n} that both runs scored:"]
+    for name, own, run in ((names[0], pair.second, one), (names[1], pair.first, other)):
+        numbers = f"mean {own.mean:.3f}, lower quartile {own.lower_quartile:.3f}, minimum {own.minimum:.3f}"
+        doubt = f"; {guessing_words(run.choice).lower()}" if run.choice.guesses else ""
+        lines.append(f"  {name:{width}}  {numbers}{doubt}")
+    limits = f", 95 % interval {interval(pair)}" if pair.interval else ""
+    tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"
+    lines.append(f"{names[1]} minus {names[0]}: {signed(pair.mean)}{limits}{tested}")
+    lines.append(f"of {pair.n} people {pair.wins} gained, {pair.ties} tied, {pair.losses} lost")
+    if pair.interval is None or pair.interval[0] <= 0 <= pair.interval[1]:
+        lines.append("No clear difference: the interval includes zero" if pair.interval else "Too few people to tell")
+    else:
+        lines.append(f"{names[1] if pair.mean > 0 else names[0]} is better on these people")
+    return lines

@@ -1,0 +1,49 @@
+"""Data: the recordings of a run in numbers and names. The ledger keeps them, so that a report needs no recordings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from ..errors import UserError
+from ..recordings import Recordings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The recordings in numbers and names."""
+
+    name: str = "recordings"  # of the data set
+    n_trials: int
+    n_channels: int
+    n_times: int
+    sfreq: float | None
+    channels: tuple[str, ...]
+    classes: tuple[str, ...]
+    subjects: tuple[str, ...]
+    trials: tuple[int, ...]  # of each subject
+
+    def __post_init__(self) -> None:
+        if len(self.trials) != len(self.subjects) or not self.classes:
+            raise UserError("the numbers of people, trials and classes do not agree")
+
+    @classmethod
+    def of(cls, rec: Recordings) -> Self:
+        return cls(
+            name=rec.name,
+            n_trials=rec.n_trials,
+            n_channels=rec.n_channels,
+            n_times=rec.n_times,
+            sfreq=rec.sfreq,
+            channels=tuple(rec.channels),
+            classes=tuple(str(label) for label in rec.classes),
+            subjects=tuple(str(subject) for subject in rec.subjects),
+            trials=tuple(np.bincount(rec.subject.numpy(), minlength=rec.n_subjects).tolist()),
+        )
+
+    @property
+    def chance(self) -> float:
+        """Balanced accuracy of guessing."""
+        return 1 / len(self.classes)

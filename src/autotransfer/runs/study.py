@@ -1,0 +1,45 @@
+"""study.toml: the options of `autotransfer run` as a file, which a user writes or a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, one_line
+from ..recordings import absolute
+from .options import RunOptions
+
+NAME = "study.toml"
+# A storage may have a password; shuffled subjects are a control that no command offers.
+UNTOLD = ("storage", "shuffle_subjects")
+
+
+def read_study(path: Path) -> dict[str, Any]:
+    """Options by name, as the file has them: plain values, with underscores or dashes in their names."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}; --config takes a .toml file such as RUN/{NAME}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not TOML ({one_line(error)}); write lines such as: epochs = 30") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}); give another --config") from None
+    return {name.replace("-", "_"): value for name, value in values.items()}
+
+
+def study_text(options: RunOptions) -> str:
+    """The same options as a file: `autotransfer run --config` repeats the run."""
+    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in UNTOLD}
+    told = {"data": absolute(values.pop("source"))} | values
+    told["population"] = str(options.population)
+    told["preprocessing"] = options.preprocessing or "none"  # as it was settled
+    lines = [f"{name} = {_toml(value)}" for name, value in told.items() if value is not None]
+    return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
+
+
+def _toml(value: object) -> str:
+    """A string as JSON has it is one of TOML, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

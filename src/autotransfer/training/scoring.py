@@ -1,0 +1,105 @@
+"""Metrics by scikit-learn's names, with what guessing would score: what runs, estimators and `predict` tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import check_choice
+
+Floats = NDArray[np.float64]
+Classes = NDArray[np.int64]
+Weights = NDArray[Any] | None
+
+BALANCED_ACCURACY = "balanced_accuracy"  # what decides in a run
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How well probabilities (N, C) tell classes (N,)."""
+
+    label: str  # inside a sentence
+    measure: Callable[[Classes, Floats, Weights], float]
+    guessing: Callable[[Floats], float]  # shares of the classes (C,) -> the score of whoever says each class as often
+    one_class: bool = False  # whether windows of one class alone can be scored
+
+    def score(self, y: Classes, probability: Floats, weight: Weights = None) -> float:
+        """y (N,): places among the classes; probability (N, C). NaN where a single class occurs: whoever always says
+        it would be right."""
+        if not self.one_class and len(np.unique(y)) < 2:
+            return math.nan
+        return self.measure(y, probability, weight)
+
+    def chance(self, y: Classes, n_classes: int) -> float:
+        """What guessing would score on classes y (N,)."""
+        return self.guessing(np.bincount(y, minlength=n_classes) / max(len(y), 1))
+
+
+def _balanced_accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
+    """Mean recall over the classes that occur."""
+    from sklearn.metrics import recall_score
+
+    predicted = probability.argmax(1)
+    return float(
+        recall_score(y, predicted, labels=np.unique(y), average="macro", sample_weight=weight, zero_division=0)
+    )
+
+
+def _roc_auc(y: Classes, probability: Floats, weight: Weights) -> float:
+    """Each class that occurs against the rest, the mean over classes."""
+    from sklearn.metrics import roc_auc_score
+
+    found = [roc_auc_score(y == k, probability[:, k], sample_weight=weight) for k in np.unique(y)]
+    return float(np.mean(found))
+
+
+def _cohen_kappa(y: Classes, probability: Floats, weight: Weights) -> float:
+    from sklearn.metrics import cohen_kappa_score
+
+    return float(cohen_kappa_score(y, probability.argmax(1), sample_weight=weight))
+
+
+def _f1_macro(y: Classes, probability: Floats, weight: Weights) -> float:
+    from sklearn.metrics import f1_score
+
+    predicted = probability.argmax(1)
+    return float(f1_score(y, predicted, labels=np.unique(y), average="macro", sample_weight=weight, zero_division=0))
+
+
+def _accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
+    return float(np.average(probability.argmax(1) == y, weights=weight))
+
+
+def _evenly(shares: Floats) -> float:
+    return 1 / len(shares)
+
+
+def _guessed_f1(shares: Floats) -> float:
+    """Precision is the share of a class, recall 1/C."""
+    own = shares[shares > 0]
+    return float(np.mean(2 * own / (1 + len(shares) * own)))
+
+
+METRICS = {
+    BALANCED_ACCURACY: Metric("balanced accuracy", _balanced_accuracy, _evenly),
+    "roc_auc": Metric("AUC", _roc_auc, lambda _: 0.5),
+    "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0),
+    "f1_macro": Metric("macro F1", _f1_macro, _guessed_f1),
+    "accuracy": Metric("accuracy", _accuracy, _evenly, one_class=True),
+}
+
+
+def metric_of(name: object, what: str = "metric") -> Metric:
+    """By its name; anything else is refused. what: the option, for the message."""
+    check_choice(what, name, METRICS)
+    return METRICS[str(name)]
+
+
+def chance_words(chance: float) -> str:
+    """'chance .50'."""
+    return "chance " + f"{chance:.2f}".removeprefix("0")

@@ -1,0 +1,282 @@
+"""What the command line takes and says besides: versions, files of options, logs, moved recordings, two runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer import cli, schema
+from autotransfer.cli import app
+from autotransfer.errors import UserError
+from autotransfer.grids import GRIDS
+from autotransfer.recordings import save_npz
+from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.progress import standing
+from autotransfer.runs.study import UNTOLD, study_text
+from autotransfer.training.packing import resolve_device
+from autotransfer.training.progress import Progress, jobs_words
+from test_schema import choice, record
+from tiny import tiny, tiny_file
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def mistake(*words: object) -> str:
+    """What the user is told, in one line."""
+    found = call(*words).exception
+    assert isinstance(found, UserError), found
+    assert "\n" not in str(found)
+    return str(found)
+
+
+def test_version() -> None:
+    assert call("--version").stdout == f"autotransfer {at.__version__}\n"
+
+
+# ---- files of options ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunOptions]:
+    """The options that dry runs were asked for, none of which is done."""
+    found: list[RunOptions] = []
+    monkeypatch.setattr(cli, "_dry_run", lambda options, _: found.append(options))
+    return found
+
+
+def test_a_file_gives_options_and_the_command_line_the_last_word(tmp_path: Path, asked: list[RunOptions]) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text('data = "watch"\nepochs = 7\nlr = 0.01\nbatch-size = 9\ndry-run = true\nas_printed = true\n')
+    assert call("run", "--config", path).exit_code == 0
+    assert call("run", "other.npz", "--config", path, "--epochs", 8).exit_code == 0
+    first, second = asked
+    assert (first.source, first.epochs, first.lr, first.batch_size, first.as_printed) == ("watch", 7, 0.01, 9, True)
+    assert (second.source, second.epochs, second.lr) == ("other.npz", 8, 0.01)
+    assert call("run", "watch", "--dry-run").exit_code == 0
+    assert asked[-1].epochs is None, "a file counts once"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("epoch = 3", "unknown option in .*study.toml: 'epoch'; choose from 'align'"),
+        ('epochs = "many"', "epochs is 'many'; it must be a whole number"),
+        ("epochs = 2.5", "epochs is 2.5; it must be a whole number"),
+        ("epochs = true", "epochs is True; it must be a whole number"),
+        ("grid = 3", "grid is 3; it must be text"),
+        ("as_printed = 1", "as_printed is 1; it must be true or false"),
+        ("epochs: 3", "is not TOML"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(text)
+    assert re.search(words, mistake("run", "watch", "--config", path, "--dry-run"))
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    assert "there is no file" in mistake("run", "watch", "--config", tmp_path / "no.toml", "--dry-run")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"preprocessing": "auto"}, {"preprocessing": "none"}, {"preprocessing": "online", "seeds": 2},
+        {"grid": "paper", "rule": "published", "nested": "full", "population": 3, "final": "refit"},
+        {"search": "tpe", "trials": 5, "patience": 4, "lr": 1e-2, "batch_size": 8, "nuisance": "subject+session"},
+        {"standardise": "train", "align": "online", "as_printed": True, "device": "cpu", "seed": 3, "epochs": 6},
+    ],
+)  # fmt: skip
+def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], options: dict[str, Any]) -> None:
+    own = RunOptions(source=str(tmp_path / 'a "b" \x7f ü.npz'), **options)
+    path = tmp_path / "study.toml"
+    path.write_text(study_text(own))
+    assert call("run", "--config", path, "--dry-run").exception is None
+    assert asked == [own]
+    told = set(re.findall(r"^(\w+) = ", path.read_text(), re.MULTILINE)) | {"source"}
+    unset = {field.name for field in fields(own) if getattr(own, field.name) is None}
+    assert {field.name for field in fields(own)} - unset - set(UNTOLD) <= told
+
+
+def test_a_dry_run_needs_no_folder_but_a_run_does(asked: list[RunOptions]) -> None:
+    assert call("run", "watch", "--dry-run").exit_code == 0
+    assert "give --out FOLDER" in mistake("run", "watch")
+
+
+# ---- a run and what it says ------------------------------------------------------------------------------------------
+
+SMALL = ("--grid", "uncensored", "--rule", "published", "--epochs", 1, "--seeds", 1, "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """With a finished run, and what it said."""
+    folder = tmp_path_factory.mktemp("home")
+    source = tiny_file(folder)
+    found = call("run", source, "--out", folder / "run", "--log", folder / "log.txt", "--verbose", *SMALL)
+    assert found.exception is None, found.output
+    (folder / "stdout").write_text(found.stdout)
+    (folder / "stderr").write_text(found.stderr)
+    yield folder
+    assert not logging.getLogger("autotransfer").handlers
+
+
+def test_the_log_has_what_was_said_and_every_training(home: Path) -> None:
+    log = (home / "log.txt").read_text()
+    for line in (home / "stdout").read_text().splitlines():
+        assert line in log
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line) for line in log.splitlines())
+    told = (home / "stderr").read_text()
+    assert "every fold: 4 of 4 known jobs done" in told
+    assert "every fold: 4 of 4 known jobs done" in log
+    lines = [line for line in told.splitlines() if "tested on" in line]
+    assert len(lines) == 4, "--verbose: a line a training"
+    assert all(line in log for line in lines)
+    assert "stage one" not in log
+    assert "stage two" not in log
+    assert "× 4 folds × 1 seed\n" in log
+
+
+def test_quiet_says_the_answer_alone(home: Path, tmp_path: Path) -> None:
+    found = call("run", home / "tiny.npz", "--out", tmp_path / "run", "--quiet", *SMALL)
+    assert found.exception is None
+    assert found.stderr == ""
+    loud = (home / "stdout").read_text().splitlines()
+    assert loud[0].startswith("every fold: ")
+    assert len(found.stdout.splitlines()) == len(loud) - 1
+    assert "balanced accuracy on 4 test subjects (chance .50):" in found.stdout
+    assert not cli.VOICE.quiet, "of that command alone"
+
+
+def test_a_log_has_errors_too_and_must_be_writable(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    said = mistake("run", "wach", "--out", tmp_path / "run", "--log", log)
+    assert said in log.read_text()
+    assert "choose another --log" in mistake("run", "watch", "--dry-run", "--log", tmp_path / "no" / "log.txt")
+
+
+def test_a_run_leaves_its_options(home: Path, asked: list[RunOptions]) -> None:
+    assert call("run", "--config", home / "run" / "study.toml", "--dry-run").exit_code == 0
+    with closing(Ledger(home / "run" / "ledger.sqlite", read_only=True)) as ledger:
+        assert asked == [RunOptions.from_dict(ledger.recall("options", dict[str, Any]))]
+
+
+def test_a_report_needs_no_recordings_and_resume_takes_them_from_elsewhere(home: Path) -> None:
+    source, moved, run = home / "tiny.npz", home / "elsewhere.npz", home / "run"
+    page, table = (run / "report.html").read_bytes(), (run / "results.csv").read_bytes()
+    source.replace(moved)
+    try:
+        assert call("report", run).exception is None
+        assert ((run / "report.html").read_bytes(), (run / "results.csv").read_bytes()) == (page, table)
+        told = mistake("resume", run)
+        assert str(source) in told
+        assert "give --data FILE" in told
+        other = home / "other.npz"
+        save_npz(other, tiny(seed=7))
+        assert "does not hold the data" in mistake("resume", run, "--data", other)
+        assert "is finished" in call("resume", run, "--data", moved).stdout
+        assert "is finished" in call("resume", run).stdout, "where they are now is remembered"
+        with closing(Ledger(run / "ledger.sqlite")) as ledger:
+            ledger.remember(**{"weights story": {"leakage": {}, "latent": {}}})
+        moved.replace(source)
+        with pytest.warns(UserWarning, match="no figures of leakage and representation.*give --data FILE"):
+            assert call("report", run).exception is None
+        assert call("report", run, "--data", source).exception is None
+        assert "INCOMPLETE" not in (run / "report.html").read_text()
+    finally:
+        if moved.exists():
+            moved.replace(source)
+
+
+# ---- two runs --------------------------------------------------------------------------------------------------------
+
+
+def pretend(folder: Path, scores: list[float], *, windows: str = "abc", complete: bool = True) -> Path:
+    """A run that has scored people so."""
+    folder.mkdir()
+    with closing(Ledger(folder / "ledger.sqlite", create=True)) as ledger:
+        ledger.remember(windows=windows, complete=complete)
+    nested = {str(person): value for person, value in enumerate(scores)}
+    found = choice(nested_test_scores=nested, nested_full_test_scores={}, chance=0.5)
+    (folder / "choice.json").write_text(json.dumps(schema.to_values(found)))
+    return folder
+
+
+def test_two_runs_are_compared_person_by_person(tmp_path: Path) -> None:
+    base = [0.9, 0.7, 0.8, 0.6, 0.75, 0.85, 0.65]
+    a = pretend(tmp_path / "a", base)
+    b = pretend(tmp_path / "b", [value + 0.05 + 0.001 * n for n, value in enumerate(base)])
+    lines = call("compare", a, b).stdout.splitlines()
+    assert lines[0] == "balanced accuracy on 7 test subjects (chance .50):"
+    assert lines[1].split()[:4] == ["a", "mean", "0.750,", "lower"]
+    assert lines[2].split()[:3] == ["b", "mean", "0.803,"]
+    assert lines[3].startswith("b minus a: +0.053, 95 % interval +0.05")
+    assert lines[4] == "of 7 people 7 gained, 0 tied, 0 lost"
+    assert lines[5] == "b is better on these people"
+    assert call("compare", b, a).stdout.splitlines()[-1] == "b is better on these people"
+    assert "No clear difference" in call("compare", a, a).stdout
+    fewer = pretend(tmp_path / "fewer", base[:4])
+    assert "the 4 that both runs scored" in call("compare", a, fewer).stdout
+    guess = pretend(tmp_path / "guess", [0.5, 0.45, 0.55, 0.5, 0.52, 0.48, 0.5])
+    assert "not better than guessing (chance .50)" in call("compare", a, guess).stdout
+
+
+def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
+    a = pretend(tmp_path / "a", [0.6, 0.7])
+    assert "different data" in mistake("compare", a, pretend(tmp_path / "b", [0.6, 0.7], windows="x"))
+    assert "is not finished" in mistake("compare", a, pretend(tmp_path / "c", [0.6, 0.7], complete=False))
+    assert "there is no folder" in mistake("compare", a, tmp_path / "nowhere")
+
+
+def test_grids_are_listed_with_their_settings() -> None:
+    lines = call("grids").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(GRIDS)
+    for line in lines:
+        name, n, what = line.split()[:3]
+        assert int(n) == len(at.grid(name))
+        assert what == ("setting" if n == "1" else "settings")
+    assert "mige 285" in lines[0]
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_progress_and_status_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(Ledger(tmp_path / "ledger.sqlite", create=True)) as ledger:
+        settings = [at.Setting(max_epochs=n + 1) for n in range(6)]
+        entries = [Entry(f"{one.key}-0-1-0", "folds", one, 0, 1, 0) for one in settings]
+        ledger.add(entries)
+        assert ledger.stage_words() == "every fold"
+        swapped = record(test_score=0.5)
+        for n, entry in enumerate(entries[:3]):
+            ledger.finish(entry.key, record(failure="nan" if n == 2 else None, test_score=0.5, swapped=swapped), b"")
+        counts = ledger.counts()
+    with Progress(3, 6, shown=True, label="every fold", before=(counts["done"], counts["failed"])) as bar:
+        bar.elsewhere([3], [False])
+    assert "every fold: 3 of 6 known jobs done, 1 failed" in capsys.readouterr().err
+    assert standing(tmp_path)[1].startswith("2 of 6 known jobs done, 0 begun, 3 waiting, 1 failed")
+    assert jobs_words(1, 1) == "1 of 1 job done"
+    with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+        ledger.add([Entry("x", "search", settings[0], 0, 1, 0)])
+        assert ledger.stage_words() == "stage two, stage one"
+
+
+@pytest.mark.parametrize("name", ["gpu", "tpu9", "cuda:x", ""])
+def test_a_device_that_torch_does_not_know_is_refused_in_our_words(name: str) -> None:
+    with pytest.raises(UserError) as told:
+        resolve_device(name)
+    assert str(told.value) == f"cannot use the device {name!r}; choose auto, cpu or cuda"
