@@ -101,7 +101,10 @@ def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold])
         own = torch.isin(rows, torch.from_numpy(fold.train))
         if len(people[own].unique()) < 2 or not torch.isfinite(codes[own]).all():  # type: ignore[no-untyped-call]  # torch's
             return None
-        found.append(fit_effects(codes[own], y[own], people[own], recordings.n_classes))
+        try:
+            found.append(fit_effects(codes[own], y[own], people[own], recordings.n_classes))
+        except torch.linalg.LinAlgError:  # codes too far apart in size to be compared
+            return None
     return stacked(found) if len({one.shift.shape for one in found}) == 1 else None
 
 
