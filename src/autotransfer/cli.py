@@ -240,8 +240,8 @@ def run(
     grid: Annotated[
         str,
         typer.Option(
-            help="Settings: quick (14, or 4 where kinds are averaged), extended (72), paper (346), uncensored (1), "
-            "augmented (one augmentation at a time); autotransfer grids lists them."
+            help="Settings: quick (few, where kinds are averaged), few, extended, paper, uncensored or augmented; "
+            "autotransfer grids says what is in each."
         ),
     ] = "quick",
     search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",

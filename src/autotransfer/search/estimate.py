@@ -38,7 +38,7 @@ class Estimate:
         cut = f"{self.settings} settings on one split, then " if self.settings > self.candidates else ""
         more = f", and {_many(self.closed_forms, 'model')} in closed form" if self.closed_forms else ""
         return (
-            f"{_many(self.trainings, 'training')} of up to {_many(options.max_epochs, 'epoch')}: {cut}"
+            f"{_many(self.trainings, 'training')} of up to {options.max_epochs} epochs: {cut}"
             f"{'at most ' if cut else ''}{_many(self.candidates, 'candidate')} on {_many(self.folds, 'fold')} with "
             f"{_many(options.seeds, 'seed')}{more}"
         )
