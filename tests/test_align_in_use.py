@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -107,7 +108,7 @@ def test_the_classifier_takes_one_person_a_call_or_is_told_who(kind: str, align:
         np.testing.assert_allclose(told[name == IDS], clf.predict_proba(X[name == IDS]), atol=1e-5)
     assert np.abs(told - clf.predict_proba(X)).max() > 1e-3
     assert np.array_equal(clf.predict(X, subjects=IDS), clf.classes_[told.argmax(1)])
-    assert clf.score(X, Y, subjects=IDS) == np.mean(clf.predict(X, subjects=IDS) == Y)
+    assert clf.score(X, Y, subjects=IDS) == balanced_accuracy_score(Y, clf.predict(X, subjects=IDS))
     assert clf.transform(X, subjects=IDS).shape == (len(X), clf._n_features_out)
     with pytest.raises(UserError, match="subjects has 3 entries but X has 100 trials"):
         clf.predict(X, subjects=IDS[:3])
