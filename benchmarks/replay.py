@@ -26,7 +26,7 @@ def outlet_of(name: str, channels: Sequence[str], sfreq: float) -> object:
 
 def wait_for_listener(outlet: object, seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
-    while not outlet.has_consumers and time.monotonic() < end:  # type: ignore[attr-defined]
+    while not outlet.has_consumers and time.monotonic() < end:  # type: ignore[attr-defined]  # mne-lsl has no types
         time.sleep(0.01)
     time.sleep(0.2)  # whoever listens is still opening
 
@@ -68,7 +68,7 @@ def play(
             rows = rows[~dropped[rows]]
         stamps = stamp + rows / sfreq + draw.uniform(0, jitter)
         if len(rows):
-            outlet.push_chunk(np.ascontiguousarray(signal[rows]), timestamp=stamps)  # type: ignore[attr-defined]
+            outlet.push_chunk(np.ascontiguousarray(signal[rows]), timestamp=stamps)  # type: ignore[attr-defined]  # as above
     time.sleep(1.0)
 
 

@@ -86,15 +86,15 @@ def grown(memory: list[tuple[float, float]]) -> dict[str, object]:
 
 def judged(out: Path, told: str, done: dict[str, object]) -> dict[str, object]:
     """Windows by what was sent, against those that were decoded or reported."""
-    samples, bursts = int(str(done["samples"])), done["bursts"]
+    samples, bursts = int(str(done["samples"])), list(done["bursts"])  # type: ignore[call-overload]  # pairs, from JSON
     usable = np.ones(samples, bool)
-    for first, last in bursts:  # type: ignore[attr-defined]  # pairs
+    for first, last in bursts:
         usable[first:last] = False
     starts = range(0, samples - TIMES + 1, HOP)
     whole = {k for k, start in enumerate(starts) if usable[start : start + TIMES].all()}
     with out.open() as file:
         decoded = {int(row["window"]) for row in csv.DictReader(file)}
-    reported = int(re.search(r"([\d,]+) missed", told).group(1).replace(",", ""))  # type: ignore[union-attr]
+    reported = int(re.search(r"([\d,]+) missed", told).group(1).replace(",", ""))  # type: ignore[union-attr]  # it always says so
     return {
         "windows": len(starts),
         "decoded": len(decoded),
@@ -103,7 +103,7 @@ def judged(out: Path, told: str, done: dict[str, object]) -> dict[str, object]:
         "whole_but_not_decoded": len(whole - decoded),
         "unreported": len(starts) - len(decoded) - reported,
         "dropped_samples": done["dropped"],
-        "bursts": len(bursts),  # type: ignore[arg-type]
+        "bursts": len(bursts),
     }
 
 

@@ -26,7 +26,7 @@ class LocalScheduler(NoPages, Scheduler):  # type: ignore[misc]  # Dask's classe
     pass
 
 
-class LocalWorker(NoPages, Worker):  # type: ignore[misc]
+class LocalWorker(NoPages, Worker):  # type: ignore[misc]  # as above
     pass
 
 

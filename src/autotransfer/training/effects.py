@@ -38,10 +38,6 @@ class Evidence(NamedTuple):
     sums: Tensor  # (P, C, R): of their projected codes
     counts: Tensor  # (C,)
 
-    def plus(self, other: Evidence) -> Evidence:
-        """Of both together."""
-        return Evidence(self.sums + other.sums, self.counts + other.counts)
-
 
 class Effects(NamedTuple):
     """P members, C classes, codes of D numbers, R directions."""
@@ -88,9 +84,6 @@ class Effects(NamedTuple):
         now, then = posterior.means * after[:, None], self.means * before[:, None]
         bias = -0.5 * ((now * posterior.means).sum(-1) - (then * self.means).sum(-1))
         return (now - then).transpose(1, 2), bias
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self._asdict()
 
 
 def fit_effects(codes: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Effects:
