@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from ..model.encoders import Encoders
 from ..preprocessing import check_online
 from ..recordings import check_windows
 from ..recordings.windows import LARGEST
+from ..runs.binding import digest_of
 from ..runs.files import refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
@@ -126,7 +126,7 @@ class Session:
 
     def save(self, path: str | Path) -> None:
         """What is known of the person, as one file, which `load` opens again with the same model."""
-        told = {"model": digest_of(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
+        told = {"model": _digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
         tensors = {name: tensor.clone().contiguous() for name, tensor in self._state().items()}
         try:
             write_atomically(Path(path), save(tensors, {MARK: json.dumps(told)}))
@@ -145,7 +145,7 @@ class Session:
         try:
             told, tensors = _read(content)
             session = cls(model, adapt=told["adapts"], encoders=encoders)
-            if told["model"] != digest_of(session.model):
+            if told["model"] != _digest(session.model):
                 raise UserError(f"{path} belongs to another model; open it with the one that it was saved with")
             session._restore(tensors)
             session.n_windows = told["n_windows"]
@@ -214,10 +214,8 @@ def _read(content: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return told, tensors
 
 
-def digest_of(model: Model) -> str:
-    """32 hexadecimal digits that change with any number of a model and anything that its card says."""
-    digest = hashlib.blake2b(json.dumps(asdict(model.card), sort_keys=True, default=str).encode(), digest_size=16)
-    for name, tensor in sorted(model.tensors().items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+def _digest(model: Model) -> str:
+    """Changes with any number of a model and anything that its card says."""
+    card = json.loads(json.dumps(asdict(model.card), default=str))
+    weights = save({name: tensor.clone().contiguous() for name, tensor in model.tensors().items()})
+    return digest_of(card, weights)["card"]
