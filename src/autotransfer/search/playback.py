@@ -50,7 +50,7 @@ def play_back(run: Run, candidates: Sequence[Setting], nested: Nested, most: int
         name = str(recordings.subjects[person])
         for (what, case), score in played(model, recordings, rows).items():
             found.setdefault(what, {}).setdefault(case, {})[name] = score
-    return _decided(found)
+    return decided(found)
 
 
 def model_without(
@@ -148,7 +148,8 @@ def _first(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
     return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))
 
 
-def _decided(found: dict[str, dict[str, Scores]]) -> Playback:
+def decided(found: dict[str, dict[str, Scores]]) -> Playback:
+    """Scores by what is done, in which case and of whom, with what they decide."""
     gains = {order: _gain(found["zero_shot"][order], found["adapted"][order]) for order in ORDERS}
     calibrates = [
         labels
