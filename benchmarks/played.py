@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from autotransfer.person.calibration import LABELS
-from autotransfer.report.statistics import Paired, spread
+from autotransfer.report.pooled import Pooled
+from autotransfer.report.statistics import spread
 from autotransfer.report.wording import interval, score, signed
 from autotransfer.runs.csv_tables import read_table
 from autotransfer.search.playback import ORDERS, decided
@@ -57,7 +58,7 @@ def _by_set(sets: dict[str, Played], what: str, case: str) -> Scores:
     return {dataset: own[what][case] for dataset, own in sets.items() if case in own.get(what, {})}
 
 
-def _told(pair: Paired | None) -> str:
+def _told(pair: Pooled | None) -> str:
     return f"{signed(pair.mean)} ({interval(pair)})" if pair else "–"
 
 
@@ -108,8 +109,8 @@ def labels(evidence: Evidence, folder: Path) -> str:
             cells.append(f"{means[0]} / **{means[1]}** / {means[2]}{quartile}")
         rows.append([dataset, *cells])
     for name, other in {"calibrated minus zero-shot": "before", "calibrated minus own classifier": "own"}.items():
-        found = [pool(pairs(_by_set(got, "calibrated", case), _by_set(sets, other, case))) for case in cases]
-        rows.append([f"**{name}**, all people", *map(_told, found)])
+        whole = [pool(pairs(_by_set(got, "calibrated", case), _by_set(sets, other, case))) for case in cases]
+        rows.append([f"**{name}**, all people", *map(_told, whole)])
     lines = {
         "calibrated": [_level(_by_set(got, "calibrated", case)) for case in cases],
         "zero-shot": [_level(_by_set(sets, "before", case)) for case in cases],
