@@ -2,7 +2,7 @@
 
 A step's temporaries are as large as those of the step before. An allocator that gives them back to the system gets them
 again page by page, and every page costs a fault: with large stacks that took as long as the arithmetic. glibc (torch on
-x86) is told so here. torch for ARM brings mimalloc, which is only told when it is loaded: see `autotransfer/__init__.py`.
+x86) is told so here. torch for ARM brings mimalloc, which is told when it is loaded: see `autotransfer/__init__.py`.
 """
 
 from __future__ import annotations
