@@ -7,12 +7,12 @@ import time
 
 import pytest
 import torch
-from tiny import tiny
 
 import autotransfer as at
 from autotransfer.runs.options import RunOptions
 from autotransfer.search import estimate as estimates
 from autotransfer.training import progress
+from tiny import tiny
 
 
 def test_the_estimate_is_of_stacks_as_they_will_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,4 +53,5 @@ def test_time_left_is_not_told_from_what_is_done_once(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].endswith("? left")
     left = re.search(r"0:41 elapsed, (\S+) left", lines[1])
-    assert left is not None and left[1] == progress.clock(11 * 8)
+    assert left is not None
+    assert left[1] == progress.clock(11 * 8)
