@@ -52,6 +52,7 @@ class Progress:
         self.known = before is not None
         self.well, self.failed = before or (0, 0)
         self.done = 0
+        self.began: tuple[float, int] | None = None  # when the first epoch was over, and what had been done then
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
@@ -106,10 +107,19 @@ class Progress:
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, note=note)
         spent = time.perf_counter() - self.start
+        if self.began is None:
+            self.began = spent, self.done
         if spent - self.last > LINE_EVERY or self.done >= self.total:
             self.last = spent
-            left = spent * max(self.total - self.done, 0) / max(self.done, 1)
-            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(left)} left"
+            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self._left(spent))} left"
             LOG.info(line)
             if self.shown and self.bar is None:
                 print(line, file=sys.stderr, flush=True)
+
+    def _left(self, spent: float) -> float:
+        """Seconds; infinite as long as nobody can tell. What is done once, before the first epoch ends, says nothing of
+        those that follow."""
+        before, begun = self.began or (0.0, 0)
+        if self.done >= self.total:
+            return 0.0
+        return math.inf if self.done <= begun else (spent - before) * (self.total - self.done) / (self.done - begun)

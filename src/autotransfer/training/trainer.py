@@ -111,8 +111,11 @@ class Trainer:
         self.step.forget()
         self.measure.forget()
 
-    def train_epoch(self) -> None:
-        """One epoch of every member. A member with fewer batches than others takes no step in the rest."""
+    def train_epoch(self, most: int | None = None) -> None:
+        """One epoch of every member. A member with fewer batches than others takes no step in the rest.
+
+        most: so many steps at most, where only the time that they take is of interest.
+        """
         self.epoch += 1
         self.net.train()
         plan = self._plan_of(self.epoch)
@@ -121,11 +124,11 @@ class Trainer:
         self.tick.zero_()
         self.losses.zero_()
         if not self.in_memory:
-            for rows, x in self.prepared.batches(plan.to(self.lr.device)):
+            for rows, x in self.prepared.batches(plan[:most].to(self.lr.device)):
                 self._step(rows, x)
         else:
             self.plan.copy_(plan, non_blocking=True)
-            for _ in range(len(plan)):
+            for _ in range(len(plan[:most])):
                 self.step()
         self._finish_averages(plan)
         if self.step.captured:  # the device is busy: use the time
