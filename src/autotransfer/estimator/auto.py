@@ -163,7 +163,7 @@ class AutoTransferClassifier(WindowClassifier):
             )
             if self.run_folder is not None:
                 _write_report(summary, folder / "report.html")
-            results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of))
+            results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of, run.groups))
         self._keep(target.model_for(model), recordings, classes, named)
         self.choice_ = schema.to_values(choice)
         best = model.heaviest if isinstance(model, Mixture) else model

@@ -53,8 +53,8 @@ def collect(run: Run, *, weights: bool = True) -> Summary:
         versions=ledger.recall("versions", dict[str, str]) or {},
         options=options,
         data=data,
-        splits=_splits(data, shown),
-        trainings=tuple(trained(shown, data.subjects, options.name_of)),
+        splits=_splits(data, run.groups, shown),
+        trainings=tuple(trained(shown, data.subjects, options.name_of, run.groups)),
         choice=choice,
         weights=WeightsStory() if choice is None or not weights else _weights_story(run, roles(choice, shown), shown),
     )
@@ -76,16 +76,17 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     return found
 
 
-def _splits(data: Data, entries: Sequence[Entry]) -> tuple[Split, ...]:
-    """All but the two held-out people train."""
+def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry]) -> tuple[Split, ...]:
+    """All but the two held-out people, or groups of them, train."""
     pairs = {entry.test: entry.validation for entry in entries}
+    names = [", ".join(data.subjects[person] for person in group) for group in groups]
+    trials = [sum(data.trials[person] for person in group) for group in groups]
     return tuple(
         Split(
-            test, data.subjects[test], data.subjects[other], data.n_trials - data.trials[test] - data.trials[other],
-            data.trials[other], data.trials[test],
+            test, names[test], names[other], data.n_trials - trials[test] - trials[other], trials[other], trials[test]
         )
         for test, other in sorted(pairs.items())
-    )  # fmt: skip
+    )
 
 
 def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry]) -> WeightsStory:
@@ -142,7 +143,7 @@ def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every:
         inside = None if name == "subject" else leakage_within(z[few], labels[few], who[few])
         leak = inside or leakage_within(z, labels, everybody)
         if leak is not None:  # a fold of three people trains on one, who can be told from nobody
-            where = str(recordings.subjects[entry.test])
+            where = ", ".join(str(recordings.subjects[person]) for person in run.groups[entry.test])
             found.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
     return found
 

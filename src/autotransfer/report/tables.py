@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ..folds import name_of
 from ..runs.ledger import stage_name
 from ..settings import SUBJECT
 from ..training.nuisance import QUANTILES
@@ -203,7 +204,7 @@ def failures(summary: Summary) -> Html | None:
         [
             names[one.name],
             stage_name(one.stage, staged=staged),
-            one.test_subject,
+            name_of(one.test_subject),
             one.seed,
             (one.record.failure or "")[:300],
         ]

@@ -49,7 +49,8 @@ def stage_name(stage: str, *, staged: bool) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """A job as the ledger knows it. Subjects are positions in recordings.subjects."""
+    """A job as the ledger knows it. Who is held out are positions of the run's groups: where everybody is left out alone,
+    of subjects."""
 
     key: str
     stage: str

@@ -6,7 +6,8 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError, check_choice, check_types
+from ..errors import UserError, check_choice, check_types, shown
+from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, divide
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS
@@ -23,6 +24,12 @@ STEPS = 2500  # of the optimiser, where the number of epochs is not given
 EPOCHS = (10, 500)  # the fewest and the most that these make
 RULES = ("average", "published")
 PREPROCESSING = ("zero-shot", "online", "transductive")
+
+
+def epochs_for(rows: int, batch_size: int) -> int:
+    """How many epochs of so many training rows are about STEPS steps."""
+    fewest, most = EPOCHS
+    return min(max(math.ceil(STEPS / n_batches(rows, batch_size)), fewest), most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +52,8 @@ class RunOptions:
     preprocessing: str | None = None
     encoder: str = "eegnet"  # or the name of a factory of the user's own
     seed: int = 0
+    # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
+    folds: int | str = "all"
     seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
     rule: str = "average"  # of candidates, weighted; published: one setting, by the lower quartile of validation scores
     nested: str = "fast"  # full: every pair of subjects left out
@@ -79,6 +88,7 @@ class RunOptions:
                 raise UserError(f"{name} is {value}; it must be at least 1")
             if value is not None and value > MOST.get(name, value):
                 raise UserError(f"{name} is {value}; it must be at most {MOST[name]}")
+        self._check_folds()
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
         Cutting.of(**self.cutting)
@@ -89,6 +99,17 @@ class RunOptions:
             raise UserError("nested full repeats the published choice for every subject; use it with rule published")
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
+
+    def _check_folds(self) -> None:
+        if isinstance(self.folds, str) and self.folds not in ("all", "auto"):
+            raise UserError(f"folds is {shown(self.folds)}; give a number, all or auto")
+        if isinstance(self.folds, int) and self.folds < FEWEST_FOLDS:
+            raise UserError(
+                f"folds is {self.folds}; it must be at least {FEWEST_FOLDS}: one group of people tests, one validates, "
+                "the rest train"
+            )
+        if self.rule == "published" and isinstance(self.folds, int):
+            raise UserError(f"rule published leaves out one person at a time; use it with folds all, not {self.folds}")
 
     def _settle_preprocessing(self) -> None:
         if self.preprocessing is None:
@@ -110,14 +131,18 @@ class RunOptions:
             raise UserError("preprocessing goes with search grid or halving and rule average")
 
     def for_data(self, recordings: Recordings) -> RunOptions:
-        """With as many epochs as these recordings need, where neither the user nor the paper says how many."""
+        """With as many folds and epochs as these recordings need, where neither the user nor the paper says how many."""
+        folds, subjects = self.folds, recordings.n_subjects
+        if folds == "auto":
+            many = subjects > MANY_PEOPLE and self.rule != "published" and self.grid != "paper"
+            folds = USUAL_FOLDS if many else "all"
+        if isinstance(folds, int) and folds >= subjects:
+            folds = "all"
         if self.epochs is not None or self.grid == "paper":
-            return self
-        subjects = recordings.n_subjects
-        training = len(recordings.y) * (subjects - 2) // subjects
-        steps = n_batches(training, self.apply(Setting()).training.batch_size)
-        fewest, most = EPOCHS
-        return replace(self, epochs=min(max(math.ceil(STEPS / steps), fewest), most))
+            return replace(self, folds=folds)
+        held_out = sum(map(len, divide(subjects, None if isinstance(folds, str) else folds)[:2]))
+        training = len(recordings.y) * (subjects - held_out) // subjects
+        return replace(self, folds=folds, epochs=epochs_for(training, self.apply(Setting()).training.batch_size))
 
     @property
     def cutting(self) -> dict[str, Any]:
@@ -127,6 +152,11 @@ class RunOptions:
     @property
     def max_epochs(self) -> int:
         return self.epochs or EPOCHS[1]
+
+    @property
+    def n_folds(self) -> int | None:
+        """None: as many as people."""
+        return None if isinstance(self.folds, str) else self.folds
 
     @property
     def every_seed(self) -> range:

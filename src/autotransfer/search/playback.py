@@ -57,7 +57,7 @@ def model_without(
     run: Run, candidates: Sequence[Setting], exponents: NDArray[np.float64], person: int
 ) -> Mixture | None:
     """The mixture of trainings that had the person as their test subject."""
-    entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and e.test == person]
+    entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
     parts = []
     for setting, exponent in zip(candidates, exponents.tolist(), strict=True):
         if exponent <= 0:

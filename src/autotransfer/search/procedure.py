@@ -38,7 +38,7 @@ from .stages import (
     shortlist,
     without_subject,
 )
-from .validation import entries_of, honest_scores, seeds_of, validation_scores
+from .validation import Groups, entries_of, honest_scores, seeds_of, validation_scores
 
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
@@ -47,7 +47,7 @@ FIRST_CUT = 8  # successive halving begins after this part of the epochs
 class Rule:
     """How candidates are ranked: which scores, and what of them decides."""
 
-    scores: Callable[[Sequence[Entry]], list[Score]]
+    scores: Callable[[Sequence[Entry], Groups], list[Score]]
     choose: Callable[[Sequence[Score], Sequence[str]], str]
 
 
@@ -78,7 +78,8 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             settings = [setting for setting in settings if setting in left]
     first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
     average = options.rule == "average"
-    scores = honest_scores(first, both=False) if average else validation_scores(first, twins=False)
+    own = first, run.groups
+    scores = honest_scores(*own, both=False) if average else validation_scores(*own, twins=False)
     by_key = {setting.key: setting for setting in settings}
     # A list for every network: one that is best for some people must not crowd out another's settings.
     kept = []
@@ -111,9 +112,9 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
     options, folds, subjects = run.options, run.folds(), run.recordings.subjects
     rule, entries = RULES[options.rule], entries_of(run, candidates, folds)
     scored = set(scorable(run.recordings))
-    scores = [score for score in rule.scores(entries) if score.subject in scored]
+    scores = [score for score in rule.scores(entries, run.groups) if score.subject in scored]
     keys = [setting.key for setting in candidates]
-    others = {test: without_subject(scores, test) for _, test in folds if test in scored}
+    others = {person: without_subject(scores, person) for person in sorted(scored)}
     plain = [setting.key for setting in candidates if setting.penalty is None]
     picks = {
         "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
@@ -136,7 +137,7 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
     place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
-    single = scores_on_test(entries)
+    single = scores_on_test(entries, run.groups)
 
     def alone(role: str) -> Scores:
         return {str(subjects[test]): single[key, test] for test, key in picks[role].items()}
@@ -223,12 +224,13 @@ def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floatin
     }
 
 
-def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
+def scores_on_test(entries: Sequence[Entry], groups: Groups) -> dict[tuple[str, int], float]:
     """Mean test score of each setting (by key) on each test subject over the seeds."""
     values: dict[tuple[str, int], list[float]] = {}
     for entry in entries:
-        if entry.record is not None:
-            values.setdefault((entry.setting.key, entry.test), []).append(entry.record.test_score)
+        for person in groups[entry.test] if entry.record is not None else ():
+            score = math.nan if entry.record is None else entry.record.score_on(person)
+            values.setdefault((entry.setting.key, person), []).append(score)
     return {key: _mean(scores) for key, scores in values.items()}
 
 
@@ -260,5 +262,5 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
 
 
 def write_results(run: Run) -> None:
-    found = trained(run.ledger.entries(), run.data.subjects, run.options.name_of)
+    found = trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups)
     write_atomically(run.folder / "results.csv", csv_of(results_table(found)))
