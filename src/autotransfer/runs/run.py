@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -239,6 +239,11 @@ class Run:
 
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)
+
+    def drop(self, keys: Sequence[str]) -> None:
+        """Forget those of these jobs that are not finished, and what they had come to."""
+        for number in self.ledger.drop(keys):
+            (self.folder / f"population-{number}.checkpoint").unlink(missing_ok=True)
 
     # work
 

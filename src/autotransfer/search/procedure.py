@@ -24,6 +24,7 @@ from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
+from .budget import Budget
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .playback import PEOPLE, play_back
@@ -40,6 +41,7 @@ from .stages import (
 )
 from .validation import Groups, entries_of, honest_scores, seeds_of, validation_scores
 
+PLAYED_BEFORE = 0.4  # of what a budget keeps for the end: models and report take so much of it
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
 
@@ -78,8 +80,10 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             settings = [setting for setting in settings if setting in left]
     first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
     average = options.rule == "average"
-    own = first, run.groups
-    scores = honest_scores(*own, both=False) if average else validation_scores(*own, twins=False)
+    if average:
+        scores = honest_scores(first, run.groups, both=False)
+    else:
+        scores = validation_scores(first, run.groups, twins=False)
     by_key = {setting.key: setting for setting in settings}
     # A list for every network: one that is best for some people must not crowd out another's settings.
     kept = []
@@ -244,8 +248,14 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
     """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder.
     played: how many people at most are played back."""
     check_packages(run.options)
+    budget = Budget.of(run)
+    if budget is not None:
+        budget.limit_search()
     candidates = search_stage(run, tell, shown=shown) + closed_forms(run.options, run.recordings)
-    fold_stage(run, candidates, tell, shown=shown)
+    if budget is None:
+        fold_stage(run, candidates, tell, shown=shown)
+    else:
+        candidates = budget.train(candidates, tell, shown=shown)
     choice, weights, nested = decide(run, candidates)
     if run.options.nested == "full":
         from .nested import full_nesting
@@ -254,7 +264,11 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
         choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
     write_results(run)
     if nested is not None:
-        choice = replace(choice, playback=play_back(run, candidates, nested, played))
+        until = None if budget is None else budget.until - PLAYED_BEFORE * budget.finishing
+        choice = replace(choice, playback=play_back(run, candidates, nested, played, until))
+    if budget is not None:
+        budget.spend()
+        choice = replace(choice, left_out=budget.left_out)
     build_models(run, candidates, weights, choice, tell)
     write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
     run.ledger.remember(complete=True)

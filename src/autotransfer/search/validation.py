@@ -42,8 +42,8 @@ def honest_scores(entries: Sequence[Entry], groups: Groups, *, both: bool = True
 
 
 def validation_scores(entries: Sequence[Entry], groups: Groups | None = None, *, twins: bool = True) -> list[Score]:
-    """As published, where everybody is held out alone (groups=None): each trajectory as validated by its validation subject and, with twins, as
-    validated by the other held-out subject, whose snapshot is another. Failed jobs count as 0."""
+    """As published, where everybody is held out alone (groups=None): each trajectory as validated by its validation
+    subject and, with twins, by the other held-out subject, whose snapshot is another. Failed jobs count as 0."""
     scores = []
     for entry in entries:
         if entry.record is None:
