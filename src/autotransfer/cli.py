@@ -509,11 +509,13 @@ def _say_answer(choice: Choice) -> None:
 def _write_report(opened: Run) -> Path:
     from .report.collect import collect
     from .report.page import write
+    from .search.budget import Budget
     from .search.procedure import write_results
 
     write_results(opened)
     path = opened.folder / "report.html"
-    write(collect(opened), path)
+    budget = Budget.of(opened)
+    write(collect(opened, until=None if budget is None else budget.until), path)
     return path
 
 

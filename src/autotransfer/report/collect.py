@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 
@@ -32,9 +33,9 @@ PROBED_COLUMNS = 6  # beside the subject
 PROBED_PEOPLE = 8  # within whom a column is read
 
 
-def collect(run: Run, *, weights: bool = True) -> Summary:
+def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Summary:
     """Everything the page shows. What is costly to read off the weights is kept in the ledger; weights=False: left
-    out."""
+    out; until: a moment of the monotonic clock after which less of it is read."""
     data, ledger, options = run.data, run.ledger, run.options
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
@@ -56,7 +57,9 @@ def collect(run: Run, *, weights: bool = True) -> Summary:
         splits=_splits(data, run.groups, shown),
         trainings=tuple(trained(shown, data.subjects, options.name_of, run.groups)),
         choice=choice,
-        weights=WeightsStory() if choice is None or not weights else _weights_story(run, roles(choice, shown), shown),
+        weights=WeightsStory()
+        if choice is None or not weights
+        else _weights_story(run, roles(choice, shown), shown, until),
     )
 
 
@@ -89,7 +92,7 @@ def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry
     )
 
 
-def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry]) -> WeightsStory:
+def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry], until: float | None) -> WeightsStory:
     """Leakage and latent pictures, computed once per run. Only they need the recordings; without, they are left out."""
     known = run.ledger.recall("weights story", WeightsStory) or WeightsStory()
     missing = {role: setting for role, setting in wanted.items() if role not in known.leakage}
@@ -106,10 +109,14 @@ def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry
         if not done:
             continue
         spread = np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int))
-        probed = [(done[place], *_codes(run, done[place])) for place in spread]
-        found.leakage[role] = [leak for n, own in enumerate(probed) for leak in _leaks(run, *own, every=n == 0)]
-        if role != "uncensored":
-            found.latent[role] = _picture(*probed[0][1:], run.recordings)
+        found.leakage[role] = []
+        for n, entry in enumerate(done[place] for place in spread):
+            if n and until is not None and time.monotonic() > until:
+                break
+            z, rows = _codes(run, entry)
+            found.leakage[role] += _leaks(run, entry, z, rows, every=n == 0)
+            if n == 0 and role != "uncensored":
+                found.latent[role] = _picture(z, rows, run.recordings)
     if found != known:
         run.ledger.remember(**{"weights story": found})
     return found

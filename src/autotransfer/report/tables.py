@@ -77,6 +77,7 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
     """Score of every subject, and which setting the nested choice took for it."""
     keys = ("none", "published", "choosing", "equal", "nested", "nested_full")
     shown = [row for row in (find(rows, key) for key in keys) if row]
+    shown[1:1] = [row for row in rows if row.is_peer]
     order = subject_order(shown)
     if not order or len(shown) < 2:
         return None

@@ -27,6 +27,7 @@ from .average import Nested, Weights, calibration, find_nested, find_weights, wi
 from .budget import Budget
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
+from .peers import peer_scores
 from .playback import PEOPLE, play_back
 from .said import Said
 from .stages import (
@@ -263,9 +264,10 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
         full = full_nesting(run, tell, shown=shown)
         choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
     write_results(run)
+    late = None if budget is None else budget.until - PLAYED_BEFORE * budget.finishing
+    choice = replace(choice, peers=peer_scores(run, late))
     if nested is not None:
-        until = None if budget is None else budget.until - PLAYED_BEFORE * budget.finishing
-        choice = replace(choice, playback=play_back(run, candidates, nested, played, until))
+        choice = replace(choice, playback=play_back(run, candidates, nested, played, late))
     if budget is not None:
         budget.spend()
         choice = replace(choice, left_out=budget.left_out)
