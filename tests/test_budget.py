@@ -142,7 +142,7 @@ def planned(folder: Path, seconds: float, **changes: object) -> Run:
     own = small(folder, seeds=2, epochs=3, folds=3, **changes)
     run = Run.create(folder / "run", own)
     every = networks(own, own.settings(), run.recordings) + closed_forms(own, run.recordings)
-    plan = Plan(seconds, ["what the plan left out"], {setting.key: 0.01 for setting in every})
+    plan = Plan(seconds, 0.1 * seconds, ["what the plan left out"], {setting.key: 0.01 for setting in every})
     run.ledger.remember(plan=plan, spent=0.0)
     return run
 
@@ -164,7 +164,7 @@ def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path) -> None:
     assert plan is not None
     baseline = run.options.settings()[0].key
     slow = {key: 0.01 if key == baseline else 1e6 for key in plan.expected}
-    run.ledger.remember(plan=Plan(plan.seconds, [], slow))
+    run.ledger.remember(plan=replace(plan, left_out=[], expected=slow))
     choice = conduct(run, quiet, shown=False)
     trained = {entry.setting for entry in run.ledger.entries() if not entry.setting.network.closed_form}
     assert trained == {run.options.settings()[0]}

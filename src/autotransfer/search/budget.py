@@ -104,19 +104,20 @@ class Plan:
     """What a run with a budget has in hand. The ledger keeps it, so that a resumed run goes on with it."""
 
     seconds: float  # in all
+    finishing: float  # of these, kept for the end of the run
     left_out: list[str]  # before the run started
     expected: dict[str, float]  # seconds of one training, by the key of a setting
 
 
-def finishing(seconds: float) -> float:
-    """What of a budget is kept for the end of the run."""
-    return max(FINISH_AT_LEAST, FINISH * seconds)
+def finishing(seconds: float, busy: float = 1.0) -> float:
+    """What of a budget is kept for the end of the run. busy: how much longer all takes, for other work."""
+    return max(min(FINISH_AT_LEAST * busy, seconds / 3), FINISH * seconds)
 
 
 def fitted(recordings: Recordings, options: RunOptions, costs: Costs) -> tuple[RunOptions, list[str]]:
     """Options with which a run takes as long as it may, and what they leave out."""
     assert options.seconds is not None
-    most = options.seconds - finishing(options.seconds)
+    most = options.seconds - finishing(options.seconds, costs.busy)
     left_out: list[str] = []
     least = costs.seconds(options.for_data(recordings))
     for rung in LADDER:
@@ -128,7 +129,7 @@ def fitted(recordings: Recordings, options: RunOptions, costs: Costs) -> tuple[R
             options, least = less, seconds
             left_out.append(rung.words)
     if least > most:
-        needed = max(least / (1 - FINISH), least + FINISH_AT_LEAST)
+        needed = max(least / (1 - FINISH), min(least + FINISH_AT_LEAST * costs.busy, 1.5 * least))
         raise UserError(
             f"time {options.time} is too short: with all left out that can be, the run takes about {clock(needed)} on "
             f"this machine; give at least --time {math.ceil(needed / 60)}m"
@@ -226,7 +227,7 @@ def plan_for(recordings: Recordings, asked: RunOptions, encoders: Encoders | Non
     settled = options.for_data(recordings)
     every = networks(settled, settled.settings(), recordings) + closed_forms(settled, recordings)
     expected = {setting.key: costs.training(setting, settled) for setting in every}
-    return Plan(asked.seconds, left_out, expected), options
+    return Plan(asked.seconds, finishing(asked.seconds, costs.busy), left_out, expected), options
 
 
 def plan_words(plan: Plan) -> list[str]:
@@ -272,7 +273,6 @@ class Budget:
         self.start = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
         self.notes = run.ledger.recall("left out", list[str]) or []
         self.slowness = 1.0  # measured over expected
-        self.finishing = finishing(plan.seconds)
 
     @classmethod
     def of(cls, run: Run) -> Budget | None:
@@ -282,7 +282,7 @@ class Budget:
     @property
     def left(self) -> float:
         """Seconds for trainings; below 0, the end of the run is late."""
-        return self.start + self.plan.seconds - self.finishing - time.monotonic()
+        return self.start + self.plan.seconds - self.plan.finishing - time.monotonic()
 
     @property
     def until(self) -> float:

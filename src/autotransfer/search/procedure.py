@@ -264,7 +264,7 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
         full = full_nesting(run, tell, shown=shown)
         choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
     write_results(run)
-    late = None if budget is None else budget.until - PLAYED_BEFORE * budget.finishing
+    late = None if budget is None else budget.until - PLAYED_BEFORE * budget.plan.finishing
     choice = replace(choice, peers=peer_scores(run, late))
     if nested is not None:
         choice = replace(choice, playback=play_back(run, candidates, nested, played, late))
