@@ -6,7 +6,6 @@ import re
 import time
 
 import pytest
-import torch
 
 import autotransfer as at
 from autotransfer.runs.options import RunOptions
@@ -19,10 +18,10 @@ def test_the_estimate_is_of_stacks_as_they_will_be_trained(monkeypatch: pytest.M
     """A member of a stack costs a fraction of one alone. In time of the processor, which others disturb little."""
     monkeypatch.setattr(time, "perf_counter", time.process_time)
     recordings = tiny(n_subjects=8)
-    options = RunOptions(source="tiny", epochs=40, batch_size=8, device="cpu")
-    settings = [at.Setting(max_epochs=40, batch_size=8, method=method) for method in (None, "mmd")]
-    jobs = [at.Job(setting, fold) for setting in settings for fold in at.leave_one_subject_out(recordings)]
-    expected, _ = estimates._spent(recordings, jobs, len(jobs), options, torch.device("cpu"), None)
+    options = RunOptions(source="tiny", epochs=40, batch_size=8, device="cpu", grid="uncensored", preprocessing="none")
+    (setting,) = options.settings()
+    jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)]
+    expected = len(jobs) * estimates.Costs.measure(recordings, options).training(setting, options)
     start = time.process_time()
     at.train(recordings, jobs, "cpu", progress=False)
     assert expected == pytest.approx(time.process_time() - start, rel=0.5)
@@ -34,7 +33,6 @@ def test_an_estimate_of_long_epochs_takes_few_of_their_steps(monkeypatch: pytest
     taken = []
     step = Trainer._step
     monkeypatch.setattr(Trainer, "_step", lambda self, *args: (taken.append(1), step(self, *args))[1])
-    monkeypatch.setattr(estimates, "TIMED", 0.0)
     recordings = tiny(per_class=60)
     found = estimates.estimate(recordings, RunOptions(source="tiny", epochs=3, batch_size=2, device="cpu"))
     assert found.seconds > 0

@@ -237,18 +237,29 @@ def run(
         Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
     ] = None,
     config: Config = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="30m, 2h: plan for this time and keep to it; other options are then the most that is done."),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="No penalties, one seed, five folds, 1,000 steps, where nothing else is said."),
+    ] = False,
     grid: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Settings: quick (few, where kinds are averaged), few, extended, paper, uncensored or augmented; "
-            "autotransfer grids says what is in each."
+            help="Settings: quick (default; few, where kinds are averaged), few, extended, uncensored, augmented, or "
+            "paper, with the paper's rule; autotransfer grids says what is in each."
         ),
-    ] = "quick",
+    ] = None,
     search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Storage = None,
     epochs: Annotated[
         int | None, typer.Option(help="Default: about 2,500 steps, 10 to 500 epochs; paper: 500.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of the optimiser, where --epochs are not given; default 2500.")
     ] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without progress.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
@@ -272,10 +283,23 @@ def run(
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    seeds: Annotated[int, typer.Option(help="How many seeds everything is trained with.")] = 3,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds everything is trained with; default 3.")] = None,
+    folds: Annotated[
+        str | None,
+        typer.Option(
+            help="Groups of people that are held out in turn: a number, or all: each person alone. Default: "
+            "all, and 10 for more than 20 people."
+        ),
+    ] = None,
+    networks: Annotated[
+        str, typer.Option(help="Beside the plain one, where kinds are averaged: all, main (two) or one.")
+    ] = "all",
     rule: Annotated[
-        str, typer.Option(help="What is delivered: average, over candidates; published, one setting, as in the paper.")
-    ] = "average",
+        str | None,
+        typer.Option(
+            help="What is delivered: average, over candidates (default); published, one setting, as in the paper."
+        ),
+    ] = None,
     as_printed: Annotated[
         bool, typer.Option("--as-printed", help="Penalties exactly as the paper prints them, in shuffled batches.")
     ] = False,
@@ -302,8 +326,10 @@ def run(
     if prepare is not None:
         preprocessing = "online" if prepare == "adaptive" else prepare
         print(f"--prepare is called --preprocessing now: --preprocessing {preprocessing}", file=sys.stderr)
-    options = RunOptions(
-        source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
+    options = RunOptions.of(
+        "quick" if quick else "recommended",
+        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, steps=steps, search=search,
+        trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance,
@@ -315,11 +341,11 @@ def run(
         _dry_run(options, encoders)
         return
     from .runs.files import Lock
-    from .runs.run import Run
+    from .search.budget import begin
 
     assert out is not None, "checked above"
     with _cluster(cluster) as executor:  # before anything is written: there may be none
-        created = Run.create(out, options, encoders)
+        created = begin(out, options, encoders, tell=tell, here=executor is None)
         with Lock(out):
             _conduct(created, executor)
 
@@ -330,6 +356,10 @@ def _population(text: str) -> int | str:
     if not text.isdigit() or int(text) < 1:
         raise UserError(f"population is {text!r}; give auto or a number of at least 1")
     return int(text)
+
+
+def _number_or_word(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdigit() else text
 
 
 def _encoders(text: str) -> dict[str, Any] | None:
@@ -353,27 +383,35 @@ def _encoders(text: str) -> dict[str, Any] | None:
 
 
 def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
-    from .folds import check_scorable, describe, leave_one_subject_out
+    from .folds import check_scorable, describe, leave_groups_out
     from .recordings import load
     from .recordings.concerns import concerns
     from .runs.run import check_columns, check_packages
-    from .search.estimate import balances, estimate
-    from .training.progress import clock
+    from .search.budget import fitted, shorter, why_folds
+    from .search.estimate import Costs, balances, estimate
 
     check_packages(options)
     recordings = load(options.source, **options.cutting)
     check_columns(options, recordings)
     check_scorable(recordings)
+    asked, left_out = options, list[str]()
+    costs = Costs.measure(recordings, asked.for_data(recordings), encoders)
+    if asked.time is not None:
+        options, left_out = fitted(recordings, asked, costs)
     options = options.for_data(recordings)
     say(repr(recordings))
-    say(describe(leave_one_subject_out(recordings)))
-    for line in concerns(recordings.raw()):
+    say(describe(leave_groups_out(recordings, options.n_folds)))
+    for line in (*concerns(recordings.raw()), *why_folds(recordings, asked), *balances(recordings, options)):
         say(line)
-    for line in balances(recordings, options):
-        say(line)
-    cost = estimate(recordings, options, encoders)
+    if asked.time is not None:
+        say(f"planned for {asked.time}; left out: {'; '.join(left_out) or 'nothing'}")
+    cost = estimate(recordings, options, encoders, costs)
     say(cost.work(options))
-    say(f"about {clock(cost.seconds)} on this machine, about {cost.bytes / 2**30:.1f} GiB of memory")
+    say(cost.cost())
+    if asked.time is None:
+        say("shorter:")
+        for line in shorter(recordings, asked, costs):
+            say(f"  {line}")
 
 
 @app.command()
@@ -471,11 +509,13 @@ def _say_answer(choice: Choice) -> None:
 def _write_report(opened: Run) -> Path:
     from .report.collect import collect
     from .report.page import write
+    from .search.budget import Budget
     from .search.procedure import write_results
 
     write_results(opened)
     path = opened.folder / "report.html"
-    write(collect(opened), path)
+    budget = Budget.of(opened)
+    write(collect(opened, until=None if budget is None else budget.until), path)
     return path
 
 

@@ -17,7 +17,7 @@ from .outcomes import finite
 from .statistics import FEWEST_TO_TEST, Paired, paired, spread
 from .summary import Summary
 from .verdict import verdict
-from .wording import count, interval, probability, score, setting_names, setting_words, share, signed
+from .wording import count, interval, peer_words, probability, score, setting_names, setting_words, share, signed
 
 MODE_MEANING = {
     "marginal": "what the network extracts should not tell {what}",
@@ -38,7 +38,9 @@ def answer(summary: Summary, rows: list[Contender]) -> Html:
     notes = chain(
         failed_jobs(summary),
         _adaptation(choice),
+        peer_words(choice),
         _other_causes(choice),
+        _left_out(choice),
         _estimate_notes(choice, rows),
         _nested_choices(summary) if choice.average is None else _nested_weights(choice.average),
         _test_notes(pair),
@@ -55,6 +57,12 @@ def answer(summary: Summary, rows: list[Contender]) -> Html:
         id="answer",
         aria_labelledby="answer-title",
     )
+
+
+def _left_out(choice: Choice) -> list[str]:
+    if not choice.left_out:
+        return []
+    return [f"Left out, for want of time: {'; '.join(choice.left_out)}. Everybody was tested all the same."]
 
 
 def _meaning(setting: Setting) -> str | None:

@@ -65,6 +65,10 @@ class LocalExecutor:
     def after_epoch(self) -> None:
         """For an executor that may not go on for ever: whatever it raises ends the work, and what was written stays."""
 
+    def ends(self) -> bool:
+        """Whether whatever is being trained is to end with the weights that it has."""
+        return False
+
     def train(self, run: Work, bar: Progress) -> None:
         device = resolve_device(run.options.device)
         try:
@@ -123,6 +127,8 @@ class LocalExecutor:
         pruned = pruned_before(run, found)
 
         def give_up(population: Trainer) -> list[int]:
+            if self.ends():
+                return [place for place in range(len(population.jobs)) if place not in population.over]
             if not pruning.due(population.epoch):
                 return []
             # Decided once and noted first, so that a kill cannot decide otherwise.

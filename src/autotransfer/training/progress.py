@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..folds import name_of
 from ..jobs import Outcome
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Progress:
         job = outcome.job
         LOG.debug(
             "%s: %s, tested on %s, seed %d: %s, epoch %d of %d, %.1f s",
-            self.label, job.setting.name, job.fold.test_subject, job.seed,
+            self.label, job.setting.name, name_of(job.fold.test_subject), job.seed,
             f"balanced accuracy {outcome.test_score:.3f}" if outcome.failure is None else outcome.failure,
             outcome.best_epoch, outcome.epochs, outcome.seconds,
         )  # fmt: skip
