@@ -194,8 +194,9 @@ def test_rows_of_an_average() -> None:
     assert rows["equal"].scores == run.average.equal_test_scores
     looks = [(plot.colour(key), plot.mark(key)) for key in rows]
     assert len(set(looks)) == len(looks)
-    labels = drawn_of(run)["results"].layout["yaxis"]["ticktext"]
-    assert labels[-3:] == ["Choosing alone", "Equal weights", "<b>AutoTransfer<br>nested</b>"]
+    notes = {note["text"]: note["y"] for note in drawn_of(run)["results"].layout["annotations"]}
+    names = ["Choosing alone", "Equal weights", "<b>AutoTransfer, nested</b>"]
+    assert [notes[name] for name in names] == [len(rows) - 3, len(rows) - 2, len(rows) - 1]
     with_it = [row.key for row in contenders(finished()) if row.is_method]
     assert [row.key for row in contenders(run) if row.is_method] == with_it, "variants are not counted as methods"
 
@@ -232,7 +233,7 @@ def test_what_kinds_add_is_drawn_with_its_interval() -> None:
     assert [dot["x"] for dot in dots] == [[pair.mean] for pair in pairs if pair]
     assert [line["x"] for line in lines] == [list(pair.interval) for pair in pairs if pair and pair.interval]
     low, high = figure.layout["xaxis"]["range"]
-    assert low == -high
+    assert low < 0 < high
     assert all(low < value < high for line in lines for value in line["x"])
     one = drawn_of(averaged(finished(3)))["contributions"]
     assert len(one.rows) == len(pairs)
@@ -278,13 +279,59 @@ def test_the_rule_is_the_one_that_was_used() -> None:
     assert "chosen" not in drawn_of(replace(run, choice=None))["candidates"].caption
 
 
-def test_scores_are_drawn_from_zero_to_one() -> None:
-    for found in (*figures(finished()).values(), *figures(averaged()).values()):
-        for figure in found:
-            axes = [
-                axis for key, axis in figure.layout.items() if "axis" in key and "accuracy" in str(axis.get("title"))
-            ]
-            assert all(axis["range"] == [0, 1] for axis in axes)
+def test_panels_are_scaled_to_their_data_and_chance_is_in_them() -> None:
+    for run in (finished(), averaged()):
+        for figure in (figure for found in figures(run).values() for figure in found):
+            for name, axis in figure.layout.items():
+                if "axis" not in name or not re.search("accuracy|confidence", str(axis.get("title"))):
+                    continue
+                low, high = axis["range"]
+                side = name[0]
+                drawn = [v for trace in figure.data for v in trace[side] if isinstance(v, float)]
+                assert low <= min(drawn) <= max(drawn) <= high, figure.key
+                chance = (
+                    figure.rows[0][3] if figure.key == "leakage" else run.data.chance or 0
+                )  # of reading the subject
+                assert low <= chance <= high
+                known = [*drawn, chance]
+                assert high - low <= max(0.2, max(known) - min(known) + 0.16), figure.key
+
+
+def test_a_range_of_scores_holds_them_all() -> None:
+    assert plot.score_range([0.503, 0.497]) == (0.4, 0.6)
+    assert plot.score_range([0.0, 1.0]) == (0.0, 1.0)
+    assert plot.score_range([]) == plot.score_range([math.nan, None]) == (0.0, 1.0)
+    for value in np.linspace(0, 1, 41):
+        low, high = plot.score_range([value])
+        assert 0 <= low <= value <= high <= 1
+        assert high - low >= 0.19
+
+
+@pytest.mark.parametrize("n", [1, 12, 60])
+def test_dots_of_a_row_hide_nobody_on_a_phone(n: int) -> None:
+    values = np.random.default_rng(0).normal(0.7, 0.08, n).clip(0, 1).tolist()
+    ends = plot.score_range(values)
+    levels = plot.swarm(values, ends)
+    x = np.array(values) / (ends[1] - ends[0]) * plot.NARROW
+    y = np.array(levels) * plot.DOT
+    apart = np.hypot(x[:, None] - x, y[:, None] - y)[np.triu_indices(n, 1)]
+    assert (apart >= plot.DOT).all()
+    assert max(map(abs, plot.swarm([0.5] * 100, ends))) == plot.MOST_LEVELS, "a row has an end"
+
+
+def test_the_first_figure_shows_the_delivered_model_beside_what_it_has_to_beat() -> None:
+    for run in (finished(), averaged(), baseline_won()):
+        assert run.choice is not None
+        (figure,) = figures(run)["answer"]
+        by_row: dict[str, dict[str, float]] = {}
+        for label, _, subject, value in figure.rows:
+            by_row.setdefault(label, {})[subject] = value
+        assert list(by_row) == ["Plain network (baseline)", "AutoTransfer"]
+        assert by_row["AutoTransfer"] == run.choice.estimate
+        assert by_row["Plain network (baseline)"] == run.choice.test_scores["baseline"]
+        bands = [shape for shape in figure.layout["shapes"] if shape["type"] == "rect"]
+        assert run.choice.interval == (bands[-1]["x0"], bands[-1]["x1"])
+    assert figures(replace(finished(), choice=None))["answer"] == []
 
 
 def test_leakage_is_followed_from_the_same_network_without_its_censor() -> None:

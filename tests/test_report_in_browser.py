@@ -36,32 +36,85 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+OPEN_ALL = "document.querySelector('[data-open]').click()"
+OPENED = "document.querySelectorAll('.part').forEach((part) => part.open = true)"
+# Pairs of texts in a plot, and dots in it, that lie on each other by more than a pixel or two.
+CLASHES = """[...document.querySelectorAll('.plot')].flatMap((plot) => {
+    const boxes = [...plot.querySelectorAll('text')].filter((t) => t.textContent.trim() && !t.closest('.hoverlayer'))
+        .map((t) => [t.textContent, t.getBoundingClientRect()]).filter(([, b]) => b.width);
+    return boxes.flatMap(([a, p], i) => boxes.slice(i + 1).filter(([, q]) =>
+        Math.min(p.right, q.right) - Math.max(p.left, q.left) > 2 &&
+        Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 3).map(([b]) => [plot.parentNode.id, a, b].join('|')));
+})"""
+HIDDEN_DOTS = """(() => {
+    const dots = [...document.querySelectorAll('#figure-glance .points path')].map((d) => d.getBoundingClientRect());
+    return dots.filter((a, i) => dots.slice(i + 1).some((b) => Math.hypot(a.x - b.x, a.y - b.y) < 6)).length;
+})()"""
+
+
 def assert_drawn(browser: Browser, n_figures: int) -> None:
+    """Every figure, once its section is open."""
+    browser.evaluate(OPENED)
+    browser.wait_for(f"document.documentElement.dataset.rendered === '{n_figures}' || !{n_figures}")
     seen = json.loads(browser.evaluate("JSON.stringify(document.documentElement.dataset)"))
     assert browser.problems == []
     assert "errors" not in seen
     assert int(seen["figures"]) == n_figures
-    assert int(seen.get("rendered", 0)) >= n_figures
     assert browser.evaluate(UNDRAWN) == []
 
 
-@pytest.mark.parametrize(("name", "n_figures"), [("gain", 10), ("average", 15), ("unfinished", 5), ("empty", 0)])
+@pytest.mark.parametrize(("name", "n_figures"), [("gain", 11), ("average", 16), ("unfinished", 5), ("empty", 0)])
 def test_every_figure_is_drawn(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html")
     assert_drawn(browser, n_figures)
 
 
-@pytest.mark.parametrize(("name", "n_figures"), [("gain", 10), ("average", 15), ("hostile", 15), ("forty", 10)])
+@pytest.mark.parametrize(("name", "n_figures"), [("gain", 11), ("average", 16), ("hostile", 16), ("forty", 11)])
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html", width=390, height=844, phone=True)
     assert_drawn(browser, n_figures)
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    assert browser.evaluate(HIDDEN_DOTS) == 0
+    assert browser.evaluate(CLASHES) == []
     assert browser.evaluate("Math.max(...[...document.querySelectorAll('.main-svg')].map((s) => s.clientWidth))") <= 358
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (400, 800)])
+def test_the_first_screen_is_a_sentence_a_number_and_a_figure(
+    browser: Browser, pages: Path, width: int, height: int
+) -> None:
+    browser.open(pages / "average.html", width=width, height=height, phone=width < 500)
+    bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
+    for part in ("#answer-title", ".number b", ".number .interval", "#figure-glance .plot svg"):
+        assert 0 < browser.evaluate(bottom.format(part)) <= height, part
+    drawn = "[...document.querySelectorAll('.plot')].filter((plot) => plot.querySelector('svg')).length"
+    assert browser.evaluate(drawn) == 1, "figures of closed sections wait"
+    assert browser.evaluate("[...document.querySelectorAll('main details')].every((box) => !box.open)")
+    browser.evaluate("document.querySelectorAll('.part')[1].open = true")
+    browser.wait_for("document.querySelector('#figure-shares .plot svg')")
+    assert browser.evaluate("document.querySelector('#figure-results .plot svg')") is None
+    browser.evaluate(OPEN_ALL)
+    browser.wait_for("document.querySelector('#figure-curves .plot svg')")
+    assert browser.problems == []
+
+
+def test_a_link_opens_the_section_it_leads_into(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "unfinished.html")
+    browser.evaluate("document.querySelectorAll('.part').forEach((part) => part.open = false)")
+    browser.evaluate("document.querySelector('a[href=\"#failures\"]').click()")
+    browser.wait_for("document.getElementById('failures').closest('.part').open")
+
+
+def test_no_label_lies_on_another(browser: Browser, pages: Path) -> None:
+    for name, n_figures in (("average", 16), ("gain", 11)):
+        browser.open(pages / f"{name}.html")
+        assert_drawn(browser, n_figures)
+        assert browser.evaluate(CLASHES) == []
 
 
 def test_hostile_names_are_only_text(browser: Browser, pages: Path) -> None:
     browser.open(pages / "hostile.html")
-    assert_drawn(browser, 15)
+    assert_drawn(browser, 16)
     assert browser.evaluate("document.querySelectorAll('svg a, svg script, img, .plot [onerror]').length") == 0
     drawn = browser.evaluate(TEXTS)
     assert "<script>al…1)</script>" in drawn
@@ -74,7 +127,7 @@ def test_hostile_names_are_only_text(browser: Browser, pages: Path) -> None:
 
 
 def test_colours_follow_the_screen(browser: Browser, pages: Path) -> None:
-    colour = "getComputedStyle(document.querySelector('#figure-results .xtick text')).fill"
+    colour = "getComputedStyle(document.querySelector('#figure-glance .xtick text')).fill"
     browser.open(pages / "gain.html")
     assert browser.evaluate(colour) == "rgb(27, 31, 39)"
     browser.scheme(dark=True)
@@ -90,14 +143,18 @@ def test_print_is_light_fits_the_paper_and_opens_the_tables(browser: Browser, pa
     browser.wait_for(f"Math.max(...{widths}) <= 690")
     ink = "getComputedStyle(document.querySelector('#figure-confusion .xtick text')).fill"
     browser.wait_for(f"{ink} === 'rgb(27, 31, 39)'")
-    assert browser.evaluate("[...document.querySelectorAll('section > details')].every((box) => box.open)")
+    unfolded = "[...document.querySelectorAll('section details:not(.tools *)')].filter((box) => box.open).length"
+    assert browser.evaluate(unfolded) > 8
     browser.pdf(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    browser.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    browser.wait_for(f"{unfolded} === 0")
     assert browser.problems == []
 
 
 def test_figures_can_be_saved(browser: Browser, pages: Path, tmp_path: Path) -> None:
     browser.open(pages / "hostile.html", dark=True)
+    assert_drawn(browser, 16)
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     for kind in ("png", "svg", "csv"):
         browser.evaluate(f"document.querySelector('#figure-by-subject [data-save={kind}]').click()")

@@ -16,8 +16,20 @@ from .escaping import Html, joined, tag
 from .outcomes import finite
 from .statistics import FEWEST_TO_TEST, Paired, paired, spread
 from .summary import Summary
+from .tables import folded
 from .verdict import verdict
-from .wording import count, interval, peer_words, probability, score, setting_names, setting_words, share, signed
+from .wording import (
+    count,
+    interval,
+    metric_words,
+    peer_words,
+    probability,
+    score,
+    setting_names,
+    setting_words,
+    share,
+    signed,
+)
 
 MODE_MEANING = {
     "marginal": "what the network extracts should not tell {what}",
@@ -26,8 +38,8 @@ MODE_MEANING = {
 }
 
 
-def answer(summary: Summary, rows: list[Contender]) -> Html:
-    """The section that a reader in a hurry reads."""
+def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) -> Html:
+    """The first screen: one sentence, one number with its interval, one figure. What they rest on is folded."""
     choice = summary.choice
     if choice is None:
         return incomplete(summary)
@@ -36,8 +48,6 @@ def answer(summary: Summary, rows: list[Contender]) -> Html:
     found = verdict(summary, pair)
     meaning = _meaning(choice.chosen.setting) if choice.average is None else None
     notes = chain(
-        failed_jobs(summary),
-        _adaptation(choice),
         peer_words(choice),
         _other_causes(choice),
         _left_out(choice),
@@ -45,14 +55,19 @@ def answer(summary: Summary, rows: list[Contender]) -> Html:
         _nested_choices(summary) if choice.average is None else _nested_weights(choice.average),
         _test_notes(pair),
     )
-    items = [tag("li", note) for note in notes]
     return tag(
         "section",
         tag("h2", found.headline, id="answer-title"),
-        tag("p", found.sentence, class_="lead"),
-        tag("p", f"In {choice.chosen.setting.mode} mode, {meaning}.", class_="meaning") if meaning else None,
-        _tiles(summary, pair) if pair else None,
-        joined(tag("h3", "What these numbers are"), tag("ul", *items, class_="caveats")) if items else None,
+        _number(choice, pair),
+        *(tag("p", note, class_="alert") for note in chain(failed_jobs(summary), _adaptation(choice))),
+        figure,
+        folded(
+            "What these numbers are",
+            tag("p", found.sentence, class_="lead"),
+            tag("p", f"In {choice.chosen.setting.mode} mode, {meaning}.", class_="meaning") if meaning else None,
+            _tiles(summary, pair) if pair else None,
+            tag("ul", *(tag("li", note) for note in notes), class_="caveats"),
+        ),
         class_=f"answer {found.kind}",
         id="answer",
         aria_labelledby="answer-title",
@@ -63,6 +78,22 @@ def _left_out(choice: Choice) -> list[str]:
     if not choice.left_out:
         return []
     return [f"Left out, for want of time: {'; '.join(choice.left_out)}. Everybody was tested all the same."]
+
+
+def _number(choice: Choice, pair: Paired | None) -> Html | None:
+    """What the delivered model scores on people it never saw, how sure that is, and what it has to be compared with."""
+    values, limits = list(choice.estimate.values()), choice.interval
+    if not values:
+        return None
+    between = f"95\u00a0% interval {score(limits[0])} to {score(limits[1])}" if limits else "of one subject"
+    beside = "" if pair is None else f"; the plain network has {score(pair.second.mean)}"
+    return tag(
+        "p",
+        tag("b", score(float(np.mean(values)))),
+        tag("span", between, class_="interval"),
+        tag("span", f"{metric_words(choice)}{beside}", class_="what"),
+        class_="number",
+    )
 
 
 def _meaning(setting: Setting) -> str | None:

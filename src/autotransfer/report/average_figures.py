@@ -42,7 +42,8 @@ def shares(summary: Summary) -> Figure | None:
                 "marker": {"color": plot.nth(rows[one.kind])[0], "line": {"color": BACKGROUND, "width": 1.5}},
             }
         )
-    across = plot.plain_axis("share of the weights", range=[0, 1], dtick=0.2, tickformat=".0%")
+    most = min(1.0, 1.05 * max(one.share for one in found))
+    across = plot.plain_axis("share of the weights", range=[0, most], nticks=6, tickformat=".0%")
     numbers = [plot.note(share(one.share), x=1, y=i, xshift=12) for i, one in enumerate(found)]
     layout = plot.stacked(_rows(across, [kind_label(one.kind) for one in found], numbers), {"barmode": "stack"})
     return Figure(
@@ -65,9 +66,8 @@ def contributions(summary: Summary) -> Figure | None:
     shown = [(label, pair) for label, pair in (*kinds, *others(summary).items()) if pair is not None]
     if not shown:
         return None
-    ends = [abs(v) for _, pair in shown for v in (pair.mean, *(pair.interval or ()))]
-    reach = 1.15 * max(0.01, *ends)
-    across = plot.plain_axis("average minus the row", range=[-reach, reach], zeroline=True, zerolinecolor=MUTED)
+    ends = [v for _, pair in shown for v in (pair.mean, *(pair.interval or ()))]
+    across = plot.difference_axis("average minus the row", ends, least=0.01)
     numbers = [plot.note(signed(pair.mean), x=1, y=i, xshift=12) for i, (_, pair) in enumerate(shown)]
     layout = _rows(across | {"tickformat": "+.3f", "nticks": 6}, [label for label, _ in shown], numbers)
     columns = ("row", "test_score", "average_minus_row", "low", "high")
@@ -111,8 +111,11 @@ def reliability(summary: Summary) -> Figure | None:
     texts = [f"confidence {score(a)}<br>right {score(b)}<br>{share(c)} of the windows" for a, b, c in bins]
     sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, own))) for own in weights]
     look = {"size": sizes, "opacity": 0.85, "line": {"color": BACKGROUND, "width": 1}}
+    both = [*x, *y, summary.data.chance]  # one range, so that the diagonal is one
     layout = plot.stacked(
-        plot.axes(plot.score_axis("confidence: probability of the predicted class"), plot.score_axis("accuracy")),
+        plot.axes(
+            plot.score_axis("confidence: probability of the predicted class", both), plot.score_axis("accuracy", both)
+        ),
         plot.level(summary.data.chance, "chance"),
     )
     return Figure(

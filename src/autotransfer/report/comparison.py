@@ -40,6 +40,11 @@ class Contender:
         return self.key in ESTIMATES
 
     @property
+    def is_rival(self) -> bool:
+        """Whether what is delivered has to beat it to be worth its cost."""
+        return self.key == "none"
+
+    @property
     def is_method(self) -> bool:
         """Whether it is one of those that AutoTransfer starts from."""
         return self.key not in ("none", *OWN) and not self.is_peer

@@ -6,12 +6,13 @@ from .average_figures import contributions, reliability, shares
 from .latent_figures import latent_by_class, latent_by_subject, leakage
 from .person_figures import adaptation, labels
 from .plot import Figure
-from .result_figures import by_subject, differences, results
+from .result_figures import by_subject, differences, glance, results
 from .search_figures import candidates, tried
 from .summary import Summary
 from .training_figures import confusion, curves
 
 SECTIONS = {
+    "answer": (glance,),
     "results": (results, by_subject, differences),
     "average": (shares, contributions, reliability),
     "person": (labels, adaptation),

@@ -30,12 +30,14 @@ def leakage(summary: Summary) -> Figure | None:
         return None
     names = summary.role_names
     marks = [_measured(found[s], fill, names[s], folds) for s, fill in SIDES.items() if found[s]]
-    chances = [leak.chance for side in found.values() for leak in side.values()]
+    leaks = [leak for side in found.values() for leak in side.values()]
+    chance = float(np.mean([leak.chance for leak in leaks]))
     layout = plot.stacked(
         plot.axes(
-            plot.names_axis(folds, "fold, by its test subject"), plot.score_axis("accuracy of reading the subject")
+            plot.names_axis(folds, "fold, by its test subject"),
+            plot.score_axis("accuracy of reading the subject", [leak.accuracy for leak in leaks], chance),
         ),
-        plot.level(float(np.mean(chances)), "chance"),
+        plot.level(chance, "chance"),
     )
     rows = [(side, found[side][fold]) for fold in folds for side in SIDES if fold in found[side]]
     return Figure(

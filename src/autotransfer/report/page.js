@@ -57,6 +57,10 @@
       Object.assign(layout["xaxis" + suffix], { domain: [left, Math.min(right, 1)], anchor: "y" + suffix, tickangle: upright ? -90 : 0 });
       Object.assign(layout["yaxis" + suffix], { domain: [Math.max(0, bottom), bottom + high / all], anchor: "x" + suffix });
     }
+    for (const axis of upright ? Object.keys(layout).filter((key) => key.startsWith("xaxis")).map((key) => layout[key]) : []) {
+      const every = Math.ceil((axis.tickvals.length * 14) / (figure.square ? high : wide)); // names of 14 pixels each that fit
+      for (const key of ["tickvals", "ticktext"]) axis[key] = axis[key].filter((_, i) => i % every === 0);
+    }
     const color = (name) => style.getPropertyValue(name).trim();
     const legend = figure.legend ? legendBelow(figure, width) : 0;
     return {
@@ -108,14 +112,23 @@
     return Plotly.react(plot, painted(figure.data, style), arranged(figure, width, style), config);
   }
 
-  async function drawAll(width, style = getComputedStyle(root)) {
+  // Figures in closed sections are drawn when their section opens. With a width: all, to be printed.
+  const room = (figure) => (place(figure).closest("details:not([open])") ? 0 : place(figure).querySelector(".plot").clientWidth);
+  let style; // that the figures were drawn in
+
+  async function drawAll(width, wanted) {
     for (const figure of figures) {
-      const plot = place(figure).querySelector(".plot");
-      await draw(figure, width || plot.clientWidth, style);
-      root.dataset.rendered = document.querySelectorAll(".plot .main-svg .subplot").length;
+      const wide = width || room(figure);
+      if (!wide || (!width && figure.width === wide && figure.style === style)) continue;
+      figure.style = width ? "print" : style;
+      await draw(figure, wide, wanted || getComputedStyle(place(figure))); // the first one lies on another ground
+      root.dataset.rendered = figures.filter((one) => one.width).length;
       if (!width) await new Promise((next) => setTimeout(next)); // lets the page scroll while it draws
     }
   }
+  let drawing = Promise.resolve();
+  const drawSoon = () => (drawing = drawing.then(() => drawAll()));
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
 
   // ---- saving ----------------------------------------------------------------------------------------------------
   function save(figure, kind) {
@@ -172,21 +185,40 @@
   }
 
   function listen() {
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll());
+    scheme.addEventListener("change", () => { style = scheme.matches; drawSoon(); });
+    let printing = null; // what was closed before
+    document.addEventListener("toggle", (event) => !printing && event.target.matches("details:not(.tools *)") && drawSoon(), true);
     addEventListener("beforeprint", () => {
-      document.querySelectorAll("details").forEach((box) => (box.open = !box.closest(".tools")));
+      const closed = [...document.querySelectorAll("details:not(.tools *)")].filter((box) => !box.open);
+      printing = [...(printing || []), ...closed];
+      closed.forEach((box) => (box.open = true));
       drawAll(PRINT_WIDTH, getComputedStyle(light));
     });
-    addEventListener("afterprint", () => drawAll());
+    addEventListener("afterprint", () => {
+      (printing || []).forEach((box) => (box.open = false));
+      printing = null;
+      drawSoon();
+    });
     let waiting;
     addEventListener("resize", () => {
       clearTimeout(waiting);
-      waiting = setTimeout(() => figures.some((f) => f.width !== place(f).clientWidth) && drawAll(), 150);
+      waiting = setTimeout(drawSoon, 150);
     });
+  }
+
+  // A link to something inside a closed section opens it.
+  function reveal() {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    for (let box = target && target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+    if (target) target.scrollIntoView();
   }
 
   async function start() {
     root.dataset.figures = figures.length;
+    addEventListener("hashchange", reveal);
+    document.querySelector("[data-open]").addEventListener("click", () =>
+      document.querySelectorAll(".part").forEach((part) => (part.open = true)));
+    reveal();
     for (const figure of figures) {
       const box = place(figure);
       box.querySelectorAll("[data-save]").forEach((b) => b.addEventListener("click", () => save(figure, b.dataset.save)));
@@ -197,8 +229,9 @@
       script.textContent = await unpacked();
       document.head.append(script);
       script.remove();
-      await drawAll();
+      style = scheme.matches;
       listen();
+      await drawSoon();
     }
     root.dataset.ready = "true";
   }

@@ -29,14 +29,14 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-HEADINGS = {  # of a section, and how the contents call it
-    "results": ("Results on unseen subjects", "Results"),
-    "average": ("What each kind contributes", "Average"),
-    "person": ("A new person with a minute of their own", "Person"),
-    "search": ("How the setting was found", "Search"),
-    "people": ("What the representation still tells about people", "Representation"),
-    "training": ("Inside the models", "Models"),
-    "details": ("Data, splits and how to repeat it", "Data, splits, how to repeat it"),
+SECTIONS = {  # what a folded section is called, and what is in it
+    "results": ("Results on unseen subjects", "every method and every subject, with tests"),
+    "average": ("What each kind contributes", "weights, what each is worth, how far confidence can be trusted"),
+    "person": ("A new person with a minute of their own", "what a few labels and adaptation are worth"),
+    "search": ("How the setting was found", "what was tried, and how one was chosen"),
+    "people": ("What the representation still tells about people", "whether the subject can be read from it"),
+    "training": ("Inside the models", "confused classes and learning curves"),
+    "details": ("Data, splits and how to repeat it", "command, options, seeds, folds, versions"),
 }
 
 
@@ -77,14 +77,16 @@ def document(run: Summary, *, plotly: Html) -> str:
         "search": [settings(run)],
         "people": [leakages(run)],
     }
-    present = [key for key in shown if shown[key] or any(tables.get(key, []))]
+    first = [_figure(figure) for figure in shown["answer"]]
+    present = [key for key in shown if key in SECTIONS and (shown[key] or any(tables.get(key, [])))]
     body = joined(
         tag("a", "Skip to the figures", href="#figures", class_="skip"),
         _header(run),
         tag("noscript", tag("p", "The figures need JavaScript; text and tables do not.")),
-        tag("main", answer(run, rows), _contents(present),
-            tag("div", *(_section(key, shown[key], tables.get(key, [])) for key in present), id="figures"),
-            _details(run)),
+        tag("main", answer(run, rows, joined(*first)),
+            tag("div", *(_section(key, *map(_figure, shown[key]), *tables.get(key, []), opened=not run.complete)
+                         for key in present), _details(run), id="figures"),
+            tag("p", tag("button", "Open all", type="button", data_open=True), class_="tools")),
         tag("footer", "Made by AutoTransfer. This file is complete in itself and loads nothing from the network."),
     )  # fmt: skip
     everything = [_for_script(figure) for found in shown.values() for figure in found]
@@ -123,14 +125,10 @@ def _header(run: Summary) -> Html:
                tag("p", " · ".join(size), class_="size"))  # fmt: skip
 
 
-def _contents(present: list[str]) -> Html:
-    links = [tag("a", HEADINGS[key][1], href=f"#{key}") for key in (*present, "details")]
-    return tag("nav", *links, aria_label="Contents")
-
-
-def _section(key: str, found: list[Figure], tables: list[Html | None]) -> Html:
-    plots = [_figure(figure) for figure in found]
-    return tag("section", tag("h2", HEADINGS[key][0], id=key), *plots, *tables, aria_labelledby=key)
+def _section(key: str, *content: Html | None, opened: bool = False) -> Html:
+    title, inside = SECTIONS[key]
+    heading = tag("summary", tag("h2", title, id=key), tag("span", inside))
+    return tag("section", tag("details", heading, *content, open=opened, class_="part"), aria_labelledby=key)
 
 
 def _figure(figure: Figure) -> Html:
@@ -170,9 +168,8 @@ def _details(run: Summary) -> Html:
     }
     time = {"started": moment(run.started), "computing time": duration(run.seconds), "device": run.device,
             "jobs": f"{run.jobs_done:,} of {run.jobs_total:,}"}  # fmt: skip
-    return tag(
-        "section",
-        tag("h2", HEADINGS["details"][0], id="details"),
+    return _section(
+        "details",
         failures(run),
         tag("h3", "Repeat this run"),
         tag("pre", tag("code", run.command), tabindex="0"),
@@ -181,7 +178,6 @@ def _details(run: Summary) -> Html:
         facts("Data", data),
         facts("Time and place", time),
         facts("Versions", run.versions),
-        aria_labelledby="details",
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from typing import Any
+
 import numpy as np
 
 from ..runs.choice import Scores
@@ -15,7 +18,6 @@ LINES = {  # of Playback: how a line is called and drawn
     "before": ("as delivered", MUTED, "diamond"),
     "own": ("the person's own classifier", LOSS, "square"),
 }
-ROW = 44  # height of a row, in pixels
 
 
 def labels(summary: Summary) -> Figure | None:
@@ -24,7 +26,7 @@ def labels(summary: Summary) -> Figure | None:
     if played is None or not played.calibrated:
         return None
     data: list[Json] = []
-    rows: list[list[object]] = []
+    rows: list[list[Any]] = []
     for field, (name, fill, symbol) in LINES.items():
         tables: dict[str, Scores] = getattr(played, field)
         if not tables:
@@ -44,7 +46,8 @@ def labels(summary: Summary) -> Figure | None:
         rows += [[name, int(k), mean, q, len(tables[k])] for k, mean, q in zip(x, means, low, strict=True)]
     across = plot.plain_axis("labelled windows of each class", type="category")
     layout = plot.stacked(
-        plot.axes(across, plot.score_axis("balanced accuracy")), plot.level(summary.data.chance, "chance")
+        plot.axes(across, plot.score_axis("balanced accuracy", [row[2] for row in rows], summary.data.chance)),
+        plot.level(summary.data.chance, "chance"),
     )
     helped = ", ".join(map(str, played.calibrates))
     kept = (
@@ -70,26 +73,27 @@ def adaptation(summary: Summary) -> Figure | None:
     if played is None:
         return None
     data: list[Json] = []
-    rows: list[list[object]] = []
+    rows: list[list[Any]] = []
     numbers, titles = [], []
+    gains = {
+        order: [played.adapted[order][name] - value for name, value in before.items()]
+        for order, before in played.zero_shot.items()
+    }
+    across = plot.difference_axis("adapted minus as delivered", chain(*gains.values()), least=0.01)
+    placed = plot.Rows([plot.swarm(own, across["range"]) for own in gains.values()])
     for place, (order, before) in enumerate(played.zero_shot.items()):
-        after = played.adapted[order]
-        gains = [after[name] - before[name] for name in before]
-        mean = float(np.mean(gains))
+        after, own = played.adapted[order], gains[order]
+        mean = float(np.mean(own))
         fill = ACCENT if mean > 0 else LOSS if mean < 0 else GREY
-        data.append(
-            plot.points(gains, [place] * len(gains), "people", fill=GREY, text=[signed(g) for g in gains],
-                        marker={"size": 7, "opacity": 0.6})
-        )  # fmt: skip
+        look = {"size": plot.DOT, "opacity": 0.6}
+        text = [signed(gain) for gain in own]
+        data.append(plot.points(own, placed.heights(place), "people", fill=GREY, text=text, marker=look))
         data.append(plot.points([mean], [place], "mean", fill=fill, text=[signed(mean)], marker={"size": 12}))
         numbers.append(plot.note(signed(mean), x=1, y=place, xshift=12))
-        titles.append(plot.row_title(f"{order}: {score(float(np.mean(list(after.values()))))}", place))
+        titles.append(placed.title(f"{order}: {score(float(np.mean(list(after.values()))))}", place))
         rows += [[order, name, before[name], after[name]] for name in before]
-    reach = 1.15 * max(0.01, *(abs(float(str(r[3])) - float(str(r[2]))) for r in rows))
-    across = plot.plain_axis("adapted minus as delivered", range=[-reach, reach], zeroline=True, zerolinecolor=MUTED)
-    down = plot.bare_axis(frame=False) | {"range": [len(played.zero_shot) - 0.5, -0.8]}
     layout = plot.stacked(
-        plot.axes(across | {"tickformat": "+.2f", "nticks": 6}, down),
+        plot.axes(across | {"nticks": 6}, placed.axis()),
         {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}},
     )
     adapts = "adapts where it is asked to" if played.adapts else "does not adapt: people did not gain by it"
@@ -103,6 +107,6 @@ def adaptation(summary: Summary) -> Figure | None:
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),
         rows=rows,
-        height=ROW * len(played.zero_shot) + 60,
+        height=placed.height * len(played.zero_shot) + 14,
         legend=False,
     )

@@ -6,6 +6,8 @@ panels are laid out by the page too, side by side where there is room and below 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,12 +115,36 @@ def stacked(*parts: Json) -> Json:
 
 
 def plain_axis(title: str = "", **more: Any) -> Json:
-    return {"title": {"text": title, "standoff": 8}, "gridcolor": GRID, "zeroline": False, **more}
+    """Its numbers stand off a little, so that those of two axes do not meet in the corner."""
+    look = {"gridcolor": GRID, "zeroline": False, "ticklabelstandoff": 5}
+    return {"title": {"text": title, "standoff": 6}, **look, **more}
 
 
-def score_axis(title: str) -> Json:
-    """Balanced accuracy is always drawn from 0 to 1: a zoomed axis makes small gains look large."""
-    return plain_axis(title, range=[0, 1], dtick=0.2)
+def score_axis(title: str, values: Iterable[float | None], chance: float | None = None) -> Json:
+    """Scores, with chance among them: what is above chance is then told from what is merely above another model."""
+    low, high = score_range([*values, chance])
+    step = 0.05 if high - low <= 0.25 else 0.1 if high - low <= 0.6 else 0.2
+    return plain_axis(title, range=[low, high], dtick=step, tick0=0)
+
+
+def score_range(values: Iterable[float | None]) -> tuple[float, float]:
+    """From the twentieth below the lowest to the twentieth above the highest, at least a fifth wide, within 0 and 1."""
+    known = [value for value in values if value is not None and math.isfinite(value)] or [0.0, 1.0]
+    low, high = math.floor(20 * min(known) - 0.4), math.ceil(20 * max(known) + 0.4)
+    missing = max(0, 4 - (high - low))
+    low, high = low - missing // 2, high + missing - missing // 2
+    low, high = (0, max(high, 4)) if low < 0 else (low, high)
+    low, high = (min(low, 16), 20) if high > 20 else (low, high)
+    return low / 20, high / 20
+
+
+def difference_axis(title: str, values: Iterable[float], *, least: float) -> Json:
+    """Around zero, as far to either side as the values go; `least`: how much is shown of a side with values."""
+    known = [value for value in values if math.isfinite(value)]
+    ends = min(0.0, *known, 0.0), max(0.0, *known, 0.0)
+    low, high = (side * max(abs(end), least) if end else 0.0 for side, end in zip((-1, 1), ends, strict=True))
+    room = 0.12 * max(high - low, least)
+    return plain_axis(title, range=[low - room, high + room], zeroline=True, zerolinecolor=MUTED, tickformat="+.2f")
 
 
 def names_axis(names: list[str], title: str = "", *, length: int = 14, **more: Any) -> Json:
@@ -143,6 +169,54 @@ def bare_axis(*, frame: bool) -> Json:
         "mirror": frame,
         "linecolor": GRID,
     }
+
+
+# ---- rows of dots ----------------------------------------------------------------------------------------------------
+
+DOT = 8  # diameter of a dot, in pixels
+NARROW = 300  # pixels between the ends of an axis on a phone
+MOST_LEVELS = 7  # of dots above and below the middle of their row; more people than that lie on each other
+
+
+def swarm(values: list[float], ends: Sequence[float]) -> list[int]:
+    """How many dots above or below the middle of its row each one lies so that none hides another on a phone: the
+    nearest level that is free. ends: of the axis."""
+    apart = (DOT + 0.5) * (ends[1] - ends[0]) / NARROW
+    levels = sorted(range(-MOST_LEVELS, MOST_LEVELS + 1), key=lambda level: (abs(level), -level))
+    taken = dict.fromkeys(levels, -math.inf)  # the last value on each level
+    found = [0] * len(values)
+    for i in sorted(range(len(values)), key=lambda i: values[i]):
+        free = [level for level in levels if values[i] - taken[level] >= apart]
+        found[i] = free[0] if free else min(levels, key=lambda level: taken[level])
+        taken[found[i]] = values[i]
+    return found
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of dots below one another, with room for the highest swarm and for a name over it."""
+
+    levels: list[list[int]]  # of each row, as `swarm` has them
+
+    @property
+    def _reach(self) -> int:
+        """Pixels from the middle of a row to the edge of its outermost dot."""
+        return DOT // 2 + DOT * max((abs(level) for row in self.levels for level in row), default=0)
+
+    @property
+    def height(self) -> int:
+        """Of a row, in pixels."""
+        return 2 * self._reach + 26
+
+    def heights(self, row: int) -> list[float]:
+        return [row - level * DOT / self.height for level in self.levels[row]]
+
+    def title(self, text: str, row: int, *, fill: str = MUTED) -> Json:
+        return row_title(text, row, fill=fill, above=self._reach + 10)
+
+    def axis(self) -> Json:
+        n = len(self.levels)
+        return bare_axis(frame=False) | {"range": [n - 0.5, -0.5 - 14 / self.height]}
 
 
 # ---- marks -----------------------------------------------------------------------------------------------------------
@@ -182,9 +256,9 @@ def panel_title(text: str, panel: int, *, fill: str = INK) -> Json:
     return note(text, x=0, y=1, fill=fill, size=13, panel=panel, **above)
 
 
-def row_title(text: str, position: float, *, fill: str = MUTED) -> Json:
+def row_title(text: str, position: float, *, fill: str = MUTED, above: int = 16) -> Json:
     """The name of a row over its marks: beside them it would leave a phone no room for the numbers."""
-    return note(text, x=0, y=position, fill=fill, yshift=15, bgcolor=BACKGROUND, borderpad=1)
+    return note(text, x=0, y=position, fill=fill, yshift=above, bgcolor=BACKGROUND, borderpad=1)
 
 
 def level(value: float | None, text: str = "", *, panel: int = 0) -> Json:
@@ -196,10 +270,11 @@ def level(value: float | None, text: str = "", *, panel: int = 0) -> Json:
 
 
 def upright(value: float | None, text: str = "") -> Json:
-    """The same for a vertical line, labelled at its top."""
+    """The same for a vertical line, labelled above its top."""
     if value is None:
         return {}
-    label = note(text, x=value, y=1, fill=MUTED, size=11, xref="x", yref="y domain", yanchor="top")
+    above: Json = {"xref": "x", "yref": "y domain", "xanchor": "center", "yanchor": "bottom"}
+    label = note(text, x=value, y=1, fill=MUTED, size=11, **above)
     return {"shapes": [_dashes("y", "x", value, 0)], "annotations": [label] if text else []}
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain
+
+from ..runs.intervals import bootstrap_interval
 from . import plot
 from .comparison import Contender, contenders, find, honest, subject_order
 from .escaping import plot_text
@@ -13,44 +17,100 @@ from .wording import interval, score, signed
 SORTED = "test subject, worst to best under the baseline"
 
 
+def glance(summary: Summary) -> Figure | None:
+    """What the first screen shows: everybody under the model that is delivered and under those it has to beat."""
+    rows = contenders(summary)
+    best = honest(rows)
+    if best is None:
+        return None
+    names = {"none": "Plain network (baseline)"}
+    shown = [replace(row, label=names.get(row.key, row.label)) for row in rows if row.is_rival]
+    shown.append(replace(best, label="AutoTransfer"))
+    return _dots_by_row(
+        summary,
+        shown,
+        Figure(
+            key="glance",
+            title="Every person whom the models never saw",
+            caption="A dot is a person, the line is the mean over people, the band its 95 % interval.",
+            data=[],
+            layout={"shapes": [shape for i, row in enumerate(shown) for shape in _band(row, i)]},
+            columns=("row", "setting", "test_subject", "test_score"),
+            rows=[],
+        ),
+    )
+
+
+def _band(row: Contender, position: int) -> list[Json]:
+    """Mean and interval of a row."""
+    values = list(row.scores.values())
+    mean, limits = spread(values).mean, bootstrap_interval(values, seed=0)
+    across: Json = {"xref": "x", "yref": "y", "layer": "below", "y0": position - 0.3, "y1": position + 0.3}
+    fill, soft = (ACCENT, plot.SOFT) if row.is_autotransfer else (plot.GREY, plot.GREY_SOFT)
+    line = {**across, "type": "line", "x0": mean, "x1": mean, "line": {"color": fill, "width": 2.5}}
+    if limits is None:
+        return [line]
+    return [{**across, "type": "rect", "x0": limits[0], "x1": limits[1], "fillcolor": soft, "line": {"width": 0}}, line]
+
+
 def results(summary: Summary) -> Figure | None:
     """Every fold's test score, one row per method, with the mean as a cross."""
     rows = contenders(summary)
     if not rows:
         return None
-    means = [spread(list(row.scores.values())).mean for row in rows]
-    numbers = [_beside(score(mean), i, strong=rows[i].is_autotransfer) for i, mean in enumerate(means)]
-    labels = [
-        f"<b>{row.label.replace(', ', '<br>')}</b>" if row.is_autotransfer else plot_text(row.label) for row in rows
-    ]
-    down = plot.plain_axis(automargin=True, range=[len(rows) - 0.4, -0.8], tickmode="array")
-    down |= {"tickvals": list(range(len(rows))), "ticktext": labels}
-    layout = plot.stacked(
-        plot.axes(plot.score_axis("balanced accuracy on the test subject"), down),
-        plot.upright(summary.data.chance, "chance"),
-        {"annotations": [*numbers, _beside("mean", -0.62, fill=MUTED)], "margin": {"r": 58}},
+    drawn = _dots_by_row(
+        summary,
+        rows,
+        Figure(
+            key="results",
+            title="Test score of every fold",
+            caption="Each dot is one subject that neither trained nor validated the model it is tested on; the cross "
+            "is the mean. Each method is shown with the setting that validation ranks first."
+            + ("" if summary.complete else " Until all folds have ended, rows may rest on different subjects."),
+            data=[],
+            layout={},
+            columns=("row", "setting", "test_subject", "test_score"),
+            rows=[],
+        ),
     )
-    return Figure(
-        key="results",
-        title="Test score of every fold",
-        caption="Each dot is one subject that neither trained nor validated the model it is tested on; the cross is "
-        "the mean. Each method is shown with the setting that validation ranks first."
-        + ("" if summary.complete else " Until all folds have ended, rows may rest on different subjects."),
-        data=[_strip(row, i) for i, row in enumerate(rows)] + [_cross(row, i) for i, row in enumerate(rows)],
-        layout=layout,
-        columns=("row", "setting", "test_subject", "test_score"),
+    return replace(drawn, data=drawn.data + [_cross(row, i) for i, row in enumerate(rows)])
+
+
+def _dots_by_row(summary: Summary, rows: list[Contender], figure: Figure) -> Figure:
+    """The figure with a row of dots for each contender, its name above and its mean beside it."""
+    values = [list(row.scores.values()) for row in rows]
+    across = plot.score_axis("balanced accuracy on the test subject", chain(*values), summary.data.chance)
+    placed = plot.Rows([plot.swarm(own, across["range"]) for own in values])
+    titles, numbers = [], []
+    for i, row in enumerate(rows):
+        strong, mean = row.is_autotransfer, score(spread(values[i]).mean)
+        titles.append(
+            placed.title(
+                f"<b>{row.label}</b>" if strong else plot_text(row.label, 40), i, fill=INK if strong else MUTED
+            )
+        )
+        numbers.append(plot.note(f"<b>{mean}</b>" if strong else mean, x=1, y=i, xshift=12))
+    head = plot.note("mean", x=1, y=-0.5, fill=MUTED, xshift=12)
+    return replace(
+        figure,
+        data=[_strip(row, placed.heights(i)) for i, row in enumerate(rows)],
+        layout=plot.stacked(
+            plot.axes(across, placed.axis()),
+            plot.upright(summary.data.chance, "chance"),
+            figure.layout,
+            {"annotations": [*titles, *numbers, head], "margin": {"l": 14, "r": 58}},
+        ),
         rows=[[r.label, r.setting or "by subject", s, v] for r in rows for s, v in r.scores.items()],
-        height=46 * len(rows) + 30,
+        height=placed.height * len(rows) + 14,
         legend=False,
     )
 
 
-def _strip(row: Contender, position: int) -> Json:
-    """One dot per subject; heights are spread so that equal scores do not hide each other, and mean nothing."""
-    heights = [position + 0.5 * ((0.618 * i) % 1 - 0.5) for i in range(len(row.scores))]
+def _strip(row: Contender, heights: list[float]) -> Json:
+    """One dot per subject; heights only keep dots apart."""
     texts = [f"{plot_text(row.label, 40)}<br>subject {plot_text(s)}: {score(v)}" for s, v in row.scores.items()]
     dots = list(row.scores.values()), heights, plot_text(row.label, 40)
-    look = {"opacity": 0.85}
+    look = {"opacity": 0.85, "size": plot.DOT}
     return plot.points(*dots, fill=plot.colour(row.key), symbol=plot.mark(row.key), text=texts, marker=look)
 
 
@@ -61,29 +121,27 @@ def _cross(row: Contender, position: int) -> Json:
     return plot.points([found.mean], [position], "mean", fill=INK, symbol="x-thin", text=[text], marker=look)
 
 
-def _beside(text: str, position: float, *, strong: bool = False, fill: str = INK) -> Json:
-    """A number to the right of its row."""
-    return plot.note(f"<b>{text}</b>" if strong else text, x=1, y=position, fill=fill, xshift=12)
-
-
 def by_subject(summary: Summary) -> Figure | None:
     """Accuracy by test subject, sorted by the baseline."""
     rows = contenders(summary)
     order = subject_order(rows)
     if not order:
         return None
-    front = [row for row in (find(rows, "none"), honest(rows)) if row is not None]
+    best = honest(rows)
+    front = [row for row in rows if row.is_rival or row is best]
     behind = [row for row in rows if row not in front and not row.is_autotransfer]
+    up = plot.score_axis("balanced accuracy", (v for row in rows for v in row.scores.values()), summary.data.chance)
     layout = plot.stacked(
-        plot.axes(plot.names_axis(order, SORTED), plot.score_axis("balanced accuracy")),
+        plot.axes(plot.names_axis(order, SORTED), up),
         plot.level(summary.data.chance, "chance"),
     )
+    hidden = {"visible": "legendonly"} if front else {}
     return Figure(
         key="by-subject",
         title="Accuracy by test subject",
         caption="Subjects are sorted by their baseline score, so a gain at the left end is a gain for those whom "
-        "the baseline serves worst. Click a name to hide or show it.",
-        data=[_dots(row, order) for row in behind] + [_path(row, order) for row in front],
+        "the baseline serves worst. Click a name to show or hide it.",
+        data=[_dots(row, order) | hidden for row in behind] + [_path(row, order) for row in front],
         layout=layout,
         columns=("test_subject", "row", "test_score"),
         rows=[[s, row.label, row.scores[s]] for s in order for row in rows if s in row.scores],
@@ -100,7 +158,7 @@ def _dots(row: Contender, order: list[str]) -> Json:
 
 
 def _path(row: Contender, order: list[str]) -> Json:
-    """Dots joined by a line, for the two that the page compares."""
+    """Dots joined by a line, for those that the page compares."""
     dots = _dots(row, order)
     dots["marker"] |= {"size": 9, "opacity": 1}
     return {**dots, "mode": "lines+markers", "line": {"color": plot.colour(row.key), "width": 2.2}}
@@ -114,8 +172,7 @@ def differences(summary: Summary) -> Figure | None:
     if pair is None or best is None or pair.ties == pair.n:
         return None
     names, values = list(pair.differences), list(pair.differences.values())
-    reach = 1.2 * max(0.05, *(abs(v) for v in values), *(abs(v) for v in pair.interval or ()))
-    up = plot.plain_axis("difference", range=[-reach, reach], zeroline=True, zerolinecolor=MUTED, tickformat="+.2f")
+    up = plot.difference_axis("difference", [*values, *(pair.interval or ())], least=0.05)
     said = f"mean {signed(pair.mean)}" + (f", interval {interval(pair)}" if pair.interval else "")
     layout = plot.stacked(
         plot.axes(plot.names_axis(names, SORTED), up),

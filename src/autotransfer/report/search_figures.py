@@ -52,7 +52,8 @@ def tried(summary: Summary) -> Figure | None:
     along = _strength_axis([one.strength for one in censored])
     parts: list[Json] = []
     for panel, mode in enumerate(modes):
-        parts.append(plot.axes(along, plot.score_axis("" if panel else "validation score"), panel))
+        title = "" if panel else "validation score"
+        parts.append(plot.axes(along, plot.score_axis(title, [*(one.score for one in censored), baseline]), panel))
         parts.append(plot.level(baseline, panel=panel))
         parts.append({"annotations": [plot.panel_title(f"<b>{plot_text(mode)}</b>", panel)]})
     return Figure(
@@ -156,8 +157,10 @@ def candidates(summary: Summary) -> Figure | None:
     best = summary.role_names["chosen"].lower()
     titles = [_over(words[n], i, best if n == summary.chosen else "") for i, n in enumerate(names)]
     down = plot.bare_axis(frame=False) | {"range": [len(names) - 0.5, -0.9]}
+    single = (value for own in people.values() for value in own.values())
+    across = plot.score_axis("balanced accuracy on validation subjects", [*q25, *mean, *single], summary.data.chance)
     layout = plot.stacked(
-        plot.axes(plot.score_axis("balanced accuracy on validation subjects"), down),
+        plot.axes(across, down),
         plot.upright(summary.data.chance),
         {"annotations": titles, "margin": {"l": 8}},
     )
@@ -174,7 +177,7 @@ def candidates(summary: Summary) -> Figure | None:
         layout=layout,
         columns=("setting", "validation_q25", "validation_mean", "chosen"),
         rows=[[n, q, m, n == summary.chosen] for n, q, m in zip(names, q25, mean, strict=True)],
-        height=42 * len(names) + 30,
+        height=46 * len(names) + 30,
     )
 
 

@@ -40,7 +40,7 @@ def table(
     return tag("div", inside, class_="table", tabindex="0", role="region", aria_label=caption)
 
 
-def folded(summary_line: str, *content: Html, opened: bool = False) -> Html:
+def folded(summary_line: str, *content: Html | None, opened: bool = False) -> Html:
     return tag("details", tag("summary", summary_line), *content, open=opened)
 
 
@@ -152,7 +152,6 @@ def settings(summary: Summary) -> Html | None:
     return folded(
         f"Table of all {len(summary.settings)} settings",
         table(caption, heads, [line(name) for name in sorted(summary.settings, key=place)], numeric=2, less="1 4 5 6"),
-        opened=len(summary.settings) <= 16,
     )
 
 

@@ -82,12 +82,17 @@ def curves(summary: Summary) -> Figure | None:
                     [model.label, key, e, *q] for e, q in zip(curve.epochs, curve.quartiles.T.tolist(), strict=True)
                 ]
         if drawn:
+            up = plot.plain_axis(zeroline=title == "Penalty", zerolinecolor=plot.MUTED)
             if title == "Validation score":
+                up = plot.score_axis("", (v for trace in drawn for v in trace["y"]), summary.data.chance)
+                low, high = up["range"]
                 counted = {one.key for one in tried_everywhere(summary)}
-                rugs = [_snapshots(model, counted, 0.02 + 0.04 * i) for i, model in enumerate(models)]
+                rugs = [_snapshots(m, counted, low + (0.02 + 0.04 * i) * (high - low)) for i, m in enumerate(models)]
                 drawn += [rug for rug in rugs if rug is not None]
+                parts.append(plot.level(summary.data.chance, "chance", panel=panel))
             data += [trace | plot.on_panel(panel) for trace in drawn]
-            parts += _panel(summary, title, panel)
+            parts.append({"annotations": [plot.panel_title(f"<b>{title}</b>", panel)]})
+            parts.append(plot.axes(plot.plain_axis("epoch", rangemode="tozero"), up, panel))
             panel += 1
     if not data:
         return None
@@ -134,19 +139,6 @@ def _named_once(data: list[Json]) -> list[Json]:
             trace["showlegend"] = trace["name"] not in seen
             seen.add(trace["name"])
     return data
-
-
-def _panel(summary: Summary, title: str, panel: int) -> list[Json]:
-    across = plot.plain_axis("epoch", rangemode="tozero")
-    head: Json = {"annotations": [plot.panel_title(f"<b>{title}</b>", panel)]}
-    if title == "Validation score":
-        return [
-            head,
-            plot.axes(across, plot.score_axis(""), panel),
-            plot.level(summary.data.chance, "chance", panel=panel),
-        ]
-    up = plot.plain_axis(rangemode="tozero" if title == "Loss" else "normal")
-    return [head, plot.axes(across, up, panel)]
 
 
 def _snapshots(model: Model, counted: set[str], height: float) -> Json | None:
