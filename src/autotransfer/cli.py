@@ -67,7 +67,8 @@ OwnEncoder = Annotated[
     str,
     typer.Option(
         "--encoder",
-        help="eegnet, shallow, linear, templates, or module:function, a factory (n_channels, n_times) -> nn.Module.",
+        help="eegnet, shallow, linear, templates, braindecode:MODEL,option=value,… where it is installed, or "
+        "module:function, a factory (n_channels, n_times) -> nn.Module.",
     ),
 ]
 OnCluster = Annotated[
@@ -334,16 +335,18 @@ def _population(text: str) -> int | str:
 
 def _encoders(text: str) -> dict[str, Any] | None:
     """The user's own factory, which is imported only because the command line names it."""
-    from .model.encoders import ENCODERS
+    from .model.encoders import ENCODERS, find_factory, is_ours
 
-    if text in ENCODERS:
+    if is_ours(text):
+        if text not in ENCODERS:
+            find_factory(text, None)  # complains before anything is read
         return None
     from importlib import import_module
     from os import getcwd
 
     module, _, name = text.partition(":")
     if not module or not name:
-        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)} or module:function")
+        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)}, braindecode:MODEL or module:function")
     if getcwd() not in sys.path:
         sys.path.insert(0, getcwd())  # as python itself does for a script beside the data
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError, check_choice, check_types
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid
 from ..jobs import check_seed
-from ..model.encoders import ENCODERS
+from ..model.encoders import ENCODERS, encoder_name
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
@@ -43,7 +43,7 @@ class RunOptions:
     # one of PREPROCESSING: what candidates of all kinds may use of a new person; auto: zero-shot where nothing else
     # fixes it; none: the settings of the grid as they are, and nothing beside them
     preprocessing: str | None = None
-    encoder: str = "eegnet"  # or the name of a factory of the user's own
+    encoder: str = "eegnet"  # or braindecode:MODEL, or the name of a factory of the user's own
     seed: int = 0
     seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
     rule: str = "average"  # of candidates, weighted; published: one setting, by the lower quartile of validation scores
@@ -67,6 +67,7 @@ class RunOptions:
         for name in RENAMED_VALUES:
             object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
         object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
+        object.__setattr__(self, "encoder", encoder_name(self.encoder))
         check_choice("grid", self.grid, GRIDS)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)
