@@ -100,6 +100,12 @@ class Progress:
         self.failed += sum(failed)
         self.well += len(failed) - sum(failed)
 
+    @property
+    def left(self) -> float:
+        """Seconds, at the pace so far."""
+        spent = time.perf_counter() - self.start
+        return spent * max(self.total - self.done, 0) / max(self.done, 1)
+
     def advance(self, epochs: int) -> None:
         self.done += epochs
         note = jobs_words(self.well, self.members, self.failed, known=self.known)
@@ -108,8 +114,7 @@ class Progress:
         spent = time.perf_counter() - self.start
         if spent - self.last > LINE_EVERY or self.done >= self.total:
             self.last = spent
-            left = spent * max(self.total - self.done, 0) / max(self.done, 1)
-            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(left)} left"
+            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self.left)} left"
             LOG.info(line)
             if self.shown and self.bar is None:
                 print(line, file=sys.stderr, flush=True)
