@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .recordings import Recordings as Recordings
     from .recordings import load as load
     from .recordings import synthetic as synthetic
+    from .report.moabb_results import moabb_results as moabb_results
     from .settings import Setting as Setting
     from .training.latent import encode as encode
     from .training.leakage import Leakage as Leakage
@@ -67,6 +68,7 @@ _HOME = {
     "load": ".recordings",
     "load_model": ".export",
     "make_censor": ".censoring",
+    "moabb_results": ".report.moabb_results",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
     "train": ".training.train",

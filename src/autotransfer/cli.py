@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
@@ -67,8 +67,16 @@ OwnEncoder = Annotated[
     str,
     typer.Option(
         "--encoder",
-        help="eegnet, shallow, linear, templates, or module:function, a factory (n_channels, n_times) -> nn.Module.",
+        help="eegnet, shallow, linear, templates, braindecode:MODEL,option=value,… where it is installed, or "
+        "module:function, a factory (n_channels, n_times) -> nn.Module.",
     ),
+]
+Live = Annotated[
+    bool, typer.Option("--live", help="Serve a page that follows the run, to browsers on this machine alone.")
+]
+ToTensorBoard = Annotated[
+    Path | None,
+    typer.Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files, one for each training."),
 ]
 OnCluster = Annotated[
     str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")
@@ -313,6 +321,8 @@ def run(
     pattern: Pattern = None,
     sfreq: Rate = None,
     cluster: OnCluster = None,
+    live: Live = False,
+    tensorboard: ToTensorBoard = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -336,7 +346,7 @@ def run(
         window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq,
     )  # fmt: skip
     encoders = _encoders(encoder)
-    _check_end()
+    _check_end(tensorboard)
     if dry_run:
         _dry_run(options, encoders)
         return
@@ -346,7 +356,7 @@ def run(
     assert out is not None, "checked above"
     with _cluster(cluster) as executor:  # before anything is written: there may be none
         created = begin(out, options, encoders, tell=tell, here=executor is None)
-        with Lock(out):
+        with Lock(out), _followers(out, live=live, tensorboard=tensorboard):
             _conduct(created, executor)
 
 
@@ -364,16 +374,18 @@ def _number_or_word(text: str | None) -> int | str | None:
 
 def _encoders(text: str) -> dict[str, Any] | None:
     """The user's own factory, which is imported only because the command line names it."""
-    from .model.encoders import ENCODERS
+    from .model.encoders import ENCODERS, find_factory, is_ours
 
-    if text in ENCODERS:
+    if is_ours(text):
+        if text not in ENCODERS:
+            find_factory(text, None)  # complains before anything is read
         return None
     from importlib import import_module
     from os import getcwd
 
     module, _, name = text.partition(":")
     if not module or not name:
-        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)} or module:function")
+        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)}, braindecode:MODEL or module:function")
     if getcwd() not in sys.path:
         sys.path.insert(0, getcwd())  # as python itself does for a script beside the data
     try:
@@ -421,6 +433,8 @@ def resume(
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
     storage: Storage = None,
+    live: Live = False,
+    tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log: Log = None,
@@ -430,7 +444,7 @@ def resume(
     from .runs.run import check_is_run, reopen
 
     check_is_run(folder)
-    _check_end()
+    _check_end(tensorboard)
     with _cluster(cluster) as executor, Lock(folder):
         opened = reopen(folder, _encoders(encoder), tell, storage, data)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
@@ -439,7 +453,23 @@ def resume(
                     _write_report(opened)
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
-        _conduct(opened, executor)
+        with _followers(folder, live=live, tensorboard=tensorboard):
+            _conduct(opened, executor)
+
+
+@contextmanager
+def _followers(folder: Path, *, live: bool, tensorboard: Path | None) -> Iterator[None]:
+    """Those who watch the run while it works."""
+    with ExitStack() as stack:
+        if tensorboard is not None:
+            from .report.tensorboard import EventFiles
+
+            stack.enter_context(EventFiles(folder, tensorboard))
+        if live:
+            from .report.live import LivePage
+
+            say(f"live page: {stack.enter_context(LivePage(folder)).url}")
+        yield
 
 
 @contextmanager
@@ -455,12 +485,16 @@ def _cluster(address: str | None) -> Iterator[Executor | None]:
         yield executor
 
 
-def _check_end() -> None:
+def _check_end(tensorboard: Path | None = None) -> None:
     """What is only used when all is trained is missed before."""
     from .report import collect  # noqa: F401
     from .report.page import plotly_of
 
     plotly_of()
+    if tensorboard is not None:
+        from .report.tensorboard import writer_kind
+
+        writer_kind()
 
 
 def _conduct(opened: Run, executor: Executor | None) -> None:
@@ -529,13 +563,61 @@ def status(folder: Folder) -> None:
 
 
 @app.command()
-def report(folder: Folder, data: Moved = None, encoder: OwnEncoder = "eegnet") -> None:
-    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there."""
-    from .runs.run import Run
+def report(
+    folder: Folder,
+    data: Moved = None,
+    encoder: OwnEncoder = "eegnet",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the live page of the run, to this machine alone, until Ctrl-C.")
+    ] = False,
+    tensorboard: ToTensorBoard = None,
+    moabb: Annotated[
+        Path | None, typer.Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
+    ] = None,
+) -> None:
+    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
+    --tensorboard or --moabb, write or serve that instead."""
+    from .runs.run import Run, check_is_run
 
+    if watch or tensorboard is not None or moabb is not None:
+        check_is_run(folder)
+        _report_elsewhere(folder, tensorboard, moabb)
+        if watch:
+            _watch(folder)
+        return
     opened = Run.open(folder, _encoders(encoder), source=data, lazy=True)
     with closing(opened.ledger):
         say(f"report: {_write_report(opened).resolve()}")
+
+
+def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None) -> None:
+    if tensorboard is not None:
+        from .report.tensorboard import EventFiles
+
+        n = EventFiles(folder, tensorboard).update()
+        say(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
+    if moabb is not None:
+        from .report.moabb_results import moabb_results
+        from .runs.csv_tables import csv_of
+        from .runs.files import write_atomically
+
+        write_atomically(moabb, csv_of(moabb_results(folder)))
+        say(f"scores in MOABB's columns: {moabb}")
+
+
+def _watch(folder: Path) -> None:
+    from time import sleep
+
+    from .report.live import LivePage
+
+    with LivePage(folder) as page:
+        page.follower.look()  # whatever is wrong with the run is said here
+        say(f"live page: {page.url} (until Ctrl-C)")
+        try:
+            while True:
+                sleep(1)
+        except KeyboardInterrupt:
+            return
 
 
 @app.command()

@@ -22,6 +22,7 @@ from ..training.windows import release, windows_for
 from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, Ledger, OpenPopulation
 from .options import RunOptions
+from .progress import Pulse
 from .pruning import Pruning
 from .signals import asked_to_stop, raise_if_asked, signals_wait
 
@@ -120,6 +121,7 @@ class LocalExecutor:
             due = asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
+                run.ledger.remember(pulse=Pulse.of(found.number, population, bar))
                 last = time.monotonic()
             raise_if_asked()
 

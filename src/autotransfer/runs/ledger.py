@@ -249,6 +249,16 @@ class Ledger:
             ) from None
         return entry
 
+    def records(self, keys: Iterable[str]) -> dict[str, Record]:
+        """What came of these jobs, of those that are finished."""
+        wanted = list(keys)
+        found: dict[str, Record] = {}
+        for start in range(0, len(wanted), 500):
+            some = wanted[start : start + 500]
+            rows = self._ask(f"SELECT key, record FROM jobs WHERE key IN ({', '.join('?' * len(some))})", some)
+            found |= {str(key): self._checked(f"job {key}", Record, record) for key, record in rows if record}
+        return found
+
     def statuses(self) -> dict[str, str]:
         return dict(self._ask("SELECT key, status FROM jobs"))
 

@@ -11,7 +11,7 @@ from ..errors import UserError, check_choice, check_types, shown
 from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, divide
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid
 from ..jobs import check_seed
-from ..model.encoders import ENCODERS
+from ..model.encoders import ENCODERS, encoder_name
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
@@ -69,7 +69,7 @@ class RunOptions:
     # one of PREPROCESSING: what candidates of all kinds may use of a new person; auto: zero-shot where nothing else
     # fixes it; none: the settings of the grid as they are, and nothing beside them
     preprocessing: str | None = None
-    encoder: str = "eegnet"  # or the name of a factory of the user's own
+    encoder: str = "eegnet"  # or braindecode:MODEL, or the name of a factory of the user's own
     seed: int = 0
     # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
     folds: int | str = "all"
@@ -98,6 +98,7 @@ class RunOptions:
         for name in RENAMED_VALUES:
             object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
         object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
+        object.__setattr__(self, "encoder", encoder_name(self.encoder))
         check_choice("grid", self.grid, GRIDS)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
@@ -25,11 +26,14 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import check_scorable, divide, leave_groups_out, make_fold, scorable
 from ..jobs import Job
-from ..model.encoders import ENCODERS, Encoders, find_factory
+from ..model.any_module import latent_dim
+from ..model.braindecode_models import PREFIX
+from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
 from ..recordings.optional import need
 from ..settings import SUBJECT, Setting
+from ..training.members import size_of
 from ..training.nuisance import check_nuisance, raw_values
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
@@ -60,10 +64,10 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
     return digest.hexdigest()
 
 
-def versions() -> dict[str, str]:
+def versions(*also: str) -> dict[str, str]:
     """What outcomes may depend on besides the data."""
     found = {"python": platform.python_version()}
-    for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas"):
+    for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -120,6 +124,7 @@ class Run:
         recordings = load(options.source, **options.cutting) if recordings is None else recordings
         check_columns(options, recordings)
         check_scorable(recordings)
+        check_module(options, encoders, recordings)
         for line in concerns(recordings.raw()):
             warnings.warn(line, stacklevel=2)
         options = options.for_data(recordings)
@@ -129,7 +134,7 @@ class Run:
             "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
             "windows": windows,
             "data": Data.of(recordings),
-            "versions": versions(),
+            "versions": versions(*["braindecode"] * options.encoder.startswith(PREFIX)),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         if sys.argv[0].endswith("autotransfer"):
@@ -342,6 +347,15 @@ def check_columns(options: RunOptions, recordings: Recordings) -> None:
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
     if options.encoder not in ENCODERS:
         find_factory(options.encoder, encoders)
+
+
+def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
+    """An encoder that is not ours must be able to take these windows."""
+    if options.encoder not in ENCODERS:
+        setting = options.apply(Setting())
+        size = size_of(recordings, setting)
+        module = encoder_options(setting.encoder, setting.network, encoders).module(size)
+        latent_dim(module, torch.zeros(2, size.channels, size.times))
 
 
 def is_run(folder: Path) -> bool:

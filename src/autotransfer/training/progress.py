@@ -112,15 +112,16 @@ class Progress:
             self.began = spent, self.done
         if spent - self.last > LINE_EVERY or self.done >= self.total:
             self.last = spent
-            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self._left(spent))} left"
+            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self.left)} left"
             LOG.info(line)
             if self.shown and self.bar is None:
                 print(line, file=sys.stderr, flush=True)
 
-    def _left(self, spent: float) -> float:
+    @property
+    def left(self) -> float:
         """Seconds; infinite as long as nobody can tell. What is done once, before the first epoch ends, says nothing of
         those that follow."""
-        before, begun = self.began or (0.0, 0)
+        spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:
             return 0.0
         return math.inf if self.done <= begun else (spent - before) * (self.total - self.done) / (self.done - begun)
