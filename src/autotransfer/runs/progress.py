@@ -29,7 +29,7 @@ class Pulse:
     time: float  # seconds since 1970
     epoch: int
     epochs: int  # of all its members together
-    left: float  # seconds, as its progress bar says
+    left: float | None  # seconds, as its progress bar says; None: nobody can tell yet
     curves: dict[str, list[float]]  # by the key of a setting: validation score by epoch, mean over members
     every: int  # epochs between points of a curve
 
@@ -50,7 +50,9 @@ class Pulse:
         }
         curves = {key: values.round(4).tolist() for key, values in scores.items() if np.isfinite(values).all()}
         epochs = population.epoch * len(population.jobs)
-        return cls(number, time.time(), population.epoch, epochs, bar.left, curves, every)
+        return cls(
+            number, time.time(), population.epoch, epochs, bar.left if np.isfinite(bar.left) else None, curves, every
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Standing:
             counts=counts,
             share=1 - (ahead - begun) / total if total else 0.0,
             spent=spent,
-            left=left if pulse is None else max(0.0, pulse.left - (time.time() - pulse.time)),
+            left=left if pulse is None or pulse.left is None else max(0.0, pulse.left - (time.time() - pulse.time)),
             started=ledger.recall("started", str) or "",
             failures=[
                 printable(f"{e.setting.name}: {e.record.failure}") for e in entries if e.status == "failed" and e.record
