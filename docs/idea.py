@@ -42,8 +42,7 @@ def idea(epochs: int) -> Any:
         _draw(axis, _principal(z), who, what)
         person, task = at.leakage(z, who), at.leakage(z, what)
         axis.set_title(title, color=GREY, fontsize=12, fontweight="bold", loc="left")
-        said = f"person read from {person.accuracy:.0%} of windows (chance {person.chance:.0%}), "
-        said += f"class from {task.accuracy:.0%}"
+        said = f"person read in {person.accuracy:.0%} (chance {person.chance:.0%}), class in {task.accuracy:.0%}"
         axis.set_xlabel(said, color=GREY, fontsize=9.5, loc="left")
         print(f"{said}; balanced accuracy on the person left out {outcome.test_score:.2f}")
     return figure

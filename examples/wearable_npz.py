@@ -17,14 +17,14 @@ for who in range(6):
     for n in range(40):
         beat = 2 * np.pi * (tempo * (1.5 + n % 2) * time + rng.random())
         motion = np.stack([np.sin(beat), (n % 2) * np.cos(beat), 0.3 * np.sin(2 * beat)])
-        X.append(worn @ motion + 0.8 * rng.standard_normal((3, 64)))
+        X.append(worn @ motion + 1.5 * rng.standard_normal((3, 64)))
         y.append(("wave", "turn")[n % 2])
         person.append(f"P{who + 1}")
 np.savez("wrist.npz", X=np.array(X, np.float32), y=y, subject=person, meta='{"sfreq": 32, "channels": ["x", "y", "z"]}')
 
 rec = at.load("wrist.npz")
 print(rec)
-auto = at.AutoTransferClassifier(epochs=4, seeds=1, lr=1e-2, sfreq=rec.sfreq)  # few epochs, to be quick
+auto = at.AutoTransferClassifier(epochs=8, batch_size=32, seeds=1, lr=1e-2, sfreq=rec.sfreq)  # few epochs: quick
 auto.fit(rec.X.numpy(), np.array(y), subjects=np.array(person))
 
 choice = auto.choice_

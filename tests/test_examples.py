@@ -71,7 +71,7 @@ def test_the_picture_of_the_readme_can_be_drawn_again(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="figures are drawn with the extra 'docs'")
     command = [sys.executable, str(ROOT / "docs/idea.py"), "--out", str(tmp_path), "--epochs", "1"]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
-    assert "person read from" in (tmp_path / "idea.svg").read_text()
+    assert "person read in" in (tmp_path / "idea.svg").read_text()
 
 
 def test_a_piece_of_a_slurm_array_begins_stops_resumes_and_ends(tmp_path: Path) -> None:
