@@ -58,6 +58,24 @@ def _table(evidence: Evidence, folder: Path, mode: str) -> str:
     return markdown(heads, [*rows, [*ahead, ""]])
 
 
+def one_seed(evidence: Evidence, folder: Path) -> str:
+    """The second zero-shot run, beside the first and the best peer of each set."""
+    runs = [read(folder / "average" / name).ours.get("nested", {}) for name in ("zero-shot-again", "zero-shot")]
+    best = best_peers(evidence.peers, PEERS["zero-shot"])
+    columns = [*runs, {dataset: scores for dataset, (_, scores) in best.items()}]
+    if not runs[0]:
+        return NOTHING
+    rows = [
+        [dataset, *(score(spread(list(c[dataset].values())).mean) if dataset in c else "–" for c in columns)]
+        for dataset in sorted(runs[0])
+    ]
+    gaps = [pool(pairs(runs[0], column)) for column in columns[1:]]
+    rows.append(
+        ["**second minus this**, all people", "", *(f"{signed(g.mean)} ({interval(g)})" if g else "–" for g in gaps)]
+    )
+    return markdown(["", "second run, one seed", "first run", "best peer of the set"], rows)
+
+
 def best_peers(peers: dict[str, Scores], names: tuple[str, ...]) -> dict[str, tuple[str, dict[str, float]]]:
     """By data set, the peer with the highest mean and its scores."""
     found: dict[str, tuple[str, dict[str, float]]] = {}

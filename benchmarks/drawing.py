@@ -1,9 +1,10 @@
-"""Two figures as plain SVG: no package needed, the same file every time."""
+"""Three figures as plain SVG: no package needed, the same file every time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from itertools import pairwise
 
 from autotransfer.report.statistics import Paired, spread
 
@@ -51,6 +52,31 @@ def strips(panels: Mapping[str, Sequence[tuple[str, Sequence[float]]]], label: s
             parts += [_line(x(mean), y - 7, x(mean), y + 7, BLUE, 3)]
     y += ROW
     return _drawing(parts + _axis(x, 0.0, 1.0, y, label), y + FOOT)
+
+
+def curves(places: Sequence[float], lines: Mapping[str, Sequence[float]], across: str, up: str) -> str:
+    """A line for each name over the same places, which stand at equal distances; named at its right end."""
+    height, top, right = 300, 20, WIDTH - 160
+    values = [value for line in lines.values() for value in line]
+    low, high = min(values) - 0.02, max(values) + 0.02
+
+    def x(place: int) -> float:
+        return 80 + place / max(len(places) - 1, 1) * (right - 80)
+
+    def y(value: float) -> float:
+        return top + (high - value) / (high - low) * (height - top)
+
+    parts = [_text(x(k), height + 18, f"{place:g}", "middle") for k, place in enumerate(places)]
+    step = next(s for s in (0.02, 0.05, 0.1, 0.2) if (high - low) / s <= 8)
+    ticks = [step * k for k in range(1, round(1 / step) + 1) if low <= step * k <= high]
+    parts += [_text(72, y(tick) + 4, f"{tick:.2f}", "end") for tick in ticks]
+    parts += [_line(80, y(tick), right, y(tick), PALE, 0.5) for tick in ticks]
+    for colour, (name, line) in zip((BLUE, GREY, ORANGE), lines.items(), strict=False):
+        points = [(x(k), y(value)) for k, value in enumerate(line)]
+        parts += [_line(*a, *b, colour, 2.5) for a, b in pairwise(points)] + [_dot(*point, colour) for point in points]
+        parts.append(_text(right + 10, points[-1][1] + 4, name, "start", bold=True))
+    parts += [_text((80 + right) / 2, height + 38, across, "middle"), _text(80, 12, up, "start")]
+    return _drawing(parts, height + FOOT)
 
 
 def _axis(x: Callable[[float], float], low: float, high: float, y: float, label: str) -> list[str]:

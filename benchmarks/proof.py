@@ -1,9 +1,10 @@
 """The whole procedure on one data set after another: python -m benchmarks.proof DATA... --out FOLDER
 
-FOLDER gets a run per set, named after it (with "-shuffled" for the control), and three tables over all runs that have
+FOLDER gets a run per set, named after it (with "-shuffled" for the control), and four tables over all runs that have
 ended: results.csv (every training), scores.csv (test score by subject of the baseline, of each method's best setting
-by validation, and of AutoTransfer's choice as published and nested, seeds averaged; then as ensembles) and leakage.csv
-(of the chosen setting and the baseline). `python -m benchmarks.results` makes a page of them.
+by validation, and of AutoTransfer's choice as published and nested, seeds averaged; then as ensembles), leakage.csv
+(of the chosen setting and the baseline) and playback.csv (everybody played back window by window, and calibrated).
+`python -m benchmarks.results` makes a page of them.
 
 Killed or stopped by --minutes, the same command continues where it was; it then exits with status 3.
 """
@@ -23,6 +24,7 @@ import pandas as pd
 from autotransfer.errors import UserError
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
+from autotransfer.runs.choice import Playback, Scores
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.executor import LocalExecutor
 from autotransfer.runs.files import Lock, write_atomically
@@ -32,7 +34,7 @@ from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
 from autotransfer.settings import Setting
 
-TABLES = ("results", "scores", "leakage")
+TABLES = ("results", "scores", "leakage", "playback")
 # of RunOptions
 ASKED = ("grid", "epochs", "seeds", "standardise", "align", "preprocessing", "lr", "batch_size", "patience", "nested",
          "rule")  # fmt: skip
@@ -81,14 +83,15 @@ def prove(source: str, options: argparse.Namespace, executor: Until) -> None:
         print(f"{run.folder.name}: {run.recordings!r}", flush=True)
         if not run.ledger.recall("complete", bool):
             run.executor = executor
-            conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True)
+            conduct(run, lambda line: print(f"{run.folder.name}: {line}", flush=True), shown=True,
+                    played=run.recordings.n_subjects)  # fmt: skip
         executor.after_epoch()
         for name, table in zip(TABLES, tables_of(run, leakage=options.leakage), strict=True):
             write_atomically(run.folder / f"proof-{name}.csv", csv_of(table, float_format="%.6g"))
 
 
-def tables_of(run: Run, *, leakage: bool = True) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Results, scores and leakage of a finished run, each with the data set and whether it is the control."""
+def tables_of(run: Run, *, leakage: bool = True) -> list[pd.DataFrame]:
+    """TABLES of a finished run, each with the data set and whether it is the control."""
     summary = collect(run, weights=leakage)
     choice = summary.choice
     assert choice is not None
@@ -116,15 +119,30 @@ def tables_of(run: Run, *, leakage: bool = True) -> tuple[pd.DataFrame, pd.DataF
         for subject, score in own.items()
     ]
     leaks = [{"role": role, **asdict(leak)} for role, own in summary.weights.leakage.items() for leak in own]
-    parts = (
+    parts = [
         pd.DataFrame([result_row(run.options, one, baseline=choice.baseline.setting) for one in found]),
         pd.DataFrame(scores),
         pd.DataFrame(leaks, columns=["role", "test_subject", "accuracy", "chance", "bits"]),
-    )
+        pd.DataFrame(played_rows(choice.playback), columns=["what", "case", "subject", "score"]),
+    ]
     for part in parts:
         part.insert(0, "dataset", run.recordings.name)
         part.insert(1, "control", run.options.shuffle_subjects)
     return parts
+
+
+def played_rows(playback: Playback | None) -> list[dict[str, object]]:
+    """What everybody scores by what is done for them (`zero_shot`, `adapted`, …) in which order, or with how many
+    labels of each class."""
+    found: dict[str, dict[str, Scores]] = {}
+    if playback is not None:
+        found = {what: getattr(playback, what) for what in ("zero_shot", "adapted", "before", "calibrated", "own")}
+    return [
+        {"what": what, "case": case, "subject": subject, "score": score}
+        for what, cases in found.items()
+        for case, own in cases.items()
+        for subject, score in own.items()
+    ]
 
 
 def result_row(options: RunOptions, one: Trained, *, baseline: Setting) -> dict[str, object]:

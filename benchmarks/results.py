@@ -19,7 +19,7 @@ import pandas as pd
 from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
-from . import averages
+from . import averages, played
 from .changes import table_of, turned
 from .control import control, leakage, penalty, same_settings
 from .drawing import forest, strips
@@ -230,7 +230,8 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
     "optimism": optimism, "preprocessings": preprocessings, "average_zero_shot": averages.zero_shot,
     "average_transductive": averages.transductive, "average_kinds": averages.kinds,
-    "turned": turned,
+    "turned": turned, "played_orders": played.orders, "played_labels": played.labels,
+    "average_one_seed": averages.one_seed,
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 

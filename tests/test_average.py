@@ -83,7 +83,7 @@ def test_only_those_asked_for_weigh() -> None:
 
 def test_many_people_are_left_out_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(average, "BLOCKS", 3)
-    assert blocks(range(7)) == [[0, 1, 2], [3, 4], [5, 6]]
+    assert blocks([[n] for n in range(7)]) == [[0, 1, 2], [3, 4], [5, 6]]
     said = said_of(people=7)
     nested = find_nested(said, ALL)
     assert set(nested.weights) == set(range(7))

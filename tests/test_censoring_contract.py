@@ -253,6 +253,7 @@ def test_a_step_has_no_loop_and_its_cost_does_not_grow_with_the_subjects(method:
         z = torch.randn(1, rows, 16, generator=torch.Generator().manual_seed(0))
         y = torch.arange(rows) // (rows // 2)
         censor = make_censor(method, mode, latent_dim=16, n_classes=2, n_subjects=subjects, members=1)
+        censor.checks_ids = False  # as in training, where they are our own
         leaf = z.requires_grad_()
         with Work() as counted:
             censor(leaf, y, s, loss=leaf.square().mean(-1)).sum().backward()
@@ -324,6 +325,44 @@ def test_tensors_of_the_wrong_shape_or_type_are_named():
         risk(z, y, s)
     with pytest.raises(UserError, match=r"loss is torch.float64 \(3,\); it must hold a number for each row of z"):
         risk(z, y, s, loss=z.mean((1, 2)))
+
+
+def ids(n_classes: int = 3, n_subjects: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    rows = torch.arange(24)
+    return torch.randn(24, 6, generator=torch.Generator().manual_seed(0)), rows % n_classes, rows % n_subjects
+
+
+@every_method
+def test_ids_out_of_range_are_named_with_what_the_censor_was_made_for(method: str):
+    censor = make_censor(method, CENSORS[method].modes[0], **SIZES)
+    z, y, s = ids()
+    loss = z.square().mean(-1)
+    censor(z, y, s, loss=loss)
+    with pytest.raises(UserError, match=r"s holds 5, but this censor has n_subjects=4; number them from 0 to 3"):
+        censor(z, y, s.where(s != 3, 5), loss=loss)
+    with pytest.raises(UserError, match=r"y holds 7, but this censor has n_classes=3"):
+        censor(z, y.where(y != 2, 7), s, loss=loss)
+    with pytest.raises(UserError, match=r"y holds -1, but this censor has n_classes=3"):
+        censor(z, y - 1, s, loss=loss)
+    with pytest.raises(UserError, match="changed places"):
+        censor(z, s, y, loss=loss)
+    padded = censor(z, y.where(s != 0, 99), s.where(s != 0, -1), loss=loss)
+    assert torch.isfinite(padded), "what a padding row says of its class is nobody's business"
+
+
+def test_arrays_are_taken_as_ids_and_refused_as_codes():
+    censor = make_censor("mmd", "conditional", **SIZES)
+    z, y, s = ids()
+    z.requires_grad_()
+    expected = censor(z, y, s)
+    for given in ((y.numpy(), s.numpy()), (y.int().numpy(), s.tolist())):
+        assert torch.equal(censor(z, *given), expected)
+    with pytest.raises(UserError, match="z is a numpy array; give the encoder's output itself, a tensor"):
+        censor(z.detach().numpy(), y, s)
+    with pytest.raises(UserError, match=r"s is a numpy array of <U\d+; it must hold integers"):
+        censor(z, y, s.numpy().astype(str))
+    with pytest.raises(UserError, match="s is a numpy array of float64; it must hold integers"):
+        censor(z, y, s.double().numpy())
 
 
 # A small control: true subjects lower leakage, shuffled ones do not, the flipped sign raises it. Methods that read

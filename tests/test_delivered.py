@@ -115,8 +115,10 @@ def test_a_censor_that_validation_adores_is_no_uncensored_choice(
     run, choice = finished
     censored = {setting.key for setting in run.options.settings() if setting.method is not None}
 
-    def adored(entries: object, **more: object) -> list[object]:
-        return [s._replace(value=1.0) if s.setting in censored else s for s in validation_scores(entries, **more)]
+    def adored(entries: object, *groups: object, **more: object) -> list[object]:
+        return [
+            s._replace(value=1.0) if s.setting in censored else s for s in validation_scores(entries, *groups, **more)
+        ]
 
     monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(adored, choose))
     again, *_ = procedure.decide(run, run.options.settings())

@@ -70,7 +70,8 @@ def test_it_learns_and_speaks_the_users_labels(fitted: at.CensoredClassifier) ->
 
 def test_it_is_at_train_with_the_named_subjects_validating() -> None:
     """Against at.train and at.encode: the same weights, scores, codes and probabilities."""
-    clf = small(method="mmd", mode="conditional", strength=0.5, validation_subjects=["Bo", "Dora"], random_state=3)
+    own = {"validation_subjects": ["Bo", "Dora"], "random_state": 3, "preset": "paper"}
+    clf = small(method="mmd", mode="conditional", strength=0.5, **own)
     noise = np.random.default_rng(0).permutation(Y)  # nothing to learn, so that the best epoch is an early one
     clf.fit(X, noise, subjects=SUBJECTS)
     rec = at.Recordings(X, noise, SUBJECTS)
@@ -106,7 +107,7 @@ def test_every_parameter_reaches_the_setting() -> None:
         {"method": "mmd", "mode": "marginal", "as_printed": True},
     ]
     fields = set(at.CensoredClassifier().get_params()) - {
-        "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose", *OLD,
+        "preset", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose", *OLD,
     }  # fmt: skip
     assert {name for own in by_method for name in own} | set(given) | {"checkpoint"} == fields
     for own in by_method:
@@ -116,7 +117,47 @@ def test_every_parameter_reaches_the_setting() -> None:
             assert setting.patience == (5 if kept == "best" else None)
 
 
-OLD = {"compress": 5.0, "levels": True, "power": True, "keep": "last"}
+def test_it_starts_from_what_thirteen_sets_support() -> None:
+    own = at.CensoredClassifier()._setting("eegnet")
+    assert own == at.Setting(
+        method="mmd", mode="marginal", strength=1.0, standardise="train", append_scale=True, log_power=True,
+        schedule="constant", checkpoint="averaged",
+    )  # fmt: skip
+    fitted = at.CensoredClassifier(device="cpu", batch_size=16).fit(X, Y, subjects=SUBJECTS)
+    assert fitted.setting_.max_epochs == 500, "36 windows make two steps: 500 epochs at most"
+    shallow = at.CensoredClassifier(encoder="shallow")._setting("shallow")
+    assert (shallow.checkpoint, "append_scale" in str(shallow.preprocessing)) == ("averaged", False)
+
+
+def test_the_papers_protocol_is_one_word_away() -> None:
+    assert at.CensoredClassifier(preset="paper")._setting("eegnet") == at.Setting(method="adversary", strength=0.1)
+    assert at.CensoredClassifier(None, preset="paper")._setting("eegnet") == at.Setting()
+    for preset in ("recommended", "paper"):
+        given = {"method": "began", "mode": "conditional", "strength": 0.7, "standardise": "online", "lr": 0.02}
+        given |= {
+            "max_epochs": 3,
+            "checkpoint": "last",
+            "schedule": "constant",
+            "append_scale": False,
+            "log_power": False,
+        }
+        said = at.CensoredClassifier(preset=preset, **given)
+        assert said._setting("eegnet") == at.Setting(**given), "whatever is given has the last word"
+        assert said._setting("eegnet").max_epochs == 3
+    assert at.CensoredClassifier(patience=5)._setting("eegnet").patience == 5
+    with pytest.raises(UserError, match="preset"):
+        at.CensoredClassifier(preset="papre").fit(X, Y, subjects=SUBJECTS)
+
+
+def test_a_strength_that_nobody_gives_is_the_methods_own() -> None:
+    for method, strength in (("adversary", 0.1), ("mmd", 1.0), ("mige", 0.03)):
+        setting = at.CensoredClassifier(method)._setting("eegnet")
+        assert (setting.penalty.strength if setting.penalty else None) == strength
+    with pytest.raises(UserError, match="method"):
+        at.CensoredClassifier("mdm").fit(X, Y, subjects=SUBJECTS)
+
+
+OLD = {"compress": 5.0, "levels": False, "power": False, "keep": "last"}
 
 
 @pytest.mark.parametrize("name", list(OLD))

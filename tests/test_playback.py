@@ -80,11 +80,11 @@ def test_what_people_lose_by_is_not_done() -> None:
         "before": dict.fromkeys(gains, people),
         "calibrated": {k: moved(gain) for k, gain in gains.items()},
     }
-    decided = playback._decided(found)
+    decided = playback.decided(found)
     assert decided.adapts
     assert decided.calibrates == [2, 5, 10]
     # One order is enough to forbid it, however much is gained in the others.
-    assert not playback._decided(found | {"adapted": found["adapted"] | {"one-sided": moved(-0.05)}}).adapts
+    assert not playback.decided(found | {"adapted": found["adapted"] | {"one-sided": moved(-0.05)}}).adapts
 
 
 def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

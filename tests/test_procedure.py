@@ -101,10 +101,12 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
     changed, moved = 0, Counter[str]()
     for subject in range(4):
 
-        def corrupted(entries: object, *, twins: bool = True, subject: int = subject) -> list[object]:
+        def corrupted(
+            entries: object, groups: object = None, *, twins: bool = True, subject: int = subject
+        ) -> list[object]:
             return [
                 score._replace(value=generator.random()) if score.subject == subject else score
-                for score in validation_scores(entries, twins=twins)
+                for score in validation_scores(entries, groups, twins=twins)
             ]
 
         for _ in range(10):

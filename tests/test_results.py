@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from benchmarks import played
+from benchmarks.drawing import curves
 from benchmarks.results import PARTS, main, read
+
+from autotransfer.search.playback import ORDERS
 
 SUBJECTS = {"first": 8, "second": 6}
 GAIN = {
@@ -211,3 +216,28 @@ def test_the_committed_page_is_the_one_that_the_csvs_make(tmp_path: Path) -> Non
     assert page.read_text(encoding="utf-8") == (docs / "results.md").read_text(encoding="utf-8")
     for path in copy.glob("*.svg"):
         assert path.read_text(encoding="utf-8") == (docs / "results" / path.name).read_text(encoding="utf-8")
+
+
+def test_played_people_get_what_others_gained_by(tmp_path: Path) -> None:
+    """A person who alone gains does not decide for themselves, and one who alone loses does not either."""
+    people = [f"P{n}" for n in range(6)]
+    level = dict.fromkeys(people, 0.5)
+    lost = dict.fromkeys(people, 0.4) | {"P0": 0.9}
+    own = {
+        "zero_shot": dict.fromkeys(ORDERS, level),
+        "adapted": dict.fromkeys(ORDERS, lost),
+        "before": {"1": level, "5": level},
+        "calibrated": {"1": lost, "5": dict.fromkeys(people, 0.6) | {"P0": 0.1}},
+        "own": {"1": level, "5": level},
+    }
+    got = played.delivered(own)
+    assert got["adapted"]["one-sided"]["P0"] == 0.5  # others lost by it
+    assert got["calibrated"]["1"]["P0"] == 0.5
+    assert got["calibrated"]["5"]["P0"] == 0.1  # others gained
+    assert set(got["calibrated"]) == {"1", "5"}
+
+
+def test_curves_end_where_their_values_say() -> None:
+    drawn = curves([1, 2], {"rising": [0.5, 0.9], "falling": [0.9, 0.5]}, "labels", "score")
+    heights = {name: float(re.search(rf'y="([\d.]+)"[^>]*>{name}<', drawn)[1]) for name in ("rising", "falling")}
+    assert heights["rising"] < heights["falling"]  # up is small

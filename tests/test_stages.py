@@ -47,7 +47,11 @@ def test_the_mean_decides_and_the_lower_quartile_breaks_near_ties() -> None:
 
 
 def test_what_a_subject_picked_is_left_aside_too() -> None:
-    found = [Score("a", 0, 0.5, other=1), Score("a", 1, 0.6, other=0), Score("a", 2, 0.7, other=3)]
+    found = [
+        Score("a", 0, 0.5, others=frozenset({1})),
+        Score("a", 1, 0.6, others=frozenset({0})),
+        Score("a", 2, 0.7, others=frozenset({3})),
+    ]
     assert without_subject(found, 0) == found[2:]
     assert without_subject(found, 2) == found[:2]
 

@@ -5,6 +5,7 @@ Names load when first used, so that importing the package costs nothing that is 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .recordings import Recordings as Recordings
     from .recordings import load as load
     from .recordings import synthetic as synthetic
+    from .report.moabb_results import moabb_results as moabb_results
     from .settings import Setting as Setting
     from .training.latent import encode as encode
     from .training.leakage import Leakage as Leakage
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     from .training.train import train as train
 
 __version__ = "0.1.0"
+
+# torch for ARM brings an allocator that hands freed memory back to the system after 10 ms, and a training step has it
+# again page by page (training/allocator.py). It reads this once, when torch is loaded: milliseconds until it does.
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
 
 _HOME = {
     "AutoTransferClassifier": ".estimator.auto",
@@ -62,6 +68,7 @@ _HOME = {
     "load": ".recordings",
     "load_model": ".export",
     "make_censor": ".censoring",
+    "moabb_results": ".report.moabb_results",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
     "train": ".training.train",

@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
@@ -67,8 +67,16 @@ OwnEncoder = Annotated[
     str,
     typer.Option(
         "--encoder",
-        help="eegnet, shallow, linear, templates, or module:function, a factory (n_channels, n_times) -> nn.Module.",
+        help="eegnet, shallow, linear, templates, braindecode:MODEL,option=value,… where it is installed, or "
+        "module:function, a factory (n_channels, n_times) -> nn.Module.",
     ),
+]
+Live = Annotated[
+    bool, typer.Option("--live", help="Serve a page that follows the run, to browsers on this machine alone.")
+]
+ToTensorBoard = Annotated[
+    Path | None,
+    typer.Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files, one for each training."),
 ]
 OnCluster = Annotated[
     str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")
@@ -237,18 +245,29 @@ def run(
         Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
     ] = None,
     config: Config = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="30m, 2h: plan for this time and keep to it; other options are then the most that is done."),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="No penalties, one seed, five folds, 1,000 steps, where nothing else is said."),
+    ] = False,
     grid: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Settings: quick (few, where kinds are averaged), few, extended, paper, uncensored or augmented; "
-            "autotransfer grids says what is in each."
+            help="Settings: quick (default; few, where kinds are averaged), few, extended, uncensored, augmented, or "
+            "paper, with the paper's rule; autotransfer grids says what is in each."
         ),
-    ] = "quick",
+    ] = None,
     search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",
     trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
     storage: Storage = None,
     epochs: Annotated[
         int | None, typer.Option(help="Default: about 2,500 steps, 10 to 500 epochs; paper: 500.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of the optimiser, where --epochs are not given; default 2500.")
     ] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without progress.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
@@ -272,10 +291,23 @@ def run(
     encoder: OwnEncoder = "eegnet",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    seeds: Annotated[int, typer.Option(help="How many seeds everything is trained with.")] = 3,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds everything is trained with; default 3.")] = None,
+    folds: Annotated[
+        str | None,
+        typer.Option(
+            help="Groups of people that are held out in turn: a number, or all: each person alone. Default: "
+            "all, and 10 for more than 20 people."
+        ),
+    ] = None,
+    networks: Annotated[
+        str, typer.Option(help="Beside the plain one, where kinds are averaged: all, main (two) or one.")
+    ] = "all",
     rule: Annotated[
-        str, typer.Option(help="What is delivered: average, over candidates; published, one setting, as in the paper.")
-    ] = "average",
+        str | None,
+        typer.Option(
+            help="What is delivered: average, over candidates (default); published, one setting, as in the paper."
+        ),
+    ] = None,
     as_printed: Annotated[
         bool, typer.Option("--as-printed", help="Penalties exactly as the paper prints them, in shuffled batches.")
     ] = False,
@@ -289,6 +321,8 @@ def run(
     pattern: Pattern = None,
     sfreq: Rate = None,
     cluster: OnCluster = None,
+    live: Live = False,
+    tensorboard: ToTensorBoard = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -302,25 +336,27 @@ def run(
     if prepare is not None:
         preprocessing = "online" if prepare == "adaptive" else prepare
         print(f"--prepare is called --preprocessing now: --preprocessing {preprocessing}", file=sys.stderr)
-    options = RunOptions(
-        source=data, grid=grid, search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
+    options = RunOptions.of(
+        "quick" if quick else "recommended",
+        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, steps=steps, search=search,
+        trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance,
         window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq,
     )  # fmt: skip
     encoders = _encoders(encoder)
-    _check_end()
+    _check_end(tensorboard)
     if dry_run:
         _dry_run(options, encoders)
         return
     from .runs.files import Lock
-    from .runs.run import Run
+    from .search.budget import begin
 
     assert out is not None, "checked above"
     with _cluster(cluster) as executor:  # before anything is written: there may be none
-        created = Run.create(out, options, encoders)
-        with Lock(out):
+        created = begin(out, options, encoders, tell=tell, here=executor is None)
+        with Lock(out), _followers(out, live=live, tensorboard=tensorboard):
             _conduct(created, executor)
 
 
@@ -332,18 +368,24 @@ def _population(text: str) -> int | str:
     return int(text)
 
 
+def _number_or_word(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdigit() else text
+
+
 def _encoders(text: str) -> dict[str, Any] | None:
     """The user's own factory, which is imported only because the command line names it."""
-    from .model.encoders import ENCODERS
+    from .model.encoders import ENCODERS, find_factory, is_ours
 
-    if text in ENCODERS:
+    if is_ours(text):
+        if text not in ENCODERS:
+            find_factory(text, None)  # complains before anything is read
         return None
     from importlib import import_module
     from os import getcwd
 
     module, _, name = text.partition(":")
     if not module or not name:
-        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)} or module:function")
+        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)}, braindecode:MODEL or module:function")
     if getcwd() not in sys.path:
         sys.path.insert(0, getcwd())  # as python itself does for a script beside the data
     try:
@@ -353,27 +395,35 @@ def _encoders(text: str) -> dict[str, Any] | None:
 
 
 def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
-    from .folds import check_scorable, describe, leave_one_subject_out
+    from .folds import check_scorable, describe, leave_groups_out
     from .recordings import load
     from .recordings.concerns import concerns
     from .runs.run import check_columns, check_packages
-    from .search.estimate import balances, estimate
-    from .training.progress import clock
+    from .search.budget import fitted, shorter, why_folds
+    from .search.estimate import Costs, balances, estimate
 
     check_packages(options)
     recordings = load(options.source, **options.cutting)
     check_columns(options, recordings)
     check_scorable(recordings)
+    asked, left_out = options, list[str]()
+    costs = Costs.measure(recordings, asked.for_data(recordings), encoders)
+    if asked.time is not None:
+        options, left_out = fitted(recordings, asked, costs)
     options = options.for_data(recordings)
     say(repr(recordings))
-    say(describe(leave_one_subject_out(recordings)))
-    for line in concerns(recordings.raw()):
+    say(describe(leave_groups_out(recordings, options.n_folds)))
+    for line in (*concerns(recordings.raw()), *why_folds(recordings, asked), *balances(recordings, options)):
         say(line)
-    for line in balances(recordings, options):
-        say(line)
-    cost = estimate(recordings, options, encoders)
+    if asked.time is not None:
+        say(f"planned for {asked.time}; left out: {'; '.join(left_out) or 'nothing'}")
+    cost = estimate(recordings, options, encoders, costs)
     say(cost.work(options))
-    say(f"about {clock(cost.seconds)} on this machine, about {cost.bytes / 2**30:.1f} GiB of memory")
+    say(cost.cost())
+    if asked.time is None:
+        say("shorter:")
+        for line in shorter(recordings, asked, costs):
+            say(f"  {line}")
 
 
 @app.command()
@@ -383,6 +433,8 @@ def resume(
     encoder: OwnEncoder = "eegnet",
     cluster: OnCluster = None,
     storage: Storage = None,
+    live: Live = False,
+    tensorboard: ToTensorBoard = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log: Log = None,
@@ -392,7 +444,7 @@ def resume(
     from .runs.run import check_is_run, reopen
 
     check_is_run(folder)
-    _check_end()
+    _check_end(tensorboard)
     with _cluster(cluster) as executor, Lock(folder):
         opened = reopen(folder, _encoders(encoder), tell, storage, data)
         if opened.ledger.recall("complete", bool) and (folder / "choice.json").exists():
@@ -401,7 +453,23 @@ def resume(
                     _write_report(opened)
             say(f"{folder} is finished; its report is {folder / 'report.html'}")
             return
-        _conduct(opened, executor)
+        with _followers(folder, live=live, tensorboard=tensorboard):
+            _conduct(opened, executor)
+
+
+@contextmanager
+def _followers(folder: Path, *, live: bool, tensorboard: Path | None) -> Iterator[None]:
+    """Those who watch the run while it works."""
+    with ExitStack() as stack:
+        if tensorboard is not None:
+            from .report.tensorboard import EventFiles
+
+            stack.enter_context(EventFiles(folder, tensorboard))
+        if live:
+            from .report.live import LivePage
+
+            say(f"live page: {stack.enter_context(LivePage(folder)).url}")
+        yield
 
 
 @contextmanager
@@ -417,12 +485,16 @@ def _cluster(address: str | None) -> Iterator[Executor | None]:
         yield executor
 
 
-def _check_end() -> None:
+def _check_end(tensorboard: Path | None = None) -> None:
     """What is only used when all is trained is missed before."""
     from .report import collect  # noqa: F401
     from .report.page import plotly_of
 
     plotly_of()
+    if tensorboard is not None:
+        from .report.tensorboard import writer_kind
+
+        writer_kind()
 
 
 def _conduct(opened: Run, executor: Executor | None) -> None:
@@ -471,11 +543,13 @@ def _say_answer(choice: Choice) -> None:
 def _write_report(opened: Run) -> Path:
     from .report.collect import collect
     from .report.page import write
+    from .search.budget import Budget
     from .search.procedure import write_results
 
     write_results(opened)
     path = opened.folder / "report.html"
-    write(collect(opened), path)
+    budget = Budget.of(opened)
+    write(collect(opened, until=None if budget is None else budget.until), path)
     return path
 
 
@@ -489,13 +563,61 @@ def status(folder: Folder) -> None:
 
 
 @app.command()
-def report(folder: Folder, data: Moved = None, encoder: OwnEncoder = "eegnet") -> None:
-    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there."""
-    from .runs.run import Run
+def report(
+    folder: Folder,
+    data: Moved = None,
+    encoder: OwnEncoder = "eegnet",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the live page of the run, to this machine alone, until Ctrl-C.")
+    ] = False,
+    tensorboard: ToTensorBoard = None,
+    moabb: Annotated[
+        Path | None, typer.Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
+    ] = None,
+) -> None:
+    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
+    --tensorboard or --moabb, write or serve that instead."""
+    from .runs.run import Run, check_is_run
 
+    if watch or tensorboard is not None or moabb is not None:
+        check_is_run(folder)
+        _report_elsewhere(folder, tensorboard, moabb)
+        if watch:
+            _watch(folder)
+        return
     opened = Run.open(folder, _encoders(encoder), source=data, lazy=True)
     with closing(opened.ledger):
         say(f"report: {_write_report(opened).resolve()}")
+
+
+def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None) -> None:
+    if tensorboard is not None:
+        from .report.tensorboard import EventFiles
+
+        n = EventFiles(folder, tensorboard).update()
+        say(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
+    if moabb is not None:
+        from .report.moabb_results import moabb_results
+        from .runs.csv_tables import csv_of
+        from .runs.files import write_atomically
+
+        write_atomically(moabb, csv_of(moabb_results(folder)))
+        say(f"scores in MOABB's columns: {moabb}")
+
+
+def _watch(folder: Path) -> None:
+    from time import sleep
+
+    from .report.live import LivePage
+
+    with LivePage(folder) as page:
+        page.follower.look()  # whatever is wrong with the run is said here
+        say(f"live page: {page.url} (until Ctrl-C)")
+        try:
+            while True:
+                sleep(1)
+        except KeyboardInterrupt:
+            return
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,8 +16,16 @@ from .recordings import Recordings
 Rows = NDArray[np.int64]
 
 
+FEWEST_FOLDS = 3  # one group of people tests, one validates, the rest train
+MANY_PEOPLE = 20  # above this many, leaving out one at a time costs more than it tells
+USUAL_FOLDS = 10  # for so many people
 MIN_SCORABLE = 2  # people: one is measured, and decided about without themselves
 NOBODY: Rows = np.empty(0, dtype=np.int64)
+
+
+def name_of(subject: Hashable) -> str:
+    """Of one subject, or of several."""
+    return ", ".join(map(str, subject)) if isinstance(subject, tuple) else str(subject)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,25 +71,47 @@ class Fold:
 
     def __str__(self) -> str:
         return (
-            f"test {self.test_subject} ({len(self.test)} trials), "
-            f"validation {self.validation_subject} ({len(self.validation)}), training {len(self.train)}"
+            f"test {name_of(self.test_subject)} ({len(self.test)} trials), "
+            f"validation {name_of(self.validation_subject)} ({len(self.validation)}), training {len(self.train)}"
         )
 
     __repr__ = __str__
 
 
-def make_fold(recordings: Recordings, validation: int, test: int) -> Fold:
-    """Leave two subjects out, given as positions in recordings.subjects."""
-    if validation == test:
-        raise UserError(f"subject {recordings.subjects[test]!r} cannot be both the validation and the test subject")
+def make_fold(recordings: Recordings, validation: int | Sequence[int], test: int | Sequence[int]) -> Fold:
+    """Leave two subjects out, or two groups of them, given as positions in recordings.subjects."""
+    validates, tests = (sorted({own} if isinstance(own, int) else set(own)) for own in (validation, test))
+    if both := set(validates) & set(tests):
+        name = recordings.subjects[min(both)]
+        raise UserError(f"subject {name!r} cannot be both the validation and the test subject")
     subject = recordings.subject.numpy()
+    chosen, measured = np.isin(subject, validates), np.isin(subject, tests)
     return Fold(
-        train=np.flatnonzero((subject != validation) & (subject != test)).astype(np.int64),
-        validation=np.flatnonzero(subject == validation).astype(np.int64),
-        test=np.flatnonzero(subject == test).astype(np.int64),
-        validation_subject=recordings.subjects[validation],
-        test_subject=recordings.subjects[test],
+        train=np.flatnonzero(~chosen & ~measured).astype(np.int64),
+        validation=np.flatnonzero(chosen).astype(np.int64),
+        test=np.flatnonzero(measured).astype(np.int64),
+        validation_subject=_named(recordings, validates),
+        test_subject=_named(recordings, tests),
     )
+
+
+def _named(recordings: Recordings, people: Sequence[int]) -> Hashable:
+    """The name of a subject, or those of several."""
+    names = tuple(recordings.subjects[person] for person in people)
+    return names[0] if len(names) == 1 else names
+
+
+def divide(n_subjects: int, folds: int | None = None) -> list[list[int]]:
+    """Positions of people by the group that they are held out with: everybody alone or, in so many folds, every
+    folds-th one, so that neighbours in a list of people, who may share a place or a device, are in different groups."""
+    folds = n_subjects if folds is None else min(folds, n_subjects)
+    return [list(range(first, n_subjects, folds)) for first in range(folds)]
+
+
+def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[Fold]:
+    """As `leave_one_subject_out`, with groups of people: each tests once, and the group before it validates."""
+    groups = divide(recordings.n_subjects, folds)
+    return [make_fold(recordings, groups[place - 1], own) for place, own in enumerate(groups)]
 
 
 def leave_one_subject_out(recordings: Recordings, *, validation: str = "previous", seed: int = 0) -> list[Fold]:

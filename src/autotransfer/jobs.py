@@ -74,7 +74,13 @@ class Record:
     population: int  # how many members were stacked with it at the start
     failure: str | None = None  # why training ended early, if it did
     pruned: bool = False  # the search gave it up
+    # By the position of a person, where there are several test subjects: test_score is of all their trials.
+    test_scores: dict[str, float] = field(default_factory=dict)
     swapped: Record | None = field(default=None, repr=False)
+
+    def score_on(self, person: int) -> float:
+        """Of one of the test subjects."""
+        return self.test_scores.get(str(person), self.test_score)
 
     def __post_init__(self) -> None:
         for name in ("best_epoch", "epochs", "population"):
@@ -84,6 +90,8 @@ class Record:
             value = getattr(self, name)
             if not (math.isnan(value) or 0 <= value <= 1):
                 raise UserError(f"invalid value for {name}: {value}")
+        if not all(math.isnan(value) or 0 <= value <= 1 for value in self.test_scores.values()):
+            raise UserError(f"invalid value for test_scores: {shown(self.test_scores)}")
         if not (math.isfinite(self.seconds) and self.seconds >= 0):
             raise UserError(f"invalid value for seconds: {self.seconds}")
         if set(self.history) != set(HISTORY):

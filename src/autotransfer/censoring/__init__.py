@@ -87,7 +87,7 @@ def make_censor(
             raise UserError(f"{method} does not read {name}={value!r} with these options")
     return Censor(
         kind, mode, own, latent_dim=latent_dim, n_classes=n_classes, n_subjects=n_subjects,
-        seeds=_one_each("seed", seed, members), members=members, min_rows=min_rows,
+        seeds=_one_each("seed", seed, members), members=members, min_rows=min_rows, checks_ids=True,
     )  # fmt: skip
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError
+from ..errors import UserError, one_line, shown
 from ..randomness import as_keys, fold_in, key_of
 from .method import Method, MethodOptions
 from .terms import MODES, Term, TermSpec, make_terms, term_dims
@@ -29,8 +30,9 @@ class Censor(nn.Module):
         penalty = censor(z, y, s, loss=rows)  # a method that reads losses: the task's loss of every row
 
     z (B, D) and results () for a single model; z (P, B, D) and results (P,) with members; y and s integers,
-    (B,) or (P, B). A row with s < 0 is padding. Ids must lie below n_classes and n_subjects: that is not
-    checked here, for it would make the host wait for the device. Gradients of the penalty reach z alone, or
+    (B,) or (P, B), tensors or arrays. A row with s < 0 is padding. Ids must lie below n_classes and n_subjects: where
+    `checks_ids`, every call on a CPU sees to it, and the first one elsewhere, for it makes the host wait for the
+    device. Gradients of the penalty reach z alone, or
     through the losses z and the classifier, those of the critic loss the critics alone. `loss` has the shape
     of y; methods that do not read it leave it aside. All state is parameters and buffers, the member on axis 0.
     """
@@ -41,13 +43,15 @@ class Censor(nn.Module):
     def __init__(
         self, method: type[Method], mode: str, options: Sequence[MethodOptions], *, latent_dim: int, n_classes: int,
         n_subjects: int, seeds: Sequence[int], members: int | None = None, min_rows: int = 2,
-        branches: Sequence[int] | None = None,
+        branches: Sequence[int] | None = None, checks_ids: bool = False,
     ) -> None:  # fmt: skip
         """`options`, `seeds`: one per member; the options agree in everything but `method.per_member`.
 
         branches: widths of what z is made of, each of which a mode splits; None: z is one.
         """
         super().__init__()
+        self.n_classes, self.n_subjects = n_classes, n_subjects
+        self.checks_ids, self._checked_on = checks_ids, torch.device("cpu")
         if len(options) != (members or 1) or len(seeds) != len(options):
             raise UserError(f"{len(options)} options and {len(seeds)} seeds for {members or 1} members")
         for name, value, least in (
@@ -124,6 +128,8 @@ class Censor(nn.Module):
         return value[0] if self.members is None else value
 
     def _terms(self, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None) -> list[Term]:
+        if not isinstance(z, Tensor):
+            raise UserError(f"z is {_kind(z)}; give the encoder's output itself, a tensor, for gradients to go through")
         lead = () if self.members is None else (self.members,)
         if z.ndim != len(lead) + 2 or z.shape[: len(lead)] != lead or z.shape[-1] != self.latent_dim:
             wanted = ", ".join([*map(str, lead), "B", str(self.latent_dim)])
@@ -131,14 +137,66 @@ class Censor(nn.Module):
         rows = z.shape[-2]
         z = z.reshape(-1, rows, self.latent_dim)
         labels = []
-        for name, ids in (("y", y), ("s", s)):
+        for name, ids in (("y", _ids("y", y, z)), ("s", _ids("s", s, z))):
             if ids.is_floating_point() or ids.shape not in ((rows,), z.shape[:2]):
                 found = f"{ids.dtype} {tuple(ids.shape)}"
                 raise UserError(f"{name} is {found}; it must hold an integer for each row of z")
             labels.append(ids.long().expand(z.shape[:2]))
+        if self.checks_ids and not torch.compiler.is_compiling():
+            self._check_ids(*labels)
         if loss is not None:
             if not loss.is_floating_point() or loss.shape != (*lead, rows):
                 found = f"{loss.dtype} {tuple(loss.shape)}"
                 raise UserError(f"loss is {found}; it must hold a number for each row of z")
             loss = loss.reshape(-1, rows)
         return make_terms(self.mode, z, labels[0], labels[1], loss, branches=self.branches)
+
+    def _check_ids(self, y: Tensor, s: Tensor) -> None:
+        """Raise unless y and s (P, B) are ids that this censor was made for: others would be wrong groups, in silence
+        or as an error from the depths of torch."""
+        if s.device.type != "cpu":
+            if self._checked_on == s.device:
+                return
+            self._checked_on = s.device
+        y = y[s >= 0]
+        if y.numel() == 0:
+            return
+        least, most, subject = int(y.min()), int(y.max()), int(s.max())
+        classes, subjects = self.n_classes, self.n_subjects
+        if 0 <= least <= most < classes and subject < subjects:
+            return
+        if most >= classes and most < subjects and subject < classes:
+            raise UserError(
+                f"y goes up to {most} and s up to {subject}, but there are {classes} classes and {subjects} subjects; "
+                "they seem to have changed places: censor(z, y, s)"
+            )
+        wrong = ("s", subject, "n_subjects", subjects)
+        if not 0 <= least <= most < classes:
+            wrong = ("y", least if least < 0 else most, "n_classes", classes)
+        name, value, sizes, size = wrong
+        raise UserError(
+            f"{name} holds {value}, but this censor has {sizes}={size}; number them from 0 to {size - 1}, as "
+            "numpy.unique(ids, return_inverse=True) does"
+        )
+
+
+def _ids(name: str, ids: object, z: Tensor) -> Tensor:
+    """Ids as a tensor beside z; arrays and lists may be given."""
+    if isinstance(ids, Tensor):
+        return ids
+    try:
+        array = np.asarray(ids)
+        if array.dtype.kind not in "iub":
+            raise UserError(
+                f"{name} is {_kind(ids)} of {array.dtype}; it must hold integers from 0 up, as "
+                "numpy.unique(ids, return_inverse=True) gives them"
+            )
+        return torch.as_tensor(array.astype(np.int64), device=z.device)
+    except UserError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{name} is {shown(ids)} ({one_line(error)}); it must hold an integer for each row") from None
+
+
+def _kind(value: object) -> str:
+    return "a numpy array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

@@ -57,10 +57,11 @@ def train_task(
     pruning: Pruning,
     device: str,
     encoders: Encoders | None,
+    folds: int | None = None,
 ) -> list[Finished]:
     """What runs on a worker: one population from its first epoch to its last."""
     place = _device_of_worker(device)
-    jobs = [job_of(recordings, entry) for entry in entries]
+    jobs = [job_of(recordings, entry, folds) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
     pruned: set[str] = set()
 
@@ -186,8 +187,9 @@ class Cluster:
             run.ledger.begin([entry.key for entry in todo])
             pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
             future = self.client.submit(
-                train_task, self._recordings(run), todo, pruning, run.options.device, run.encoders, pure=False
-            )
+                train_task, self._recordings(run), todo, pruning, run.options.device, run.encoders, run.options.n_folds,
+                pure=False,
+            )  # fmt: skip
             waiting[future] = found
             arriving.add(future)
 

@@ -26,8 +26,9 @@ from ..runs.files import Lock
 from ..runs.mixture import Mixture
 from ..runs.options import RunOptions
 from ..runs.results import results_table, trained
-from ..runs.run import Run, check_packages, fingerprint, is_run, reopen
+from ..runs.run import Run, Tell, check_packages, fingerprint, is_run, reopen
 from ..runs.saved_model import load_model
+from ..search.budget import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT
 from ..training.packing import resolve_device
@@ -45,8 +46,12 @@ class AutoTransferClassifier(WindowClassifier):
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
 
-    grid, search, trials, epochs, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested,
+    preset: where the rest starts from: "recommended"; "paper", the published protocol; or "quick", a short form: no
+        penalties, one seed, five folds, 1,000 steps. Whatever else is given has the last word
+    grid, search, trials, epochs, steps, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested,
     nuisance: as of `autotransfer run`
+    folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
+    time: such as "30m" or "2h": fit is planned for this time and keeps to it; other options are then the most
     rule: "average", or "published": one setting, by the worst quarter of people, as in the paper
     final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
@@ -66,13 +71,17 @@ class AutoTransferClassifier(WindowClassifier):
 
     def __init__(
         self,
-        grid: str = "quick",
+        grid: str | None = None,
         *,
+        preset: str = "recommended",
+        time: str | None = None,
+        folds: int | str | None = None,
         epochs: int | None = None,
+        steps: int | None = None,
         search: str = "grid",
         trials: int = 40,
-        seeds: int = 3,
-        rule: str = "average",
+        seeds: int | None = None,
+        rule: str | None = None,
         nested: str = "fast",
         final: str = "ensemble",
         patience: int | None = None,
@@ -92,7 +101,11 @@ class AutoTransferClassifier(WindowClassifier):
         prepare: str = "deprecated",
     ) -> None:
         self.grid = grid
+        self.preset = preset
+        self.time = time
+        self.folds = folds
         self.epochs = epochs
+        self.steps = steps
         self.search = search
         self.trials = trials
         self.seeds = seeds
@@ -153,7 +166,7 @@ class AutoTransferClassifier(WindowClassifier):
         with (
             _folder(self.run_folder) as folder,
             Lock(folder),
-            _run(folder, recordings, options, encoders, kept=kept) as run,
+            _run(folder, recordings, options, encoders, print if self.verbose else None, kept=kept) as run,
         ):
             choice = self._conduct(run)
             home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
@@ -163,7 +176,7 @@ class AutoTransferClassifier(WindowClassifier):
             )
             if self.run_folder is not None:
                 _write_report(summary, folder / "report.html")
-            results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of))
+            results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of, run.groups))
         self._keep(target.model_for(model), recordings, classes, named)
         self.choice_ = schema.to_values(choice)
         best = model.heaviest if isinstance(model, Mixture) else model
@@ -181,8 +194,9 @@ class AutoTransferClassifier(WindowClassifier):
         preprocessing = renamed(self, "prepare", "preprocessing")
         if self.prepare == "adaptive":
             preprocessing = "online"
-        options = RunOptions(
-            source=DATA, grid=self.grid, search=self.search, trials=self.trials, epochs=self.epochs,
+        options = RunOptions.of(
+            self.preset, source=DATA, grid=self.grid, time=self.time, folds=self.folds, steps=self.steps,
+            search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
             align=self.align, preprocessing=preprocessing, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
@@ -226,8 +240,9 @@ def _folder(wanted: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 @contextmanager
 def _run(
-    folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, *, kept: bool
-) -> Iterator[Run]:
+    folder: Path, recordings: Recordings, options: RunOptions, encoders: Encoders | None, tell: Tell | None, *,
+    kept: bool,
+) -> Iterator[Run]:  # fmt: skip
     """The run in the folder, continued if there is one; its ledger is closed afterwards.
 
     kept: the folder outlives fit, so the arrays are put there, and `autotransfer resume` can go on with it.
@@ -238,7 +253,7 @@ def _run(
     else:
         if kept:
             save_npz(folder / DATA, recordings)
-        run = Run.create(folder, replace(options, source=str(folder / DATA)), encoders, recordings)
+        run = begin(folder, replace(options, source=str(folder / DATA)), encoders, recordings, tell)
     try:
         yield run
     finally:
@@ -252,7 +267,9 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ
     if not same_names or fingerprint(known, nuisance) != fingerprint(asked, nuisance):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
-    stored, wanted = run.options.to_dict(), options.for_data(run.recordings).to_dict()
+    before = run.ledger.recall("asked", dict[str, Any])  # it was planned for a budget
+    stored = run.options.to_dict() if before is None else before
+    wanted = (options.for_data(run.recordings) if before is None else options).to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another
     if differing:

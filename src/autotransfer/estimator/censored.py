@@ -18,11 +18,13 @@ from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
 from ..runs.assembly import ensemble
+from ..runs.options import epochs_for
 from ..settings import Setting
 from ..training.packing import resolve_device
 from ..training.scoring import metric_of
 from ..training.train import train
 from .inputs import encoder_of, renamed, seed_of, training_recordings
+from .presets import check_preset, penalty_of, training_of
 from .target import Target
 from .window_classifier import WindowClassifier
 
@@ -32,20 +34,25 @@ class CensoredClassifier(WindowClassifier):
 
         clf = CensoredClassifier(method="mmd", mode="conditional", strength=1.0).fit(X, y, subjects=ids)
 
-    One subject's trials, or those of several, choose the epoch whose weights are kept, and are not trained on; with
-    checkpoint="last" they choose nothing and only give `validation_score_`.
+    One subject's trials, or those of several, are not trained on and give `validation_score_`; with checkpoint="best"
+    they choose the epoch whose weights are kept.
     Inside other tools the ids go to cross_val_score as params={"subjects": ids}, to GridSearchCV(...).fit as
     subjects=ids, to a pipeline's fit as STEP__subjects=ids; under scikit-learn's metadata routing they are requested
     as `subjects` by default; no `set_fit_request` is needed. MOABB's CrossSubjectEvaluation passes them by itself.
 
-    method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline
+    preset: where the rest starts from. "recommended" is what thirteen data sets support: windows standardised by the
+        training people, their scale appended, log power, a constant rate for about 2,500 steps, averaged weights, and
+        a marginal MMD. "paper" is the published protocol. Whatever else is given has the last word
+    method, mode, strength: the penalty, as in `Setting`; method=None is the uncensored baseline. "auto" and None: as
+        the preset says, with the method's own strength
     nuisance: what z is not to tell: "subject", "session", "subject+session" or a column handed to fit, as in `Setting`
     estimator, length_scale, regularization, pairs, fraction, size, variant, critic_lr, as_printed: options of the
         methods that read them, as in `Setting`; None is the method's default, and the others ignore them
-    warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`
+    warm_up, max_epochs, checkpoint, patience, batch_size, lr, schedule, weight_decay, dropout: as in `Setting`; None:
+        as the preset says. Where patience is given, the best epoch is kept
     standardise, align, mu_law, append_scale, log_power: how a person's windows are preprocessed and encoded, as in
-        `Setting`. With "online" the model adapts to a new person from their own unlabelled windows so far, with
-        "transductive" from all of them at once
+        `Setting`; None: as the preset says. With "online" the model adapts to a new person from their own unlabelled
+        windows so far, with "transductive" from all of them at once
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes
         z, to which `dropout` means nothing
     sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
@@ -63,10 +70,11 @@ class CensoredClassifier(WindowClassifier):
 
     def __init__(
         self,
-        method: str | None = "adversary",
-        mode: str = "marginal",
-        strength: float = 0.1,
+        method: str | None = "auto",
+        mode: str | None = None,
+        strength: float | None = None,
         *,
+        preset: str = "recommended",
         nuisance: str = "subject",
         estimator: str | None = None,
         length_scale: str | float | None = None,
@@ -77,19 +85,19 @@ class CensoredClassifier(WindowClassifier):
         variant: str | None = None,
         critic_lr: float | None = None,
         as_printed: bool | None = None,
-        max_epochs: int = 100,
-        checkpoint: str = "best",
+        max_epochs: int | None = None,
+        checkpoint: str | None = None,
         patience: int | None = None,
         batch_size: int = 128,
         lr: float = 1e-3,
-        schedule: str = "inverse_sqrt",
+        schedule: str | None = None,
         weight_decay: float = 0.01,
         dropout: float = 0.25,
-        standardise: str = "trial",
+        standardise: str | None = None,
         align: str = "none",
         mu_law: float | None = None,
-        append_scale: bool = False,
-        log_power: bool = False,
+        append_scale: bool | None = None,
+        log_power: bool | None = None,
         warm_up: int = 0,
         encoder: str | Factory = "eegnet",
         sfreq: float | None = None,
@@ -106,6 +114,7 @@ class CensoredClassifier(WindowClassifier):
         self.method = method
         self.mode = mode
         self.strength = strength
+        self.preset = preset
         self.nuisance = nuisance
         self.estimator = estimator
         self.length_scale = length_scale
@@ -176,6 +185,7 @@ class CensoredClassifier(WindowClassifier):
         )
         target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
         fold = validation_fold(recordings, self.validation_subjects, seed)
+        setting = self._as_long_as_needed(setting, len(fold.train))
         job, shown = Job(setting, fold, seed), bool(self.verbose)
         (outcome,) = train(recordings, [job], self.device, progress=shown, encoders=encoders)
         if outcome.failure is not None:
@@ -197,22 +207,34 @@ class CensoredClassifier(WindowClassifier):
         return self
 
     def _setting(self, encoder: str) -> Setting:
-        log_power = renamed(self, "power", "log_power")
+        """Without a number of epochs where the preset leaves it to the size of the data."""
+        given = {
+            "max_epochs": self.max_epochs, "checkpoint": renamed(self, "keep", "checkpoint"), "schedule": self.schedule,
+            "standardise": self.standardise, "append_scale": renamed(self, "levels", "append_scale"),
+            "log_power": renamed(self, "power", "log_power"),
+        }  # fmt: skip
+        if self.patience is not None and given["checkpoint"] is None:
+            given["checkpoint"] = "best"  # nothing else has patience
+        asked = {name: value for name, value in given.items() if value is not None}
+        usual = training_of(check_preset(self.preset), encoder) | asked
         # What an encoder does not read is left out, but for what somebody has asked for.
         read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
-        own = {"dropout": self.dropout} if "dropout" in read else {}
-        own |= {"log_power": log_power} if "log_power" in read or log_power else {}
+        if "log_power" not in read and not asked.get("log_power"):
+            usual.pop("log_power", None)
         return Setting(
-            method=self.method, mode=self.mode, strength=self.strength, nuisance=self.nuisance,
+            **penalty_of(self.preset, self.method, self.mode, self.strength), nuisance=self.nuisance,
             estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization,
             pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
-            as_printed=self.as_printed,
-            max_epochs=self.max_epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
-            weight_decay=self.weight_decay, standardise=self.standardise, align=self.align,
-            mu_law=renamed(self, "compress", "mu_law"), append_scale=renamed(self, "levels", "append_scale"),
-            warm_up=self.warm_up, encoder=encoder, schedule=self.schedule,
-            checkpoint=renamed(self, "keep", "checkpoint"), **own,
+            as_printed=self.as_printed, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
+            weight_decay=self.weight_decay, align=self.align, mu_law=renamed(self, "compress", "mu_law"),
+            warm_up=self.warm_up, encoder=encoder, **usual, **({"dropout": self.dropout} if "dropout" in read else {}),
         )  # fmt: skip
+
+    def _as_long_as_needed(self, setting: Setting, rows: int) -> Setting:
+        """With the epochs that so many training rows need, where neither the user nor the preset says how many."""
+        if self.max_epochs is not None or self.preset == "paper":
+            return setting
+        return setting.replace(max_epochs=epochs_for(rows, self.batch_size))
 
 
 def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 from .encoder import InTurn, Size
 from .keyed_dropout import KeyedDropout
 
@@ -46,7 +46,12 @@ def build(factory: Factory, size: Size) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise UserError(f"the encoder's factory returned {type(module).__name__}; it must return a torch.nn.Module")
     if isinstance(getattr(module, "final_layer", None), nn.Module):
-        module = copy.deepcopy(module)
+        try:
+            module = copy.deepcopy(module)
+        except RuntimeError as error:  # it keeps what it has computed
+            raise UserError(
+                f"{type(module).__name__} cannot be copied for several members ({one_line(error)})"
+            ) from None
         module.final_layer = nn.Identity()
     return module
 
@@ -80,7 +85,7 @@ class AnyModule(nn.Module):
                 module = make()
                 if any(module is other for other in built):
                     module = copy.deepcopy(module)
-                self.latent_dim = _latent_dim(module, window)  # also gives lazy modules their weights
+                self.latent_dim = latent_dim(module, window)  # also gives lazy modules their weights
             built.append(module)
         self.module = _stack(built)
         self.stacked = self._can_stack(window) if stacked is None else stacked
@@ -183,13 +188,14 @@ def saved_bytes(make: Callable[[], nn.Module], size: Size) -> int:
 
     with torch.random.fork_rng(devices=[]):
         module, window = make(), torch.zeros(2, size.channels, size.times)
-        _latent_dim(module, window)
+        latent_dim(module, window)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             module.train()(window)
     return total // 2
 
 
-def _latent_dim(module: nn.Module, window: Tensor) -> int:
+def latent_dim(module: nn.Module, window: Tensor) -> int:
+    """Numbers of the code of one window; a module that has none for windows (2, channels, times) is refused."""
     training = module.training
     try:
         with torch.no_grad():
@@ -226,7 +232,7 @@ def _stack(modules: Sequence[nn.Module]) -> nn.Module:
             own = [_tensor(owner._buffers, name, key, buffer) for owner in owners]
             if buffer.is_floating_point():
                 layer._buffers[key] = torch.stack(own)
-            elif any(not torch.equal(tensor, buffer) for tensor in own):
+            elif any(not torch.equal(tensor, own[0]) for tensor in own[1:]):  # one alone may have no values
                 raise UserError(
                     f"the integer buffer {key!r} of the encoder's layer {name!r} differs from one initialisation to "
                     "the next; make it the same in all, or floating"

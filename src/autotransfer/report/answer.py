@@ -22,6 +22,7 @@ from .wording import (
     count,
     interval,
     metric_words,
+    peer_words,
     probability,
     score,
     setting_names,
@@ -46,6 +47,7 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     pair = paired(best.scores, base.scores) if base and best else None
     found = verdict(summary, pair)
     meaning = _meaning(choice.chosen.setting) if choice.average is None else None
+    alerts = chain(failed_jobs(summary), _adaptation(choice), peer_words(choice), _left_out(choice))
     notes = chain(
         _other_causes(choice),
         _estimate_notes(choice, rows),
@@ -56,7 +58,7 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
         "section",
         tag("h2", found.headline, id="answer-title"),
         _number(choice, pair),
-        *(tag("p", note, class_="alert") for note in chain(failed_jobs(summary), _adaptation(choice))),
+        *(tag("p", note, class_="alert") for note in alerts),
         figure,
         folded(
             "What these numbers are",
@@ -69,6 +71,12 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
         id="answer",
         aria_labelledby="answer-title",
     )
+
+
+def _left_out(choice: Choice) -> list[str]:
+    if not choice.left_out:
+        return []
+    return [f"Left out, for want of time: {'; '.join(choice.left_out)}. Everybody was tested all the same."]
 
 
 def _number(choice: Choice, pair: Paired | None) -> Html | None:

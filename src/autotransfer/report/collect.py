@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Sequence
 
@@ -32,9 +33,9 @@ PROBED_COLUMNS = 6  # beside the subject
 PROBED_PEOPLE = 8  # within whom a column is read
 
 
-def collect(run: Run, *, weights: bool = True) -> Summary:
+def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Summary:
     """Everything the page shows. What is costly to read off the weights is kept in the ledger; weights=False: left
-    out."""
+    out; until: a moment of the monotonic clock after which less of it is read."""
     data, ledger, options = run.data, run.ledger, run.options
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
@@ -53,10 +54,12 @@ def collect(run: Run, *, weights: bool = True) -> Summary:
         versions=ledger.recall("versions", dict[str, str]) or {},
         options=options,
         data=data,
-        splits=_splits(data, shown),
-        trainings=tuple(trained(shown, data.subjects, options.name_of)),
+        splits=_splits(data, run.groups, shown),
+        trainings=tuple(trained(shown, data.subjects, options.name_of, run.groups)),
         choice=choice,
-        weights=WeightsStory() if choice is None or not weights else _weights_story(run, roles(choice, shown), shown),
+        weights=WeightsStory()
+        if choice is None or not weights
+        else _weights_story(run, roles(choice, shown), shown, until),
     )
 
 
@@ -76,19 +79,20 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     return found
 
 
-def _splits(data: Data, entries: Sequence[Entry]) -> tuple[Split, ...]:
-    """All but the two held-out people train."""
+def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry]) -> tuple[Split, ...]:
+    """All but the two held-out people, or groups of them, train."""
     pairs = {entry.test: entry.validation for entry in entries}
+    names = [", ".join(data.subjects[person] for person in group) for group in groups]
+    trials = [sum(data.trials[person] for person in group) for group in groups]
     return tuple(
         Split(
-            test, data.subjects[test], data.subjects[other], data.n_trials - data.trials[test] - data.trials[other],
-            data.trials[other], data.trials[test],
+            test, names[test], names[other], data.n_trials - trials[test] - trials[other], trials[other], trials[test]
         )
         for test, other in sorted(pairs.items())
-    )  # fmt: skip
+    )
 
 
-def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry]) -> WeightsStory:
+def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry], until: float | None) -> WeightsStory:
     """Leakage and latent pictures, computed once per run. Only they need the recordings; without, they are left out."""
     known = run.ledger.recall("weights story", WeightsStory) or WeightsStory()
     missing = {role: setting for role, setting in wanted.items() if role not in known.leakage}
@@ -105,10 +109,14 @@ def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry
         if not done:
             continue
         spread = np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int))
-        probed = [(done[place], *_codes(run, done[place])) for place in spread]
-        found.leakage[role] = [leak for n, own in enumerate(probed) for leak in _leaks(run, *own, every=n == 0)]
-        if role != "uncensored":
-            found.latent[role] = _picture(*probed[0][1:], run.recordings)
+        found.leakage[role] = []
+        for n, entry in enumerate(done[place] for place in spread):
+            if n and until is not None and time.monotonic() > until:
+                break
+            z, rows = _codes(run, entry)
+            found.leakage[role] += _leaks(run, entry, z, rows, every=n == 0)
+            if n == 0 and role != "uncensored":
+                found.latent[role] = _picture(z, rows, run.recordings)
     if found != known:
         run.ledger.remember(**{"weights story": found})
     return found
@@ -142,7 +150,7 @@ def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every:
         inside = None if name == "subject" else leakage_within(z[few], labels[few], who[few])
         leak = inside or leakage_within(z, labels, everybody)
         if leak is not None:  # a fold of three people trains on one, who can be told from nobody
-            where = str(recordings.subjects[entry.test])
+            where = ", ".join(str(recordings.subjects[person]) for person in run.groups[entry.test])
             found.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
     return found
 

@@ -12,6 +12,7 @@ from .summary import Summary
 from .wording import method_label
 
 ESTIMATES = ("published", "nested", "nested_full")
+PEER = "peer"  # how keys of what others do begin
 OWN = (*ESTIMATES, "choosing", "equal")  # what AutoTransfer delivers, and what it could have done with its candidates
 
 
@@ -46,7 +47,12 @@ class Contender:
     @property
     def is_method(self) -> bool:
         """Whether it is one of those that AutoTransfer starts from."""
-        return self.key not in ("none", *OWN)
+        return self.key not in ("none", *OWN) and not self.is_peer
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether a few lines of code would do it, without a network."""
+        return self.key.startswith(PEER)
 
 
 def ranking(summary: Summary) -> list[Candidate]:
@@ -61,8 +67,8 @@ def ranking(summary: Summary) -> list[Candidate]:
 
 
 def contenders(summary: Summary) -> list[Contender]:
-    """Baseline, the methods in their usual order, then what AutoTransfer could have done with its candidates, and
-    AutoTransfer as estimated honestly."""
+    """Baseline, the methods in their usual order, peers, then what AutoTransfer could have done with its candidates,
+    and AutoTransfer as estimated honestly."""
     best: dict[str, str] = {}  # method -> the setting that stands for it, by validation alone
     for one in ranking(summary):
         best.setdefault(one.method, one.name)
@@ -75,6 +81,7 @@ def contenders(summary: Summary) -> list[Contender]:
         if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
             front.append(Contender("uncensored", "Best uncensored", uncensored, tests.get("best_uncensored", {})))
         rows = [*front, *(row for row in rows if row.key != "none")]
+        rows += [Contender(f"{PEER} {name}", name, None, finite(own)) for name, own in choice.peers.items()]
         if choice.average is None:
             rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests["chosen"]))
         else:

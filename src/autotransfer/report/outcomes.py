@@ -51,15 +51,20 @@ def _scored(one: Trained) -> bool:
 def scores_on_test(summary: Summary) -> Scores:
     """Score on every test subject, mean over seeds."""
     done = [one for one in tried_everywhere(summary) if not one.failed]
-    return _means((one.name, str(one.test_subject), one.record.test_score) for one in done)
+    return _means((one.name, subject, score) for one in done for subject, score in one.scores.items())
 
 
 def scores_on_validation(summary: Summary) -> Scores:
     """What the choice rests on: the score on every subject that validated, in its own fold or, because both held-out
-    subjects are absent from training, as the exchanged twin. A failed job counts as 0."""
+    subjects are absent from training, as the exchanged twin. A failed job counts as 0. Where groups are held out, each
+    of them by the snapshot that the other group chose."""
     rows = []
     for one in tried_everywhere(summary):
         twin = one.record.swapped
+        if len(one.scores) > 1 or len(one.swapped_scores) > 1:
+            both = one.scores | one.swapped_scores
+            rows += [(one.name, subject, 0.0 if one.failed else score) for subject, score in both.items()]
+            continue
         rows.append((one.name, str(one.validation_subject), 0.0 if one.failed else one.record.validation_score))
         if twin is not None:
             rows.append((one.name, str(one.test_subject), 0.0 if one.failed else twin.validation_score))

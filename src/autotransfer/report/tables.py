@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ..folds import name_of
 from ..runs.ledger import stage_name
 from ..settings import SUBJECT
 from ..training.nuisance import QUANTILES
@@ -76,6 +77,7 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
     """Score of every subject, and which setting the nested choice took for it."""
     keys = ("none", "published", "choosing", "equal", "nested", "nested_full")
     shown = [row for row in (find(rows, key) for key in keys) if row]
+    shown[1:1] = [row for row in rows if row.is_peer]
     order = subject_order(shown)
     if not order or len(shown) < 2:
         return None
@@ -202,7 +204,7 @@ def failures(summary: Summary) -> Html | None:
         [
             names[one.name],
             stage_name(one.stage, staged=staged),
-            one.test_subject,
+            name_of(one.test_subject),
             one.seed,
             (one.record.failure or "")[:300],
         ]

@@ -9,8 +9,10 @@ import numpy as np
 from ..runs.choice import Average, Choice, Playback
 from .escaping import short
 from .outcomes import finite
-from .wording import NO_BETTER, average_words, guessing_words, kind_label, metric_words, score
+from .wording import NO_BETTER, average_words, guessing_words, kind_label, metric_words, peer_words, score
 
+PEER_NAMES = {"Tangent space, LDA": "tangent space, LDA", "Shrinkage LDA": "shrinkage LDA",
+              "pyRiemann, tangent space, LDA": "pyRiemann"}  # fmt: skip
 ADAPTS = {
     "online": "online: adapts to each new person from their unlabelled windows so far",
     "transductive": "transductive: uses all unlabelled windows of a new person",
@@ -18,8 +20,15 @@ ADAPTS = {
 
 
 def answer(choice: Choice) -> list[str]:
-    """What is delivered, and its scores beside the baseline's; before all else, whether it is better than guessing."""
-    return [*([guessing_words(choice)] if choice.guesses else []), *_delivered(choice)]
+    """What is delivered, and its scores beside the baseline's and its peers'; before all else, whether it is better
+    than guessing."""
+    guesses = [guessing_words(choice)] if choice.guesses else []
+    left_out = [f"left out, for want of time: {'; '.join(choice.left_out)}"] if choice.left_out else []
+    return [*guesses, *_delivered(choice), *peer_words(choice), *left_out]
+
+
+def _peers(choice: Choice) -> list[str]:
+    return [f"  {PEER_NAMES.get(name, short(name, 20)):20} {_numbers(own)}" for name, own in choice.peers.items()]
 
 
 def _delivered(choice: Choice) -> list[str]:
@@ -40,6 +49,7 @@ def _delivered(choice: Choice) -> list[str]:
         f"  test, nested choice  {_numbers(choice.nested_test_scores)}",
         f"  baseline             {_numbers(tests['baseline'])}",
     ]
+    lines += _peers(choice)
     best = choice.best_uncensored.name
     if best != choice.baseline.name and "best_uncensored" in tests:
         lines.append(f"  best uncensored      {_numbers(tests['best_uncensored'])} ({best})")
@@ -69,6 +79,7 @@ def _averaged(choice: Choice, average: Average, adapts: list[str], metric: str) 
     if "baseline" in choice.delivered_test_scores:
         lines.append(f"  ensemble, baseline   {_numbers(choice.delivered_test_scores['baseline'])}")
     lines.append(f"  best single, nested  {_numbers(average.choosing_test_scores)}")
+    lines += _peers(choice)
     if choice.nested_full_test_scores:
         lines.append(f"  average, nested full {_numbers(choice.nested_full_test_scores)}")
     lines.append(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..folds import name_of
 from ..runs.results import Trained
 from . import plot
 from .escaping import plot_text
@@ -146,7 +147,8 @@ def _snapshots(model: Model, counted: set[str], height: float) -> Json | None:
         return None
     epochs = [one.record.best_epoch for one in kept]
     texts = [
-        f"{model.label}, test subject {plot_text(one.test_subject)}<br>snapshot of epoch {one.record.best_epoch}"
+        f"{model.label}, test subject {plot_text(name_of(one.test_subject))}<br>"
+        f"snapshot of epoch {one.record.best_epoch}"
         for one in kept
     ]
     look = {"line": {"color": model.fill, "width": 1.5}}

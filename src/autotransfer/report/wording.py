@@ -13,8 +13,9 @@ from ..errors import number
 from ..runs.choice import Average, Choice
 from ..settings import SUBJECT, Setting
 from ..training.scoring import METRICS, chance_words
+from .outcomes import finite
 from .pooled import Pooled
-from .statistics import FEWEST_TO_TEST, Paired
+from .statistics import FEWEST_TO_TEST, Paired, paired
 from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
@@ -81,6 +82,24 @@ def result_words(choice: Choice) -> str:
     told = "" if limits is None else f" (95\u00a0% interval {score(limits[0])} to {score(limits[1])})"
     values = list(choice.estimate.values())
     return f"{score(sum(values) / len(values) if values else None)}{told}, {metric_words(choice)}"
+
+
+def peer_words(choice: Choice) -> list[str]:
+    """A sentence where a few lines of code do as well as what is delivered; none where it is clearly better."""
+    own = finite(choice.estimate)
+    found = {name: paired(own, finite(scores)) for name, scores in choice.peers.items()}
+    level = {name: pair for name, pair in found.items() if pair is not None and _level(pair)}
+    if not level:
+        return []
+    name, pair = max(level.items(), key=lambda item: item[1].second.mean)
+    return [
+        f"{name} scores {score(pair.second.mean)} on the same folds, without a network: what is delivered is not "
+        f"clearly better ({signed(pair.mean)}, 95\u00a0% interval {interval(pair)})."
+    ]
+
+
+def _level(pair: Paired) -> bool:
+    return pair.mean <= 0 if pair.interval is None else pair.interval[0] <= 0
 
 
 def share(value: float) -> str:

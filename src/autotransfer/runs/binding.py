@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from ..errors import UserError, shown
 from ..model.encoder import Size
-from ..model.encoders import ENCODERS
+from ..model.encoders import ENCODERS, is_ours
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members
@@ -98,7 +98,7 @@ def check_shapes(shapes: Shapes, card: ModelCard | MixtureCard) -> None:
 def _implied(card: ModelCard) -> Shapes:
     """Shapes of a member's tensors by name. Users' own modules may not exist without memory: nothing is known."""
     setting = Setting.from_dict(card.setting)
-    if setting.encoder not in ENCODERS:
+    if not is_ours(setting.encoder):
         return {}
     channels, times = setting.preprocessing.shape(len(card.channels), card.n_times)
     size = Size(channels, times, len(card.classes), card.sfreq)
@@ -106,7 +106,9 @@ def _implied(card: ModelCard) -> Shapes:
         with torch.device("meta"):
             one = Members(setting, size, [0], device="meta")
     except UserError:
-        raise
+        if setting.encoder in ENCODERS:
+            raise
+        return {}  # some of braindecode's look at values when they are made; what is wrong is said then
     except (NotImplementedError, RuntimeError):
         return {}
     return {name: tuple(tensor.shape[1:]) for name, tensor in one.tensors().items()}

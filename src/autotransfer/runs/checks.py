@@ -15,14 +15,14 @@ STATUSES = ("waiting", "running", *FINISHED)
 
 
 def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:
-    """One training: the pair of held-out subjects has no order."""
+    """One training: the pair that is held out has no order."""
     return f"{setting.key}-{min(first, second)}-{max(first, second)}-{seed}"
 
 
-def check_entries(ledger: Ledger, entries: Iterable[Entry], n_subjects: int | None = None) -> None:
-    """n_subjects: None where the recordings are not at hand."""
+def check_entries(ledger: Ledger, entries: Iterable[Entry], n_groups: int | None = None) -> None:
+    """n_groups: of people who are held out together; None where nobody knows."""
     for entry in entries:
-        fault = _fault(entry, n_subjects)
+        fault = _fault(entry, n_groups)
         if fault is not None:
             raise UserError(f"the ledger {ledger.path} has a job with {fault} (key {str(entry.key)[:60]!r}); {REMEDY}")
 
@@ -35,15 +35,15 @@ def check_populations(ledger: Ledger) -> None:
             raise UserError(f"population {number} of the ledger {ledger.path} has jobs that are not listed; {REMEDY}")
 
 
-def _fault(entry: Entry, n_subjects: int | None) -> str | None:
+def _fault(entry: Entry, n_groups: int | None) -> str | None:
     """What is wrong with a job, in a few words."""
-    subjects = (entry.validation, entry.test)
-    numbers = all(isinstance(n, int) and 0 <= n < 2**63 for n in (*subjects, entry.seed, entry.starts))
+    held_out = (entry.validation, entry.test)
+    numbers = all(isinstance(n, int) and 0 <= n < 2**63 for n in (*held_out, entry.seed, entry.starts))
     if not numbers or entry.status not in STATUSES:
         return "an invalid number or status"
-    if subjects[0] == subjects[1] or (n_subjects is not None and max(subjects) >= n_subjects):
-        return f"the subjects {subjects[0]} and {subjects[1]}, which the recordings do not have"
-    if entry.key != entry_key(entry.setting, *subjects, entry.seed):
+    if held_out[0] == held_out[1] or (n_groups is not None and max(held_out) >= n_groups):
+        return f"the subjects {held_out[0]} and {held_out[1]}, which the recordings do not have"
+    if entry.key != entry_key(entry.setting, *held_out, entry.seed):
         return "a key that does not match its contents"
     if (entry.record is not None) != (entry.status in FINISHED):
         return "a record that does not agree with its status"

@@ -133,6 +133,9 @@ class Choice:
     playback: Playback | None = None  # None: nobody could be played back
     nested_full_choices: dict[str, str] = field(default_factory=dict)
     nested_full_test_scores: Scores = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
+    # By name: what a line of code gives on the same folds, by subject.
+    peers: dict[str, Scores] = field(default_factory=dict)
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
     chance: float | None = None  # what guessing would score; None: an earlier version did not say
@@ -141,7 +144,7 @@ class Choice:
     def __post_init__(self) -> None:
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, self.nested_full_test_scores]
         tables += [self.nested_uncensored_test_scores]
-        tables += [*self.test_scores.values(), *self.delivered_test_scores.values()]
+        tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.peers.values()]
         values = [value for table in tables for value in table.values()]
         if not all(math.isnan(value) or value == -math.inf or 0 <= value <= 1 for value in values):
             raise UserError("a score lies outside [0, 1]")

@@ -22,6 +22,7 @@ from ..training.windows import release, windows_for
 from .checkpoint import restore, save_checkpoint
 from .ledger import FINISHED, Entry, Ledger, OpenPopulation
 from .options import RunOptions
+from .progress import Pulse
 from .pruning import Pruning
 from .signals import asked_to_stop, raise_if_asked, signals_wait
 
@@ -64,6 +65,10 @@ class LocalExecutor:
 
     def after_epoch(self) -> None:
         """For an executor that may not go on for ever: whatever it raises ends the work, and what was written stays."""
+
+    def ends(self) -> bool:
+        """Whether whatever is being trained is to end with the weights that it has."""
+        return False
 
     def train(self, run: Work, bar: Progress) -> None:
         device = resolve_device(run.options.device)
@@ -116,6 +121,7 @@ class LocalExecutor:
             due = asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
+                run.ledger.remember(pulse=Pulse.of(found.number, population, bar))
                 last = time.monotonic()
             raise_if_asked()
 
@@ -123,6 +129,8 @@ class LocalExecutor:
         pruned = pruned_before(run, found)
 
         def give_up(population: Trainer) -> list[int]:
+            if self.ends():
+                return [place for place in range(len(population.jobs)) if place not in population.over]
             if not pruning.due(population.epoch):
                 return []
             # Decided once and noted first, so that a kill cannot decide otherwise.

@@ -49,7 +49,8 @@ def stage_name(stage: str, *, staged: bool) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """A job as the ledger knows it. Subjects are positions in recordings.subjects."""
+    """A job as the ledger knows it. Who is held out are positions of the run's groups: of subjects, where everybody is
+    left out alone."""
 
     key: str
     stage: str
@@ -248,6 +249,16 @@ class Ledger:
             ) from None
         return entry
 
+    def records(self, keys: Iterable[str]) -> dict[str, Record]:
+        """What came of these jobs, of those that are finished."""
+        wanted = list(keys)
+        found: dict[str, Record] = {}
+        for start in range(0, len(wanted), 500):
+            some = wanted[start : start + 500]
+            rows = self._ask(f"SELECT key, record FROM jobs WHERE key IN ({', '.join('?' * len(some))})", some)
+            found |= {str(key): self._checked(f"job {key}", Record, record) for key, record in rows if record}
+        return found
+
     def statuses(self) -> dict[str, str]:
         return dict(self._ask("SELECT key, status FROM jobs"))
 
@@ -298,6 +309,15 @@ class Ledger:
     def end_population(self, number: int) -> None:
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
+
+    def drop(self, keys: Sequence[str]) -> list[int]:
+        """Forget jobs that are not finished. Returns the populations that they were in, which end with them."""
+        gone = {key for key in keys if self.statuses().get(key) not in (None, *FINISHED)}
+        numbers = [found.number for found in self.open_populations() if gone & set(found.keys)]
+        with self.transaction() as connection:
+            connection.executemany("DELETE FROM jobs WHERE key = ?", [(key,) for key in gone])
+            connection.executemany("UPDATE populations SET status = 'done' WHERE number = ?", [(n,) for n in numbers])
+        return numbers
 
     def replace_population(self, number: int, compositions: Sequence[Sequence[str]]) -> None:
         """Others take its place, pruned when it would have been: the first one keeps the number, and with it its turn,

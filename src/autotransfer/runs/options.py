@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError, check_choice, check_types
+from ..errors import UserError, check_choice, check_types, shown
+from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, divide
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid
 from ..jobs import check_seed
-from ..model.encoders import ENCODERS
+from ..model.encoders import ENCODERS, encoder_name
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
@@ -22,7 +24,31 @@ MOST = {"trials": 10**6, "seeds": 10**4}  # larger values are probably typos
 STEPS = 2500  # of the optimiser, where the number of epochs is not given
 EPOCHS = (10, 500)  # the fewest and the most that these make
 RULES = ("average", "published")
+# Networks beside the plain one: all, the two main ones, or the first of these alone.
+NETWORKS = ("all", "main", "one")
+# What a run starts from: what thirteen data sets support, what the paper did, or a short form of the first.
+PRESETS: dict[str, dict[str, Any]] = {
+    "recommended": {"grid": "quick", "rule": "average", "folds": "auto", "seeds": 3, "steps": STEPS},
+    "paper": {"grid": "paper", "rule": "published", "folds": "all", "seeds": 3, "steps": STEPS},
+    "quick": {"grid": "uncensored", "rule": "average", "folds": 5, "seeds": 1, "steps": 1000},
+}
 PREPROCESSING = ("zero-shot", "online", "transductive")
+
+
+def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
+    """How many epochs of so many training rows are about so many steps."""
+    fewest, most = (max(1, round(bound * steps / STEPS)) for bound in EPOCHS)
+    return min(max(math.ceil(steps / n_batches(rows, batch_size)), fewest), most)
+
+
+def parse_time(text: str) -> float:
+    """Seconds: 90s, 30m, 2h, 1h30m."""
+    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip().lower())
+    hours, minutes, seconds = (float(part or 0) for part in (found.groups() if found else (0, 0, 0)))
+    total = 3600 * hours + 60 * minutes + seconds
+    if not 0 < total < 1e8:
+        raise UserError(f"time is {shown(text)}; write it as 30m, 2h or 1h30m")
+    return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +69,13 @@ class RunOptions:
     # one of PREPROCESSING: what candidates of all kinds may use of a new person; auto: zero-shot where nothing else
     # fixes it; none: the settings of the grid as they are, and nothing beside them
     preprocessing: str | None = None
-    encoder: str = "eegnet"  # or the name of a factory of the user's own
+    encoder: str = "eegnet"  # or braindecode:MODEL, or the name of a factory of the user's own
     seed: int = 0
+    # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
+    folds: int | str = "all"
+    networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
+    time: str | None = None  # 30m, 2h: a budget that the run is planned for; other options are then the most
+    steps: int = STEPS  # of the optimiser, where epochs are not given
     seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
     rule: str = "average"  # of candidates, weighted; published: one setting, by the lower quartile of validation scores
     nested: str = "fast"  # full: every pair of subjects left out
@@ -67,18 +98,23 @@ class RunOptions:
         for name in RENAMED_VALUES:
             object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
         object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
+        object.__setattr__(self, "encoder", encoder_name(self.encoder))
         check_choice("grid", self.grid, GRIDS)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
+        check_choice("networks", self.networks, NETWORKS)
+        if self.time is not None:
+            parse_time(self.time)
         self._settle_preprocessing()
-        for name in ("trials", "epochs", "patience", "batch_size", "seeds"):
+        for name in ("trials", "epochs", "patience", "batch_size", "seeds", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} is {value}; it must be at least 1")
             if value is not None and value > MOST.get(name, value):
                 raise UserError(f"{name} is {value}; it must be at most {MOST[name]}")
+        self._check_folds()
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
         Cutting.of(**self.cutting)
@@ -87,8 +123,21 @@ class RunOptions:
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
         if self.nested == "full" and self.rule == "average":
             raise UserError("nested full repeats the published choice for every subject; use it with rule published")
+        if self.nested == "full" and self.time is not None:
+            raise UserError(f"nested full trains with every pair of people left out, and fits into no time {self.time}")
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
+
+    def _check_folds(self) -> None:
+        if isinstance(self.folds, str) and self.folds not in ("all", "auto"):
+            raise UserError(f"folds is {shown(self.folds)}; give a number, all or auto")
+        if isinstance(self.folds, int) and self.folds < FEWEST_FOLDS:
+            raise UserError(
+                f"folds is {self.folds}; it must be at least {FEWEST_FOLDS}: one group of people tests, one validates, "
+                "the rest train"
+            )
+        if self.rule == "published" and isinstance(self.folds, int):
+            raise UserError(f"rule published leaves out one person at a time; use it with folds all, not {self.folds}")
 
     def _settle_preprocessing(self) -> None:
         if self.preprocessing is None:
@@ -110,14 +159,19 @@ class RunOptions:
             raise UserError("preprocessing goes with search grid or halving and rule average")
 
     def for_data(self, recordings: Recordings) -> RunOptions:
-        """With as many epochs as these recordings need, where neither the user nor the paper says how many."""
+        """With as many folds and epochs as these recordings need, where neither user nor paper says how many."""
+        folds, subjects = self.folds, recordings.n_subjects
+        if folds == "auto":
+            many = subjects > MANY_PEOPLE and self.rule != "published" and self.grid != "paper"
+            folds = USUAL_FOLDS if many else "all"
+        if isinstance(folds, int) and folds >= subjects:
+            folds = "all"
         if self.epochs is not None or self.grid == "paper":
-            return self
-        subjects = recordings.n_subjects
-        training = len(recordings.y) * (subjects - 2) // subjects
-        steps = n_batches(training, self.apply(Setting()).training.batch_size)
-        fewest, most = EPOCHS
-        return replace(self, epochs=min(max(math.ceil(STEPS / steps), fewest), most))
+            return replace(self, folds=folds)
+        held_out = sum(map(len, divide(subjects, None if isinstance(folds, str) else folds)[:2]))
+        training = len(recordings.y) * (subjects - held_out) // subjects
+        size = self.apply(Setting()).training.batch_size
+        return replace(self, folds=folds, epochs=epochs_for(training, size, self.steps))
 
     @property
     def cutting(self) -> dict[str, Any]:
@@ -127,6 +181,16 @@ class RunOptions:
     @property
     def max_epochs(self) -> int:
         return self.epochs or EPOCHS[1]
+
+    @property
+    def seconds(self) -> float | None:
+        """The budget."""
+        return None if self.time is None else parse_time(self.time)
+
+    @property
+    def n_folds(self) -> int | None:
+        """None: as many as people."""
+        return None if isinstance(self.folds, str) else self.folds
 
     @property
     def every_seed(self) -> range:
@@ -166,6 +230,23 @@ class RunOptions:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def of(cls, preset: str, **given: Any) -> RunOptions:
+        """Options as a preset has them, but for what is given (not None). The paper's grid brings its rule."""
+        check_choice("preset", preset, PRESETS)
+        asked = {name: value for name, value in given.items() if value is not None}
+        usual = PRESETS["recommended"] | PRESETS[preset]
+        grid = asked.get("grid", usual["grid"])
+        if grid == "paper":
+            usual["rule"] = PRESETS["paper"]["rule"]
+        if asked.get("rule", usual["rule"]) == "published":
+            usual["folds"] = "all"
+        if preset == "quick" and "grid" not in asked:  # penalties are left out where they stand beside other candidates
+            usual["grid"] = PRESETS["recommended"]["grid"]
+            whole = cls(**usual | asked)
+            return whole if whole.preprocessing is None else replace(whole, grid=grid)
+        return cls(**usual | asked)
 
     @classmethod
     def from_dict(cls, values: Any) -> RunOptions:

@@ -2,61 +2,134 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..training.progress import clock, jobs_words
+import numpy as np
+
+from ..errors import UserError
+from ..training.evaluation import MEASURED
+from ..training.progress import Progress, clock, jobs_words
+from ..training.trainer import Trainer
 from .checks import check_entries
 from .files import in_use
 from .ledger import FINISHED, Entry, Ledger
 
+MOST_CURVES, MOST_POINTS = 40, 60  # of a pulse
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """What the population in work has come to. A process that trains notes it every few seconds."""
+
+    population: int  # its number in the ledger
+    time: float  # seconds since 1970
+    epoch: int
+    epochs: int  # of all its members together
+    left: float  # seconds, as its progress bar says
+    curves: dict[str, list[float]]  # by the key of a setting: validation score by epoch, mean over members
+    every: int  # epochs between points of a curve
+
+    def __post_init__(self) -> None:
+        if min(self.epoch, self.epochs, self.every - 1) < 0:
+            raise UserError("a number of epochs is negative")
+
+    @classmethod
+    def of(cls, number: int, population: Trainer, bar: Progress) -> Pulse:
+        every = max(1, population.epoch // MOST_POINTS)
+        history = population.snapshots.history[:, : population.epoch : every].float().cpu().numpy()
+        own: dict[str, list[int]] = {}
+        for member, job in enumerate(population.jobs):
+            own.setdefault(job.setting.key, []).append(member)
+        scores = {
+            key: np.mean([history[m, :, MEASURED.index(f"score_{population.side(m)}")] for m in members], axis=0)
+            for key, members in list(own.items())[:MOST_CURVES]
+        }
+        curves = {key: values.round(4).tolist() for key, values in scores.items() if np.isfinite(values).all()}
+        epochs = population.epoch * len(population.jobs)
+        return cls(number, time.time(), population.epoch, epochs, bar.left, curves, every)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A run in numbers: what `status` says and the live page shows."""
+
+    folder: Path
+    complete: bool
+    working: bool  # whether a living process holds its lock
+    stage: str  # what jobs are left of
+    counts: dict[str, int]  # jobs by status
+    share: float  # of the epochs of all known jobs that are over
+    spent: float  # seconds of training in finished jobs
+    left: float | None  # seconds for the known jobs; None: nothing is known yet
+    started: str
+    failures: list[str]  # names of settings and why
+    pulse: Pulse | None  # of what is in work, where anything is
+
+    @classmethod
+    def of(cls, folder: Path, ledger: Ledger, entries: Sequence[Entry]) -> Standing:
+        working = in_use(folder)
+        counts = ledger.counts()
+        known = ledger.recall("pulse", Pulse)
+        at_work = {population.number for population in ledger.open_populations()} if working else set()
+        pulse = known if known is not None and known.population in at_work else None
+        spent = sum(entry.record.seconds for entry in entries if entry.record)
+        epochs = sum(entry.record.epochs for entry in entries if entry.record)
+        total = sum(entry.setting.max_epochs for entry in entries)
+        ahead = sum(entry.setting.max_epochs for entry in entries if entry.status not in FINISHED)
+        begun = 0 if pulse is None else min(pulse.epochs, ahead)
+        left = spent / epochs * (ahead - begun) if epochs else None
+        return cls(
+            folder=folder,
+            complete=bool(ledger.recall("complete", bool)),
+            working=working,
+            stage=ledger.stage_words(),
+            counts=counts,
+            share=1 - (ahead - begun) / total if total else 0.0,
+            spent=spent,
+            left=left if pulse is None else max(0.0, pulse.left - (time.time() - pulse.time)),
+            started=ledger.recall("started", str) or "",
+            failures=[
+                printable(f"{e.setting.name}: {e.record.failure}") for e in entries if e.status == "failed" and e.record
+            ],
+            pulse=pulse,
+        )
+
+    @property
+    def state(self) -> str:
+        if self.complete:
+            return "finished"
+        if self.working:
+            return f"at work, {self.stage or 'models and report'}"
+        return f"interrupted; continue with: autotransfer resume {self.folder}"
+
+    @property
+    def jobs(self) -> str:
+        """'8 of 120 known jobs done, 4 running, 108 waiting, 0 failed'."""
+        done = jobs_words(self.counts.get("done", 0), sum(self.counts.values()), known=True)
+        running = f"{self.counts.get('running', 0)} {'running' if self.working else 'begun'}"
+        return f"{done}, {running}, {self.counts.get('waiting', 0)} waiting, {self.counts.get('failed', 0)} failed"
+
+    def lines(self) -> list[str]:
+        lines = [f"{self.folder}: {self.state}", self.jobs]
+        if self.left is not None:
+            lines.append(f"{clock(self.spent)} of training so far, about {clock(self.left)} left for the known jobs")
+        if self.started and self.working:
+            lines.append(printable(f"started {self.started}"))
+        return lines + [f"failed: {failure}" for failure in self.failures]
+
 
 def standing(folder: Path) -> list[str]:
     """Lines that say what is done, running, waiting and failed, and how long the rest may take."""
-    ledger = Ledger(folder / "ledger.sqlite", read_only=True)
-    try:
+    with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
         entries = ledger.entries()
         check_entries(ledger, entries)
-        return _lines(folder, ledger, entries)
-    finally:
-        ledger.close()
+        return Standing.of(folder, ledger, entries).lines()
 
 
-def _lines(folder: Path, ledger: Ledger, entries: Sequence[Entry]) -> list[str]:
-    counts = ledger.counts()
-    total = sum(counts.values())
-    done, failed = counts.get("done", 0), counts.get("failed", 0)
-    working = in_use(folder)
-    running = counts.get("running", 0)
-    complete = bool(ledger.recall("complete", bool))
-    state = (
-        "finished"
-        if complete
-        else f"at work, {ledger.stage_words() or 'models and report'}"
-        if working
-        else f"interrupted; continue with: autotransfer resume {folder}"
-    )
-    lines = [
-        f"{folder}: {state}",
-        f"{jobs_words(done, total, known=True)}, {running} {'running' if working else 'begun'}, "
-        f"{counts.get('waiting', 0)} waiting, {failed} failed",
-    ]
-    spent = sum(entry.record.seconds for entry in entries if entry.record)
-    epochs = sum(entry.record.epochs for entry in entries if entry.record)
-    left = sum(entry.setting.max_epochs for entry in entries if entry.status not in FINISHED)
-    if epochs:
-        lines.append(f"{clock(spent)} of training so far, about {clock(spent / epochs * left)} left for the known jobs")
-    started = ledger.recall("started", str)
-    if started and working:
-        lines.append(_printable(f"started {started}"))
-    lines += [
-        _printable(f"failed: {e.setting.name}: {e.record.failure}")
-        for e in entries
-        if e.status == "failed" and e.record
-    ]
-    return lines
-
-
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without what would command a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

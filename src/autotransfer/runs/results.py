@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..folds import name_of
 from ..jobs import Record
 from ..settings import Setting, field_names
 from .ledger import FINISHED, Entry
@@ -23,11 +24,11 @@ COLUMNS = [
 class Trained:
     """A finished job: what was trained, on whom it was measured, and what it gave."""
 
-    stage: str  # "prepare", "search", "folds" or "nested"
+    stage: str  # "prepare", "search", "folds", "nested" or "peers"
     name: str  # of the setting, unique in the run
     setting: Setting
-    fold: int  # the position of the test subject
-    validation_subject: Hashable
+    fold: int  # the position of the test subject or, with --folds, of the group
+    validation_subject: Hashable  # or a tuple of several
     test_subject: Hashable
     seed: int
     key: str
@@ -37,13 +38,40 @@ class Trained:
     def failed(self) -> bool:
         return self.record.failure is not None
 
+    @property
+    def scores(self) -> dict[str, float]:
+        """By name of a test subject."""
+        return _by_name(self.test_subject, self.record)
 
-def trained(entries: Sequence[Entry], subjects: Sequence[Hashable], name_of: Callable[[Setting], str]) -> list[Trained]:
-    """Of the finished jobs, settings named by the run."""
+    @property
+    def swapped_scores(self) -> dict[str, float]:
+        """By name of a validation subject, as predicted by the snapshot that the others chose."""
+        return {} if self.record.swapped is None else _by_name(self.validation_subject, self.record.swapped)
+
+
+def _by_name(subject: Hashable, record: Record) -> dict[str, float]:
+    people = subject if isinstance(subject, tuple) else (subject,)
+    values = [record.test_scores[place] for place in sorted(record.test_scores, key=int)]  # as groups are listed
+    return dict(zip(map(str, people), values or [record.test_score] * len(people), strict=True))
+
+
+def trained(
+    entries: Sequence[Entry],
+    subjects: Sequence[Hashable],
+    called: Callable[[Setting], str],
+    groups: Sequence[Sequence[int]] | None = None,
+) -> list[Trained]:
+    """Of the finished jobs, settings named by the run. groups: who are held out together; None: everybody alone."""
+    groups = [[person] for person in range(len(subjects))] if groups is None else groups
+
+    def named(group: int) -> Hashable:
+        names = tuple(subjects[person] for person in groups[group])
+        return names[0] if len(names) == 1 else names
+
     return [
         Trained(
-            entry.stage, name_of(entry.setting), entry.setting, entry.test, subjects[entry.validation],
-            subjects[entry.test], entry.seed, entry.key, entry.record,
+            entry.stage, called(entry.setting), entry.setting, entry.test, named(entry.validation),
+            named(entry.test), entry.seed, entry.key, entry.record,
         )
         for entry in entries
         if entry.status in FINISHED and entry.record is not None
@@ -51,29 +79,32 @@ def trained(entries: Sequence[Entry], subjects: Sequence[Hashable], name_of: Cal
 
 
 def results_table(found: Sequence[Trained]) -> pd.DataFrame:
-    """A row a job. The swapped_ columns are the same trajectory with validation and test subject exchanged."""
+    """A row a job or, where several people are tested together, one for each of them. The swapped_ columns are the same
+    trajectory with validation and test subjects exchanged."""
     rows: list[dict[str, Any]] = []
     for one in found:
         record, swapped = one.record, one.record.swapped
-        rows.append(
+        alone = len(one.scores) == 1
+        rows += [
             one.setting.as_row()
             | {
                 "stage": one.stage,
                 "setting": one.name,
                 "fold": one.fold,
-                "validation_subject": one.validation_subject,
-                "test_subject": one.test_subject,
+                "validation_subject": one.validation_subject if alone else name_of(one.validation_subject),
+                "test_subject": one.test_subject if alone else subject,
                 "seed": one.seed,
                 "best_epoch": record.best_epoch,
                 "epochs": record.epochs,
                 "validation_score": record.validation_score,
-                "test_score": record.test_score,
+                "test_score": score,
                 "swapped_best_epoch": None if swapped is None else swapped.best_epoch,
                 "swapped_validation_score": None if swapped is None else swapped.validation_score,
                 "swapped_test_score": None if swapped is None else swapped.test_score,
-                "seconds": record.seconds,
+                "seconds": record.seconds / len(one.scores),
                 "failure": record.failure or "",
                 "key": one.key,
             }
-        )
+            for subject, score in one.scores.items()
+        ]
     return pd.DataFrame(rows, columns=COLUMNS + sorted(set(field_names()) - set(COLUMNS)))

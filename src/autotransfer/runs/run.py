@@ -8,26 +8,32 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from ..errors import UserError
-from ..folds import check_scorable, leave_one_subject_out, make_fold, scorable
+from ..folds import check_scorable, divide, leave_groups_out, make_fold, scorable
 from ..jobs import Job
-from ..model.encoders import ENCODERS, Encoders, find_factory
+from ..model.any_module import latent_dim
+from ..model.braindecode_models import PREFIX
+from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
 from ..recordings.optional import need
 from ..settings import SUBJECT, Setting
+from ..training.members import size_of
 from ..training.nuisance import check_nuisance, raw_values
 from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
@@ -58,10 +64,10 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
     return digest.hexdigest()
 
 
-def versions() -> dict[str, str]:
+def versions(*also: str) -> dict[str, str]:
     """What outcomes may depend on besides the data."""
     found = {"python": platform.python_version()}
-    for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas"):
+    for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -118,6 +124,7 @@ class Run:
         recordings = load(options.source, **options.cutting) if recordings is None else recordings
         check_columns(options, recordings)
         check_scorable(recordings)
+        check_module(options, encoders, recordings)
         for line in concerns(recordings.raw()):
             warnings.warn(line, stacklevel=2)
         options = options.for_data(recordings)
@@ -127,7 +134,7 @@ class Run:
             "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
             "windows": windows,
             "data": Data.of(recordings),
-            "versions": versions(),
+            "versions": versions(*["braindecode"] * options.encoder.startswith(PREFIX)),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         if sys.argv[0].endswith("autotransfer"):
@@ -182,7 +189,7 @@ class Run:
             run = cls(folder, ledger, find, options, encoders, storage)
             if not lazy or source is not None:
                 _ = run.recordings
-            check_entries(ledger, ledger.entries(), len(run.data.subjects))
+            check_entries(ledger, ledger.entries(), len(run.groups))
             check_populations(ledger)
             if source is not None:
                 ledger.remember(options=stored | {"source": options.source})
@@ -197,19 +204,23 @@ class Run:
         key = entry_key(setting, validation, test, seed)
         return Entry(key, stage, setting, validation, test, seed)
 
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        """Who are held out together: positions in recordings.subjects. Everybody alone, unless --folds says so."""
+        return divide(len(self.data.subjects), self.options.n_folds)
+
     def folds(self) -> list[tuple[int, int]]:
-        """(validation, test) positions of the leave-one-subject-out folds."""
-        place = {subject: number for number, subject in enumerate(self.recordings.subjects)}
-        folds = leave_one_subject_out(self.recordings)
-        return [(place[fold.validation_subject], place[fold.test_subject]) for fold in folds]
+        """(validation, test) positions of the groups: each tests once, and the one before it validates."""
+        n = len(self.groups)
+        return [((test - 1) % n, test) for test in range(n)]
 
     def scored_split(self) -> tuple[int, int]:
-        """The fold that a search compares settings on: the first whose validation subject can be scored."""
-        known = scorable(self.recordings)
-        return next(fold for fold in self.folds() if fold[0] in known)
+        """The fold that a search compares settings on: the first with a validation subject who can be scored."""
+        known = set(scorable(self.recordings))
+        return next(fold for fold in self.folds() if known & set(self.groups[fold[0]]))
 
     def job(self, entry: Entry) -> Job:
-        return job_of(self.recordings, entry)
+        return job_of(self.recordings, entry, self.options.n_folds)
 
     def weights(self, key: str) -> dict[str, Tensor]:
         """What a finished job has left: best.* and final.*"""
@@ -222,8 +233,8 @@ class Run:
 
     def said(self, entry: Entry) -> Tensor:
         """Log-probabilities (n, C) of the rows that a finished job held out: validation rows, then test rows."""
-        who, tensors = self.recordings.subject, self.weights(entry.key)
-        n = int(((who == entry.validation) | (who == entry.test)).sum())
+        who, tensors = self.recordings.subject.numpy(), self.weights(entry.key)
+        n = int(np.isin(who, self.groups[entry.validation] + self.groups[entry.test]).sum())
         if SAID not in tensors:
             raise UserError(f"{self.folder} was trained by an earlier version; start a new run")
         found = tensors[SAID]
@@ -233,6 +244,11 @@ class Run:
 
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)
+
+    def drop(self, keys: Sequence[str]) -> None:
+        """Forget those of these jobs that are not finished, and what they had come to."""
+        for number in self.ledger.drop(keys):
+            (self.folder / f"population-{number}.checkpoint").unlink(missing_ok=True)
 
     # work
 
@@ -307,8 +323,9 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
     return Ledger(path)
 
 
-def job_of(recordings: Recordings, entry: Entry) -> Job:
-    fold = make_fold(recordings, entry.validation, entry.test)
+def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
+    groups = divide(recordings.n_subjects, folds)
+    fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
 
 
@@ -323,12 +340,22 @@ def check_packages(options: RunOptions) -> None:
 def check_columns(options: RunOptions, recordings: Recordings) -> None:
     """A nuisance other than people must be in the data, and differ among the people who train."""
     if options.nuisance != SUBJECT:
-        check_nuisance(recordings, options.nuisance, [fold.train for fold in leave_one_subject_out(recordings)])
+        folds = leave_groups_out(recordings, options.for_data(recordings).n_folds)
+        check_nuisance(recordings, options.nuisance, [fold.train for fold in folds])
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
     if options.encoder not in ENCODERS:
         find_factory(options.encoder, encoders)
+
+
+def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
+    """An encoder that is not ours must be able to take these windows."""
+    if options.encoder not in ENCODERS:
+        setting = options.apply(Setting())
+        size = size_of(recordings, setting)
+        module = encoder_options(setting.encoder, setting.network, encoders).module(size)
+        latent_dim(module, torch.zeros(2, size.channels, size.times))
 
 
 def is_run(folder: Path) -> bool:

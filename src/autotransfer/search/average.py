@@ -71,7 +71,7 @@ def find_weights(said: Said, among: Sequence[int], without: Sequence[int] = ()) 
 def _rows(said: Said, out: frozenset[int]) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
     """What weights are found on: (K, N, C), classes (N,) and weights (N,), every training and person the same."""
     scored = set(said.people)
-    used = [(person, own) for (fold, person), own in said.said.items() if person in scored and not out & set(fold)]
+    used = [(person, own) for (fold, person), own in said.said.items() if person in scored and out.isdisjoint(fold)]
     most = max(10, min(ROWS, MOST_ROWS // len(said.said)))
     parts, labels, weights = [], [], []
     for person, own in used:
@@ -83,15 +83,16 @@ def _rows(said: Said, out: frozenset[int]) -> tuple[NDArray[np.float32], NDArray
     return np.concatenate(parts, 1), np.concatenate(labels), np.concatenate(weights)
 
 
-def blocks(people: Sequence[int]) -> list[list[int]]:
-    """Whom to leave out together: everybody alone, up to BLOCKS of them."""
-    return [part.tolist() for part in np.array_split(np.asarray(people), min(len(people), BLOCKS))]
+def blocks(groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Whom to leave out together: those of a group, who were held out by the same trainings, up to BLOCKS groups."""
+    parts = np.array_split(np.arange(len(groups)), min(len(groups), BLOCKS))
+    return [[person for place in part.tolist() for person in groups[place]] for part in parts]
 
 
 def find_nested(said: Said, among: Sequence[int]) -> Nested:
     """The same for each person without whatever held them out."""
     weights: dict[int, Weights] = {}
-    for block in blocks(said.people):
+    for block in blocks(said.together):
         found = find_weights(said, among, block)
         weights |= dict.fromkeys(block, found)
     return Nested(weights, {p: combined(own.exponents, said.of_person(p)) for p, own in weights.items()})

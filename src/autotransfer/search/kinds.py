@@ -100,8 +100,11 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
         return list(settings)
     plain = settings[0]
     found = [plain]
-    for way in PENALISED[name]:
+    main = PENALISED[name][: 1 if options.networks == "one" else None]
+    for way in main:
         found += [_as(setting, way, options.encoder) for setting in settings]
+    if options.networks != "all":
+        return list(dict.fromkeys(found))
     found += [_as(plain, way, options.encoder) for way in UNPENALISED[name]]
     taken_up = TAKEN_UP.get(signal_of(recordings), {})
     found += [_as(plain, PENALISED[name][0] | {augment: value}, options.encoder) for augment, value in taken_up.items()]

@@ -7,6 +7,7 @@ the delivered model does for a new person.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from ..training.metrics import balanced_accuracy_of
 from .average import Nested
 
 PEOPLE = 12  # who are played back, where there are more: means over them decide little, and networks take their time
+FEWEST = 3  # people whose means say anything
 WINDOWS = 240  # of each
 NETWORKS = 2  # of each candidate, where there are more seeds
 SHRINKAGE = 0.5  # of a person's own classifier
@@ -36,13 +38,20 @@ ORDERS = ("recorded", "balanced", "one-sided")
 Rows = NDArray[np.int64]
 
 
-def play_back(run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE) -> Playback | None:
-    """At most so many people. None where nobody can be played back: a model that needs all windows of a person at once,
-    or does not know how people differ."""
+def play_back(
+    run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE, until: float | None = None
+) -> Playback | None:
+    """At most so many people, and none who would begin after a moment of the monotonic clock. None where nobody can be
+    played back, or hardly anybody: a model that needs all windows of a person at once, or does not know how people
+    differ."""
     recordings, people = run.recordings, sorted(nested.weights)
     places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
     found: dict[str, dict[str, Scores]] = {}
-    for person in [people[place] for place in places]:
+    for count, person in enumerate(people[place] for place in places):
+        if until is not None and time.monotonic() > until:
+            if count < FEWEST:
+                return None
+            break
         model = model_without(run, candidates, nested.weights[person].exponents, person)
         if model is None or any(part.effects is None for part in model.parts):
             return None
@@ -50,14 +59,14 @@ def play_back(run: Run, candidates: Sequence[Setting], nested: Nested, most: int
         name = str(recordings.subjects[person])
         for (what, case), score in played(model, recordings, rows).items():
             found.setdefault(what, {}).setdefault(case, {})[name] = score
-    return _decided(found)
+    return decided(found)
 
 
 def model_without(
     run: Run, candidates: Sequence[Setting], exponents: NDArray[np.float64], person: int
 ) -> Mixture | None:
     """The mixture of trainings that had the person as their test subject."""
-    entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and e.test == person]
+    entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
     parts = []
     for setting, exponent in zip(candidates, exponents.tolist(), strict=True):
         if exponent <= 0:
@@ -148,7 +157,8 @@ def _first(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
     return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))
 
 
-def _decided(found: dict[str, dict[str, Scores]]) -> Playback:
+def decided(found: dict[str, dict[str, Scores]]) -> Playback:
+    """Scores by what is done, in which case and of whom, with what they decide."""
     gains = {order: _gain(found["zero_shot"][order], found["adapted"][order]) for order in ORDERS}
     calibrates = [
         labels

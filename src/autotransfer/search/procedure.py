@@ -24,8 +24,10 @@ from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
+from .budget import Budget
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
+from .peers import peer_scores
 from .playback import PEOPLE, play_back
 from .said import Said
 from .stages import (
@@ -38,8 +40,9 @@ from .stages import (
     shortlist,
     without_subject,
 )
-from .validation import entries_of, honest_scores, seeds_of, validation_scores
+from .validation import Groups, entries_of, honest_scores, seeds_of, validation_scores
 
+PLAYED_BEFORE = 0.4  # of what a budget keeps for the end: models and report take so much of it
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
 
@@ -47,7 +50,7 @@ FIRST_CUT = 8  # successive halving begins after this part of the epochs
 class Rule:
     """How candidates are ranked: which scores, and what of them decides."""
 
-    scores: Callable[[Sequence[Entry]], list[Score]]
+    scores: Callable[[Sequence[Entry], Groups], list[Score]]
     choose: Callable[[Sequence[Score], Sequence[str]], str]
 
 
@@ -78,7 +81,10 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
             settings = [setting for setting in settings if setting in left]
     first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
     average = options.rule == "average"
-    scores = honest_scores(first, both=False) if average else validation_scores(first, twins=False)
+    if average:
+        scores = honest_scores(first, run.groups, both=False)
+    else:
+        scores = validation_scores(first, run.groups, twins=False)
     by_key = {setting.key: setting for setting in settings}
     # A list for every network: one that is best for some people must not crowd out another's settings.
     kept = []
@@ -111,9 +117,9 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
     options, folds, subjects = run.options, run.folds(), run.recordings.subjects
     rule, entries = RULES[options.rule], entries_of(run, candidates, folds)
     scored = set(scorable(run.recordings))
-    scores = [score for score in rule.scores(entries) if score.subject in scored]
+    scores = [score for score in rule.scores(entries, run.groups) if score.subject in scored]
     keys = [setting.key for setting in candidates]
-    others = {test: without_subject(scores, test) for _, test in folds if test in scored}
+    others = {person: without_subject(scores, person) for person in sorted(scored)}
     plain = [setting.key for setting in candidates if setting.penalty is None]
     picks = {
         "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
@@ -136,7 +142,7 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
     place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
-    single = scores_on_test(entries)
+    single = scores_on_test(entries, run.groups)
 
     def alone(role: str) -> Scores:
         return {str(subjects[test]): single[key, test] for test, key in picks[role].items()}
@@ -223,12 +229,13 @@ def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floatin
     }
 
 
-def scores_on_test(entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
+def scores_on_test(entries: Sequence[Entry], groups: Groups) -> dict[tuple[str, int], float]:
     """Mean test score of each setting (by key) on each test subject over the seeds."""
     values: dict[tuple[str, int], list[float]] = {}
     for entry in entries:
-        if entry.record is not None:
-            values.setdefault((entry.setting.key, entry.test), []).append(entry.record.test_score)
+        for person in groups[entry.test] if entry.record is not None else ():
+            score = math.nan if entry.record is None else entry.record.score_on(person)
+            values.setdefault((entry.setting.key, person), []).append(score)
     return {key: _mean(scores) for key, scores in values.items()}
 
 
@@ -242,8 +249,14 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
     """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder.
     played: how many people at most are played back."""
     check_packages(run.options)
+    budget = Budget.of(run)
+    if budget is not None:
+        budget.limit_search()
     candidates = search_stage(run, tell, shown=shown) + closed_forms(run.options, run.recordings)
-    fold_stage(run, candidates, tell, shown=shown)
+    if budget is None:
+        fold_stage(run, candidates, tell, shown=shown)
+    else:
+        candidates = budget.train(candidates, tell, shown=shown)
     choice, weights, nested = decide(run, candidates)
     if run.options.nested == "full":
         from .nested import full_nesting
@@ -251,8 +264,13 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
         full = full_nesting(run, tell, shown=shown)
         choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
     write_results(run)
+    late = None if budget is None else budget.until - PLAYED_BEFORE * budget.plan.finishing
+    choice = replace(choice, peers=peer_scores(run, late))
     if nested is not None:
-        choice = replace(choice, playback=play_back(run, candidates, nested, played))
+        choice = replace(choice, playback=play_back(run, candidates, nested, played, late))
+    if budget is not None:
+        budget.spend()
+        choice = replace(choice, left_out=budget.left_out)
     build_models(run, candidates, weights, choice, tell)
     write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
     run.ledger.remember(complete=True)
@@ -260,5 +278,5 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
 
 
 def write_results(run: Run) -> None:
-    found = trained(run.ledger.entries(), run.data.subjects, run.options.name_of)
+    found = trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups)
     write_atomically(run.folder / "results.csv", csv_of(results_table(found)))

@@ -1,8 +1,8 @@
 """What candidates said of held-out people: log-probabilities, from snapshots that these people did not pick.
 
-Every training holds out two people. What it said of each comes from the snapshot that the other one chose, so best
-epochs, last epochs and averaged weights compare alike. For a person's own estimate every training that held them out,
-in whichever role, is left aside.
+Every training holds out two people, or two groups of them. What it said of each comes from the snapshot that the other
+one chose, so best epochs, last epochs and averaged weights compare alike. For a person's own estimate every training
+that held them out, in whichever role, is left aside.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.metrics import balanced_accuracy_of
 
-Fold = tuple[int, int]  # (validation, test)
+Fold = tuple[int, ...]  # the people that a training holds out
 Array = NDArray[np.float32]
 
 
 class Said:
-    """For K candidates, of every fold and each of its two held-out people: log-probabilities (K, n, C), the mean
+    """For K candidates, of every fold and each of its held-out people: log-probabilities (K, n, C), the mean
     probability over the seeds. A candidate whose trainings all failed says that every class is as likely."""
 
     def __init__(
@@ -41,16 +41,18 @@ class Said:
         total: dict[tuple[Fold, int], Array] = {}
         seeds: dict[tuple[int, Fold], int] = {}
         for entry in entries:
-            fold = (entry.validation, entry.test)
+            validates, tests = run.groups[entry.validation], run.groups[entry.test]
+            fold = (*validates, *tests)
             for person in fold:
                 shape = (len(candidates), len(y[person]), rec.n_classes)
                 total.setdefault((fold, person), np.zeros(shape, dtype=np.float32))
             if entry.status != "done" or entry.setting not in place:
                 continue
             k, found = place[entry.setting], np.exp(run.said(entry).numpy())
-            cut = len(y[entry.validation])
-            total[fold, entry.validation][k] += found[:cut]
-            total[fold, entry.test][k] += found[cut:]
+            # Rows of those who validate, then of those who test, each in the order of the recordings.
+            rows = np.concatenate([who[np.isin(who, own)] for own in (validates, tests)])
+            for person in fold:
+                total[fold, person][k] += found[rows == person]
             seeds[k, fold] = seeds.get((k, fold), 0) + 1
         for (fold, _), own in total.items():
             for k in range(len(candidates)):
@@ -62,6 +64,15 @@ class Said:
     def people(self) -> list[int]:
         """Who was held out and can be scored."""
         return sorted(person for person in {person for _, person in self.said} if len(np.unique(self.y[person])) > 1)
+
+    @cached_property
+    def together(self) -> list[list[int]]:
+        """The same people by the trainings that held them out: groups, or everybody alone."""
+        folds = {person: frozenset(fold for fold, who in self.said if who == person) for person in self.people}
+        found: dict[frozenset[Fold], list[int]] = {}
+        for person in self.people:
+            found.setdefault(folds[person], []).append(person)
+        return list(found.values())
 
     def beside(self, person: int) -> set[int]:
         """Who else was held out by a training that held the person out."""
@@ -76,7 +87,7 @@ class Said:
         return self._pooled(person, without)
 
     def _pooled(self, person: int, without: frozenset[int]) -> Array:
-        own = [found for (fold, who), found in self.said.items() if who == person and not without & set(fold)]
+        own = [found for (fold, who), found in self.said.items() if who == person and without.isdisjoint(fold)]
         mean: Array = np.mean([np.exp(one) for one in own], 0)
         return _logarithm(mean)
 

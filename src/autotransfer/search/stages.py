@@ -22,7 +22,7 @@ class Score(NamedTuple):
     setting: str  # Setting.key
     subject: int  # whose trials it was measured on
     value: float
-    other: int = -1  # the other held-out subject, where they chose the snapshot
+    others: frozenset[int] = frozenset()  # who else was held out, where one of them chose the snapshot
 
 
 def by_subject(scores: Iterable[Score], setting: str) -> NDArray[np.float64]:
@@ -79,4 +79,4 @@ def best_mean(scores: Sequence[Score], candidates: Sequence[str]) -> str:
 
 def without_subject(scores: Iterable[Score], subject: int) -> list[Score]:
     """What may be used to decide for a subject: nothing that was measured on them, or on what they chose."""
-    return [score for score in scores if subject not in (score.subject, score.other)]
+    return [score for score in scores if subject != score.subject and subject not in score.others]

@@ -22,31 +22,36 @@ def entries_of(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int,
     return [entry for entry in run.ledger.entries() if entry.key in wanted]
 
 
-def honest_scores(entries: Sequence[Entry], *, both: bool = True) -> list[Score]:
-    """Each held-out subject by the snapshot that the other one chose, so that best epochs are not flattered beside
-    last ones. Failed jobs count as 0. both=False: on the validation subjects alone."""
+Groups = Sequence[Sequence[int]]  # who are held out together
+
+
+def honest_scores(entries: Sequence[Entry], groups: Groups, *, both: bool = True) -> list[Score]:
+    """Each held-out subject by the snapshot that the other one chose, or the other group, so that best epochs are not
+    flattered beside last ones. Failed jobs count as 0. both=False: on the validation subjects alone."""
     scores = []
     for entry in entries:
         if entry.record is None:
             continue
         record, key = entry.record, entry.setting.key
-        sides = [(entry.validation, entry.test, record.swapped)] + [(entry.test, entry.validation, record)] * both
-        for subject, other, seen in sides:
-            if seen is not None:
-                scores.append(Score(key, subject, 0.0 if record.failure is not None else seen.test_score, other))
+        held_out = frozenset((*groups[entry.validation], *groups[entry.test]))
+        for group, seen in [(entry.validation, record.swapped)] + [(entry.test, record)] * both:
+            for person in groups[group] if seen is not None else ():
+                value = 0.0 if record.failure is not None or seen is None else seen.score_on(person)
+                scores.append(Score(key, person, value, held_out - {person}))
     return scores
 
 
-def validation_scores(entries: Sequence[Entry], *, twins: bool = True) -> list[Score]:
-    """As published: each trajectory as validated by its validation subject and, with twins, as
-    validated by the other held-out subject, whose snapshot is another. Failed jobs count as 0."""
+def validation_scores(entries: Sequence[Entry], groups: Groups | None = None, *, twins: bool = True) -> list[Score]:
+    """As published, where everybody is held out alone (groups=None): each trajectory as validated by its validation
+    subject and, with twins, by the other held-out subject, whose snapshot is another. Failed jobs count as 0."""
     scores = []
     for entry in entries:
         if entry.record is None:
             continue
         record, key = entry.record, entry.setting.key
-        scores.append(Score(key, entry.validation, 0.0 if record.failure is not None else record.validation_score))
+        validates, tests = (place if groups is None else groups[place][0] for place in (entry.validation, entry.test))
+        scores.append(Score(key, validates, 0.0 if record.failure is not None else record.validation_score))
         if twins and record.swapped is not None:
             twin = record.swapped.validation_score
-            scores.append(Score(key, entry.test, 0.0 if record.failure is not None else twin))
+            scores.append(Score(key, tests, 0.0 if record.failure is not None else twin))
     return scores

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..folds import name_of
 from ..jobs import Outcome
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Progress:
         self.known = before is not None
         self.well, self.failed = before or (0, 0)
         self.done = 0
+        self.began: tuple[float, int] | None = None  # when the first epoch was over, and what had been done then
         self.bar: Any = None
 
     def __enter__(self) -> Progress:
@@ -85,7 +87,7 @@ class Progress:
         job = outcome.job
         LOG.debug(
             "%s: %s, tested on %s, seed %d: %s, epoch %d of %d, %.1f s",
-            self.label, job.setting.name, job.fold.test_subject, job.seed,
+            self.label, job.setting.name, name_of(job.fold.test_subject), job.seed,
             f"balanced accuracy {outcome.test_score:.3f}" if outcome.failure is None else outcome.failure,
             outcome.best_epoch, outcome.epochs, outcome.seconds,
         )  # fmt: skip
@@ -106,10 +108,20 @@ class Progress:
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, note=note)
         spent = time.perf_counter() - self.start
+        if self.began is None:
+            self.began = spent, self.done
         if spent - self.last > LINE_EVERY or self.done >= self.total:
             self.last = spent
-            left = spent * max(self.total - self.done, 0) / max(self.done, 1)
-            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(left)} left"
+            line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self.left)} left"
             LOG.info(line)
             if self.shown and self.bar is None:
                 print(line, file=sys.stderr, flush=True)
+
+    @property
+    def left(self) -> float:
+        """Seconds; infinite as long as nobody can tell. What is done once, before the first epoch ends, says nothing of
+        those that follow."""
+        spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
+        if self.done >= self.total:
+            return 0.0
+        return math.inf if self.done <= begun else (spent - before) * (self.total - self.done) / (self.done - begun)

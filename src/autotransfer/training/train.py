@@ -13,6 +13,7 @@ from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..settings import SUBJECT
+from .allocator import memory_kept
 from .closed_form import population_of
 from .memory import first_line, no_room, out_of_memory
 from .nuisance import check_nuisance
@@ -32,21 +33,22 @@ def run(
 
     give_up: after each epoch, the members that are not worth training any further.
     """
-    while population.jobs:
-        start = time.perf_counter()
-        population.train_epoch()
-        population.evaluate()
-        over = population.finished()
-        if give_up is not None:
-            over = dict.fromkeys(give_up(population)) | over
-        share = (time.perf_counter() - start) / (len(population.jobs) - len(population.over))
-        for member in set(range(len(population.jobs))) - population.over:
-            population.seconds[member] += share
-        for member, failure in over.items():
-            yield population.outcome(member, failure)
-        population.leave(over)
-        if after_epoch is not None:
-            after_epoch(population)
+    with memory_kept():
+        while population.jobs:
+            start = time.perf_counter()
+            population.train_epoch()
+            population.evaluate()
+            over = population.finished()
+            if give_up is not None:
+                over = dict.fromkeys(give_up(population)) | over
+            share = (time.perf_counter() - start) / (len(population.jobs) - len(population.over))
+            for member in set(range(len(population.jobs))) - population.over:
+                population.seconds[member] += share
+            for member, failure in over.items():
+                yield population.outcome(member, failure)
+            population.leave(over)
+            if after_epoch is not None:
+                after_epoch(population)
 
 
 def train(

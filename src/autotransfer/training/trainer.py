@@ -21,7 +21,7 @@ from .censored import Censors, critic_seed
 from .evaluation import MEASURED, HeldOut, Snapshots
 from .groups import Groups
 from .members import Members, size_of
-from .metrics import balanced_accuracy, class_weights, row_losses, weighted_mean, weighted_nll
+from .metrics import balanced_accuracy, balanced_accuracy_of, class_weights, row_losses, weighted_mean, weighted_nll
 from .optimiser import AdamW
 from .program import Program, quick_products
 from .windows import Windows, held_out_rows
@@ -52,6 +52,7 @@ class Trainer:
         first, members = settings[0], len(jobs)
         self.jobs, self.size = list(jobs), members
         self.groups = Groups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
+        self.labels, self.subject = recordings.y.numpy(), recordings.subject.numpy()
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
@@ -111,8 +112,11 @@ class Trainer:
         self.step.forget()
         self.measure.forget()
 
-    def train_epoch(self) -> None:
-        """One epoch of every member. A member with fewer batches than others takes no step in the rest."""
+    def train_epoch(self, most: int | None = None) -> None:
+        """One epoch of every member. A member with fewer batches than others takes no step in the rest.
+
+        most: so many steps at most, where only the time that they take is of interest.
+        """
         self.epoch += 1
         self.net.train()
         plan = self._plan_of(self.epoch)
@@ -121,11 +125,11 @@ class Trainer:
         self.tick.zero_()
         self.losses.zero_()
         if not self.in_memory:
-            for rows, x in self.prepared.batches(plan.to(self.lr.device)):
+            for rows, x in self.prepared.batches(plan[:most].to(self.lr.device)):
                 self._step(rows, x)
         else:
             self.plan.copy_(plan, non_blocking=True)
-            for _ in range(len(plan)):
+            for _ in range(len(plan[:most])):
                 self.step()
         self._finish_averages(plan)
         if self.step.captured:  # the device is busy: use the time
@@ -278,6 +282,7 @@ class Trainer:
             best_epoch=int(shots.epoch[member, side]),
             validation_score=_score(own, job.fold.validation),
             test_score=_score(other, job.fold.test),
+            test_scores=self._by_person(job, said[len(job.fold.validation) :]) if other.any() else {},
             validation_confusion=own.long().numpy(),
             test_confusion=other.long().numpy(),
             history={n: history[:, MEASURED.index(c)].tolist() for n, c in zip(names, columns, strict=True)},
@@ -290,6 +295,18 @@ class Trainer:
             failure=failure,
             swapped=swapped,
         )
+
+    def _by_person(self, job: Job, said: Tensor) -> dict[str, float]:
+        """Balanced accuracies of log-probabilities (n, C) of the test rows, where they are of several people."""
+        rows = job.fold.test
+        who, y, predicted = self.subject[rows], self.labels[rows], said.argmax(-1).numpy()
+        people = np.unique(who)
+        if len(people) < 2:
+            return {}
+        return {
+            str(person): balanced_accuracy_of(predicted[who == person], y[who == person], said.shape[-1])
+            for person in people.tolist()
+        }
 
     def leave(self, members: Collection[int]) -> None:
         """The training of these members is over. A program holds on to its tensors, so they stay in the stack,

@@ -1,0 +1,127 @@
+"""The parts of docs/results.md that say what people gain once they use a model, from FOLDER/average/playback.csv
+(`python -m benchmarks.proof`).
+
+Rows show what people get: whether a model adapts, and calibrates with so many labels, is decided by everybody else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from autotransfer.person.calibration import LABELS
+from autotransfer.report.pooled import Pooled
+from autotransfer.report.statistics import spread
+from autotransfer.report.wording import interval, score, signed
+from autotransfer.runs.csv_tables import read_table
+from autotransfer.search.playback import ORDERS, decided
+
+from .drawing import curves
+from .evidence import Evidence, Scores, pairs, pool, read
+from .markdown import NOTHING, markdown
+
+Played = dict[str, dict[str, dict[str, float]]]  # what is done -> in which case -> person -> score
+
+
+def played(folder: Path) -> dict[str, Played]:
+    """By data set."""
+    path = folder / "average" / "playback.csv"
+    found: dict[str, Played] = {}
+    if path.exists():
+        for row in read_table(path, dtype={"subject": str, "dataset": str, "case": str}).to_dict("records"):
+            own = found.setdefault(row["dataset"], {}).setdefault(row["what"], {})
+            own.setdefault(row["case"], {})[row["subject"]] = float(row["score"])
+    return found
+
+
+def delivered(own: Played) -> Played:
+    """`adapted` and `calibrated` as people get them: where others did not gain, nothing is changed."""
+    got: Played = {"adapted": {}, "calibrated": {}}
+    for person in own["zero_shot"]["recorded"]:
+        others = {
+            what: {case: {name: v for name, v in scores.items() if name != person} for case, scores in cases.items()}
+            for what, cases in own.items()
+        }
+        rule = decided(others)
+        for order in ORDERS:
+            chosen = own["adapted" if rule.adapts else "zero_shot"]
+            got["adapted"].setdefault(order, {})[person] = chosen[order][person]
+        for labels in map(str, LABELS):
+            if person in own["calibrated"].get(labels, {}):
+                chosen = own["calibrated" if int(labels) in rule.calibrates else "before"]
+                got["calibrated"].setdefault(labels, {})[person] = chosen[labels][person]
+    return got
+
+
+def _by_set(sets: dict[str, Played], what: str, case: str) -> Scores:
+    return {dataset: own[what][case] for dataset, own in sets.items() if case in own.get(what, {})}
+
+
+def _told(pair: Pooled | None) -> str:
+    return f"{signed(pair.mean)} ({interval(pair)})" if pair else "–"
+
+
+def orders(evidence: Evidence, folder: Path) -> str:
+    """What following a person without labels gains, by data set and order of their windows."""
+    sets = played(folder)
+    if not sets:
+        return NOTHING
+    got = {dataset: delivered(own) for dataset, own in sets.items()}
+    whole = read(folder / "average" / "transductive").ours.get("nested", {})
+    gains = {order: pairs(_by_set(got, "adapted", order), _by_set(sets, "zero_shot", order)) for order in ORDERS}
+    always = {order: pairs(_by_set(sets, "adapted", order), _by_set(sets, "zero_shot", order)) for order in ORDERS}
+    rows = []
+    for dataset in sorted(sets):
+        before, after = (
+            spread(list(tables["recorded"].values()))
+            for tables in (sets[dataset]["zero_shot"], got[dataset]["adapted"])
+        )
+        asked = ", ".join(signed(always[order][dataset].mean) for order in ORDERS)
+        told = [signed(gains[order][dataset].mean) for order in ORDERS]
+        least = f"{score(before.lower_quartile)} / {score(after.lower_quartile)}"
+        knowing = score(float(np.mean(list(whole[dataset].values())))) if dataset in whole else "–"
+        rows.append([dataset, str(before.n), score(before.mean), *told, least, asked, knowing])
+    pooled = [_told(pool(gains[order])) for order in ORDERS]
+    asked = ", ".join(_told(pool(always[order])) for order in ORDERS)
+    rows.append(["**all people**", str(sum(len(own["zero_shot"]["recorded"]) for own in sets.values())), "", *pooled,
+                 "", asked, ""])  # fmt: skip
+    heads = ["", "people", "zero-shot", *(f"adapted, {order}" for order in ORDERS)]
+    heads += ["lower quartile, recorded: zero-shot / adapted", "always adapted", "transductive"]
+    return markdown(heads, rows)
+
+
+def labels(evidence: Evidence, folder: Path) -> str:
+    """Calibrated with a few labels of each class, beside the model as it was and the person's own classifier."""
+    sets = played(folder)
+    if not sets:
+        return NOTHING
+    got = {dataset: delivered(own) for dataset, own in sets.items()}
+    cases = [str(number) for number in LABELS]
+    rows = []
+    for dataset in sorted(sets):
+        own, cells = sets[dataset], []
+        for case in cases:
+            tables = [own["before"].get(case), got[dataset]["calibrated"].get(case), own.get("own", {}).get(case)]
+            found = [spread(list(table.values())) if table else None for table in tables]
+            means = [score(one.mean) if one else "–" for one in found]
+            quartile = f" · {score(found[1].lower_quartile)}" if found[1] else ""
+            cells.append(f"{means[0]} / **{means[1]}** / {means[2]}{quartile}")
+        rows.append([dataset, *cells])
+    for name, other in {"calibrated minus zero-shot": "before", "calibrated minus own classifier": "own"}.items():
+        whole = [pool(pairs(_by_set(got, "calibrated", case), _by_set(sets, other, case))) for case in cases]
+        rows.append([f"**{name}**, all people", *map(_told, whole)])
+    lines = {
+        "calibrated": [_level(_by_set(got, "calibrated", case)) for case in cases],
+        "zero-shot": [_level(_by_set(sets, "before", case)) for case in cases],
+        "own classifier": [_level(_by_set(sets, "own", case)) for case in cases],
+    }
+    drawing = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
+    (folder / "labels.svg").write_text(drawing, encoding="utf-8")
+    heads = ["zero-shot / calibrated / own classifier · lower quartile, calibrated",
+             *(f"{case} label{'s' * (case != '1')}" for case in cases)]  # fmt: skip
+    return f"![Score by the number of labels]({folder.name}/labels.svg)\n\n" + markdown(heads, rows)
+
+
+def _level(scores: Scores) -> float:
+    return float(np.mean([np.mean(list(own.values())) for own in scores.values()]))

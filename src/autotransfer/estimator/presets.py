@@ -1,0 +1,47 @@
+"""What an estimator starts from where nothing is said: what thirteen data sets support, or the paper's protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..censoring import CENSORS
+from ..errors import check_choice
+from ..search.kinds import AVERAGED, EEGNET, PENALISED
+from ..settings import Setting
+
+PRESETS = ("recommended", "paper")
+# Of all penalties this one cost nothing on people left out (docs/results.md, "One change at a time").
+RECOMMENDED = ("mmd", "marginal")
+PUBLISHED = ("adversary", "marginal")
+
+
+def check_preset(name: object) -> str:
+    check_choice("preset", name, PRESETS)
+    return str(name)
+
+
+def penalty_of(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
+    """Method, mode and strength; "auto" and None are the preset's, a strength that of the method."""
+    usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
+    method = usual if method == "auto" else method
+    if strength is None and method is not None:
+        check_choice("method", method, CENSORS)
+        strength = CENSORS[method].useful[-1]
+    found = {"method": method, "mode": usual_mode if mode is None else mode}
+    return found if strength is None else found | {"strength": strength}
+
+
+def training_of(preset: str, encoder: str) -> dict[str, Any]:
+    """How windows are prepared and networks trained: fields of `Setting`.
+
+    A user's own encoder sees as many channels as there are.
+    """
+    plain = Setting()
+    if preset == "paper":
+        return {
+            "max_epochs": plain.max_epochs, "standardise": "trial", "append_scale": False, "log_power": False,
+            "schedule": plain.training.schedule, "checkpoint": plain.training.checkpoint,
+        }  # fmt: skip
+    own = next((way for way in PENALISED["zero-shot"] if way["encoder"] == encoder), {"standardise": "train"})
+    usual = dict.fromkeys(EEGNET, False) | AVERAGED | own
+    return {name: value for name, value in usual.items() if name != "encoder"}

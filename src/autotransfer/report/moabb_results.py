@@ -1,0 +1,70 @@
+"""A run's scores as MOABB's evaluations give theirs, for its statistics and plots."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..errors import UserError
+from ..runs.choice import read_choice
+from ..runs.follower import Follower
+from ..runs.results import Trained
+
+# Names and order as of moabb.analysis.Results.to_dataframe.
+COLUMNS = [
+    "score", "time", "samples", "samples_test", "n_classes", "subject", "session", "channels", "n_sessions", "dataset",
+    "pipeline",
+]  # fmt: skip
+DELIVERED = "AutoTransfer"  # the pipeline that is what the run delivers
+
+
+def moabb_results(run: str | Path) -> pd.DataFrame:
+    """The scores of a finished run in the columns of MOABB's results, one row for each person and pipeline.
+
+    run: its folder. The pipeline "AutoTransfer" is what the run delivers, decided for each person without them; the
+    others are the candidates by name, their scores on test people being means over seeds. score: balanced accuracy;
+    time: seconds of training, of all candidates for what is delivered; samples: training trials; samples_test: trials
+    of the person. Sessions of a person are scored together: session is "all", n_sessions 1.
+    """
+    folder = Path(run)
+    seen = Follower(folder).look()
+    if not seen.standing.complete:
+        raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
+    data, choice = seen.data, read_choice(folder)
+    trials = dict(zip(data.subjects, data.trials, strict=True))
+    candidates = {one.name for one in choice.shortlist}
+    rows: list[dict[str, Any]] = []
+
+    def add(pipeline: str, subject: str, score: float, seconds: float, training: float) -> None:
+        rows.append(
+            {
+                "score": score, "time": seconds, "samples": training, "samples_test": float(trials[subject]),
+                "n_classes": float(len(data.classes)), "subject": subject, "session": "all",
+                "channels": data.n_channels, "n_sessions": 1, "dataset": data.name, "pipeline": pipeline,
+            }
+        )  # fmt: skip
+
+    own: dict[tuple[str, str], list[Trained]] = {}
+    for one in seen.trainings:
+        if one.name in candidates and not one.failed and math.isfinite(one.record.test_score):
+            own.setdefault((one.name, str(one.test_subject)), []).append(one)
+    by_person: dict[str, list[Trained]] = {}
+    for (_, subject), found in own.items():
+        by_person.setdefault(subject, []).extend(found)
+    for subject, score in choice.estimate.items():
+        found = by_person.get(subject, [])
+        samples = float(np.mean([_training(one, data.n_trials, trials) for one in found])) if found else math.nan
+        add(DELIVERED, subject, score, sum(one.record.seconds for one in found), samples)
+    for (name, subject), found in own.items():
+        scores, seconds = ([getattr(one.record, what) for one in found] for what in ("test_score", "seconds"))
+        samples = float(np.mean([_training(one, data.n_trials, trials) for one in found]))
+        add(name, subject, float(np.mean(scores)), float(np.mean(seconds)), samples)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _training(one: Trained, n_trials: int, trials: dict[str, int]) -> int:
+    return n_trials - trials[str(one.validation_subject)] - trials[str(one.test_subject)]

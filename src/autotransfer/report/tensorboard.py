@@ -1,0 +1,98 @@
+"""A run's trainings as TensorBoard's event files, one folder for each, while it works or afterwards."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import UserError, one_line
+from ..jobs import HISTORY
+from ..recordings.optional import need
+from ..runs.follower import Follower
+from ..runs.results import Trained
+
+EVERY = 5.0  # seconds between looks at a run that is at work
+
+
+def writer_kind() -> Any:
+    """torch's writer of event files, which needs the tensorboard package; whoever will write asks at the start."""
+    need("tensorboard", "--tensorboard", "autotransfer[tensorboard]")
+    return need("torch.utils.tensorboard", "--tensorboard", "autotransfer[tensorboard]").SummaryWriter
+
+
+class EventFiles:
+    """Writes every finished training of a run once: curves by epoch, scores, and its hyperparameters.
+
+    with EventFiles(run, target):  # a thread looks for new ones until the block ends
+        ...
+    EventFiles(run, target).update()  # all that are there now
+    """
+
+    def __init__(self, run: Path, target: Path) -> None:
+        self.follower, self.target, self.writer = Follower(run), target, writer_kind()
+        self.written: set[str] = set()
+        if target.exists() and not target.is_dir():
+            raise UserError(f"{target} is a file; give --tensorboard a folder")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def update(self) -> int:
+        """How many trainings have been written by now."""
+        for one in self.follower.look().trainings:
+            if one.key not in self.written:
+                self._write(one)
+                self.written.add(one.key)
+        return len(self.written)
+
+    def _write(self, one: Trained) -> None:
+        record = one.record
+        folder = self.target / place_of(one)
+        for old in folder.glob("events.out.tfevents.*"):  # of an earlier command: TensorBoard would show both
+            old.unlink()
+        writer = self.writer(str(folder))
+        try:
+            for name in HISTORY:
+                for epoch, value in enumerate(record.history[name], 1):
+                    if math.isfinite(value):
+                        writer.add_scalar(name, value, epoch)
+            scores = {"validation": record.validation_score, "test": record.test_score}
+            found = {f"score/{what}": value for what, value in scores.items() if math.isfinite(value)}
+            told = {k: v for k, v in one.setting.to_dict().items() if isinstance(v, (bool, int, float, str))}
+            told |= {"setting": one.name, "test_subject": str(one.test_subject), "seed": one.seed}
+            # Fields of other settings are absent here, which TensorBoard shows as empty cells.
+            writer.add_hparams(told, found, run_name=".", global_step=record.epochs)
+            writer.add_text("setting", f"`{one.setting.to_json()}`")
+        finally:
+            writer.close()
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY):
+            try:
+                self.update()
+            except (UserError, OSError) as error:  # the run goes on; at its end everything is written again
+                warnings.warn(f"TensorBoard's files are behind: {one_line(error)}", stacklevel=2)
+
+    def __enter__(self) -> EventFiles:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        if kind is None:
+            self.update()
+
+
+def place_of(one: Trained) -> str:
+    """Setting / person and seed. Names are users' text: what is left of them cannot leave the folder."""
+    setting, person = (
+        re.sub(r"[^A-Za-z0-9._=+-]+", "_", text).strip("._")[:80] for text in (one.name, str(one.test_subject))
+    )
+    return f"{setting}-{one.setting.key[:6]}/{person}-{one.fold}-seed{one.seed}"

@@ -1,0 +1,54 @@
+"""Memory that a step frees is kept for the next step, for as long as a population trains.
+
+A step's temporaries are as large as those of the step before. An allocator that gives them back to the system gets them
+again page by page, and every page costs a fault: with large stacks that took as long as the arithmetic. glibc (torch on
+x86) is told so here. torch for ARM brings mimalloc, which is told when it is loaded: see `autotransfer/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+# Parameters of mallopt, as malloc.h has them.
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
+NEVER = -1
+# What glibc comes to by itself at most, and how many blocks it maps by default.
+LARGEST_THRESHOLD, MAPPED = 2**25, 2**16
+
+_training = 0  # populations in this process
+
+
+@cache
+def _glibc() -> Any:
+    """The C library, where it is glibc."""
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "gnu_get_libc_version") and hasattr(library, "mallopt") else None
+
+
+@contextmanager
+def memory_kept() -> Iterator[None]:
+    """Inside, freed memory stays with the process; what is free at the end goes back to the system."""
+    global _training
+    library = _glibc()
+    if library is None:
+        yield
+        return
+    _training += 1
+    library.mallopt(MMAP_MAX, 0)  # no block has a mapping of its own, which would end with the block
+    library.mallopt(TRIM_THRESHOLD, NEVER)
+    try:
+        yield
+    finally:
+        _training -= 1
+        if not _training:
+            library.mallopt(MMAP_MAX, MAPPED)
+            library.mallopt(MMAP_THRESHOLD, LARGEST_THRESHOLD)
+            library.mallopt(TRIM_THRESHOLD, 2 * LARGEST_THRESHOLD)
+            library.malloc_trim(0)

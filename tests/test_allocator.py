@@ -1,0 +1,72 @@
+"""A population in training has the memory of one step for the next, and gives it back when it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+TRAINED = """
+import resource
+import numpy as np
+import autotransfer as at
+import torch
+from autotransfer.training.closed_form import population_of
+from autotransfer.training.train import run
+from autotransfer.training.windows import windows_for
+
+torch.set_num_threads(1)
+X = np.random.default_rng(0).standard_normal((3 * 256, 2, 512)).astype(np.float32)  # signals of 32 MiB
+rec = at.Recordings(X, np.arange(768) % 2, np.arange(768) // 256, sfreq=16)
+jobs = [at.Job(at.Setting(batch_size=256, max_epochs=5), at.leave_one_subject_out(rec)[0], seed) for seed in range(4)]
+windows = windows_for(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+faults = []
+count = lambda _: faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+list(run(population_of(rec, jobs, windows, torch.float32), after_epoch=count))
+print(faults[3] - faults[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other allocators")
+def test_training_has_no_page_faults_once_it_is_under_way() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC", "MIMALLOC"))}
+    told = subprocess.run(
+        [sys.executable, "-c", TRAINED], capture_output=True, text=True, check=True, env=environment
+    ).stdout
+    assert int(told) < 500  # one signal alone is 8,192 pages
+
+
+FREED = """
+import ctypes, resource
+import numpy as np
+from autotransfer.training.allocator import memory_kept
+
+def pages():
+    with open("/proc/self/statm") as told:
+        return int(told.read().split()[1])
+
+def faults_of_work():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        np.ones(10**7, np.float32)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+start = pages()
+with memory_kept():
+    with memory_kept():  # two populations, in two threads
+        faults_of_work()
+    inside, held = faults_of_work(), pages() - start
+print(inside, held, pages() - start)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "confstr") or "glibc" not in (os.confstr("CS_GNU_LIBC_VERSION") or ""),
+                    reason="not glibc")  # fmt: skip
+def test_glibc_keeps_memory_during_training_and_returns_it_afterwards() -> None:
+    told = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True).stdout
+    inside, held, left = map(int, told.split())
+    assert inside < 100  # the array is 9,766 pages
+    assert held > 9000
+    assert left < 1000

@@ -1,0 +1,204 @@
+"""braindecode's models by name. Most tests have a package of their own that looks like it; the last ones need it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.model.braindecode_models import parse
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.runs.saved_model import load_model, save_model
+from autotransfer.search.procedure import conduct
+from tiny import tiny, tiny_file
+
+MODELS = '''
+import torch
+from torch import nn
+
+class SmallConformer(nn.Module):
+    """As braindecode writes them: sizes by keyword, and a final layer."""
+
+    def __init__(self, n_outputs=None, n_chans=None, chs_info=None, n_times=None, input_window_seconds=None,
+                 sfreq=None, n_filters=4, kernels=(5, 5), drop_prob=0.5, activation=nn.ELU):
+        super().__init__()
+        if n_filters > 99:
+            raise ValueError("too many filters\\nfor this one")
+        self.first = nn.Conv1d(n_chans, n_filters, kernels[0], padding=kernels[0] // 2)
+        self.norm, self.drop, self.act = nn.BatchNorm1d(n_filters), nn.Dropout(drop_prob), activation()
+        self.final_layer = nn.Linear(n_filters * n_times, n_outputs)
+
+    def forward(self, x):
+        return self.final_layer(self.drop(self.act(self.norm(self.first(x)))).flatten(1))
+
+class ShallowNet(SmallConformer):
+    pass
+
+def a_function():
+    raise AssertionError("only models are looked up")
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a package that has the name and the habits of braindecode."""
+    home = tmp_path / "packages" / "braindecode"
+    home.mkdir(parents=True)
+    (home / "__init__.py").write_text("")
+    (home / "models.py").write_text(MODELS)
+    _forget(monkeypatch)
+    monkeypatch.syspath_prepend(str(home.parent))
+    yield home.parent
+    _forget(monkeypatch)
+
+
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "braindecode"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_name_holds_the_hyperparameters_and_equal_models_have_equal_names() -> None:
+    name = "braindecode:EEGConformer,drop_prob=3e-1,att_depth=2,kernels=[8, 16],activation=ELU,return_features=false"
+    assert parse(name).options == {
+        "drop_prob": 0.3, "att_depth": 2, "kernels": [8, 16], "activation": "ELU", "return_features": False
+    }  # fmt: skip
+    setting = at.Setting(encoder=name)
+    shuffled = "braindecode:EEGConformer,att_depth=2,activation=ELU,kernels=[8,16],return_features=false,drop_prob=0.3"
+    assert setting == at.Setting(encoder=shuffled)
+    assert setting.key == at.Setting(encoder=shuffled).key
+    assert setting.key != at.Setting(encoder=shuffled.replace("0.3", "0.2")).key
+    assert at.Setting.from_json(setting.to_json()) == setting
+    assert RunOptions(source="x.npz", encoder=name).encoder == setting.encoder
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("braindecode:", "give braindecode:MODEL"),
+        ("braindecode:os.system", "give braindecode:MODEL"),
+        ("braindecode:Net,a=1,a=2", "has a twice"),
+        ("braindecode:Net,a={}", "a in"),
+        ("braindecode:Net,a=1e9", "at most 1000000"),
+        ("braindecode:Net,a=NaN", "at most 1000000"),
+        ("braindecode:Net,a=", "give a number, a word"),
+    ],
+)
+def test_names_that_cannot_be_read_are_refused_without_the_package(name: str, told: str) -> None:
+    with pytest.raises(UserError, match=told) as error:
+        at.Setting(encoder=name)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("SmallConfomer", "no model 'SmallConfomer'; did you mean SmallConformer"),
+        ("shallownet", "did you mean ShallowNet"),
+        ("a_function", "no model 'a_function'"),
+        ("Zzz", "choose from"),
+        ("ShallowNet,n_filter=3", "no option 'n_filter'; did you mean n_filters"),
+        ("ShallowNet,n_times=3", "n_times of ShallowNet follows from the recordings"),
+        ("ShallowNet,activation=os", "give a layer of torch.nn"),
+        ("ShallowNet,n_filters=100", r"cannot be made for .*n_chans=2.*too many filters for this one"),
+        ("ShallowNet,n_filters=many", "cannot be made for"),
+    ],
+)
+def test_a_name_that_is_wrong_is_one_line_before_anything_is_written(
+    package: Path, tmp_path: Path, name: str, told: str
+) -> None:
+    options = RunOptions(source=str(tiny_file(tmp_path)), encoder=f"braindecode:{name}", epochs=1)
+    with pytest.raises(UserError, match=told) as error:
+        Run.create(tmp_path / "run", options)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match=told):
+        at.CensoredClassifier(encoder=f"braindecode:{name}", max_epochs=1).fit(
+            tiny().X, tiny().y, subjects=tiny().subject
+        )
+
+
+def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    _forget(monkeypatch)
+    monkeypatch.setitem(sys.modules, "braindecode", None)
+    with pytest.raises(UserError, match=r"needs braindecode.*pip install 'braindecode'"):
+        at.train(tiny(), [at.Job(at.Setting(encoder="braindecode:EEGNet"), at.leave_one_subject_out(tiny())[0])])
+
+
+def test_hyperparameters_reach_the_model(package: Path) -> None:
+    recordings = tiny()
+    fold = at.leave_one_subject_out(recordings)[0]
+    setting = at.Setting(
+        encoder="braindecode:SmallConformer,n_filters=3,kernels=[7,7],activation=Tanh", max_epochs=1, batch_size=16
+    )
+    (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
+    assert outcome.state["encoder.module.first.weight"].shape == (3, 2, 7)
+    assert not any("final_layer" in name for name in outcome.state), "the code is what goes into the last layer"
+
+
+def test_a_run_is_resumed_and_its_model_loaded_by_name_alone(package: Path, tmp_path: Path) -> None:
+    recordings = tiny(n_subjects=3, per_class=4)
+    options = RunOptions(
+        source=str(tiny_file(tmp_path, n_subjects=3, per_class=4)), encoder="braindecode:SmallConformer,n_filters=2",
+        grid="uncensored", rule="published", preprocessing="none", epochs=2, batch_size=8,
+    )  # fmt: skip
+    run = Run.create(tmp_path / "run", options)
+    assert "braindecode" in run.ledger.recall("versions", dict[str, str])
+    run.ledger.close()
+    again = Run.open(tmp_path / "run")
+    conduct(again, lambda line: None, shown=False)
+    again.ledger.close()
+    model = load_model(tmp_path / "run" / "model")
+    assert {part.setting.encoder for part in model.parts} == {"braindecode:SmallConformer,n_filters=2"}
+    assert model.predict(recordings.X.numpy()).shape == (len(recordings.y),)
+
+
+def test_estimators_take_the_name_and_their_models_are_checked_against_it(package: Path, tmp_path: Path) -> None:
+    recordings = tiny()
+    name = "braindecode:SmallConformer,n_filters=3"
+    found = at.CensoredClassifier(method="mmd", encoder=name, max_epochs=2).fit(
+        recordings.X, recordings.y, subjects=recordings.subject
+    )
+    save_model(tmp_path / "model", found.model_)
+    again = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(
+        again.predict_proba(recordings.X.numpy()), found.model_.predict_proba(recordings.X.numpy())
+    )
+    card = (tmp_path / "model" / "model.json").read_text()
+    (tmp_path / "model" / "model.json").write_text(card.replace("n_filters=3", "n_filters=90"))
+    with pytest.raises(UserError, match=r"the tensor 'encoder\.\S*' has the shape .* the card implies"):
+        load_model(tmp_path / "model")
+
+
+# The real one
+
+try:
+    import braindecode.models as real
+except ImportError as error:
+    real, absent = None, f"braindecode cannot be imported here ({error})"
+else:
+    absent = ""
+needs_braindecode = pytest.mark.skipif(real is None, reason=absent or "never")
+
+
+@needs_braindecode
+@pytest.mark.filterwarnings("ignore")  # its own affair
+@pytest.mark.parametrize("model", ["EEGConformer,n_filters_time=20,drop_prob=0.3", "ShallowFBCSPNet"])
+def test_real_models_train_and_come_back(model: str, tmp_path: Path) -> None:
+    recordings = at.synthetic(n_subjects=3, trials_per_class=4, n_times=200)
+    found = at.CensoredClassifier(method="mmd", encoder=f"braindecode:{model}", max_epochs=1, sfreq=100.0).fit(
+        recordings.X, recordings.y, subjects=recordings.subject
+    )
+    save_model(tmp_path / "model", found.model_)
+    again = load_model(tmp_path / "model")
+    torch.testing.assert_close(
+        torch.tensor(again.predict_proba(recordings.X.numpy())),
+        torch.tensor(found.model_.predict_proba(recordings.X.numpy())),
+    )
+    assert found.model_.setting.encoder.startswith("braindecode:")

@@ -1,0 +1,177 @@
+"""Folds of several people: everybody is tested once, scored alone, and decided about without their own trainings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import divide, leave_groups_out, name_of
+from autotransfer.report.collect import collect
+from autotransfer.runs.choice import Choice
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search import procedure
+from autotransfer.search.average import find_weights
+from autotransfer.search.playback import model_without
+from autotransfer.search.procedure import conduct
+from autotransfer.search.said import Said
+from autotransfer.search.validation import entries_of, honest_scores
+from autotransfer.training.metrics import balanced_accuracy_of
+from faults import quiet
+from tiny import tiny, tiny_file
+
+PEOPLE, FOLDS = 7, 4
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
+    folder = tmp_path_factory.mktemp("groups")
+    source = str(tiny_file(folder, n_subjects=PEOPLE))
+    options = RunOptions(
+        source=source, epochs=4, batch_size=8, lr=1e-2, device="cpu", folds=FOLDS, preprocessing="zero-shot",
+        grid="uncensored",
+    )  # fmt: skip
+    run = Run.create(folder / "run", options)
+    return run, conduct(run, quiet, shown=False)
+
+
+@pytest.mark.parametrize(("people", "folds"), [(7, 4), (34, 10), (5, 5), (6, 20)])
+def test_everybody_is_tested_once_and_validated_by_others(people: int, folds: int) -> None:
+    groups = divide(people, folds)
+    assert sorted(person for group in groups for person in group) == list(range(people))
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1
+    rec = tiny(people, per_class=2)
+    found = leave_groups_out(rec, folds)
+    who = rec.subject.numpy()
+    for fold, own in zip(found, groups, strict=True):
+        assert set(who[fold.test]) == set(own)
+        assert not set(who[fold.test]) & set(who[fold.validation])
+        assert sorted(np.concatenate([fold.train, fold.validation, fold.test])) == list(range(len(who)))
+
+
+def test_without_a_number_it_is_leave_one_subject_out() -> None:
+    rec = tiny(5)
+    own = [(f.key, f.test_subject, f.validation_subject) for f in leave_groups_out(rec)]
+    assert own == [(f.key, f.test_subject, f.validation_subject) for f in at.leave_one_subject_out(rec)]
+
+
+def test_people_of_a_group_are_scored_one_by_one() -> None:
+    """Again from what was said of every row."""
+    rec = tiny(PEOPLE)
+    fold = leave_groups_out(rec, FOLDS)[1]
+    (outcome,) = at.train(rec, [at.Job(at.Setting(max_epochs=2, batch_size=8), fold)], "cpu")
+    who, y = rec.subject.numpy(), rec.y.numpy()
+    predicted = outcome.said.argmax(1).numpy()
+    assert name_of(fold.test_subject) == "1, 5"
+    for rows, predictions, record in (
+        (fold.test, predicted[len(fold.validation) :], outcome),
+        (fold.validation, predicted[: len(fold.validation)], outcome.swapped),
+    ):
+        assert record is not None
+        for person in np.unique(who[rows]):
+            own = who[rows] == person
+            assert record.score_on(person) == balanced_accuracy_of(predictions[own], y[rows][own], 2)
+        assert set(record.record().test_scores) == {str(person) for person in np.unique(who[rows])}
+    (alone,) = at.train(rec, [at.Job(at.Setting(max_epochs=1), at.leave_one_subject_out(rec)[0])], "cpu")
+    assert alone.test_scores == {}, "one person's score is test_score"
+
+
+def test_a_run_has_a_score_for_everybody(finished: tuple[Run, Choice]) -> None:
+    run, choice = finished
+    names = {str(person) for person in range(PEOPLE)}
+    assert set(choice.nested_test_scores) == set(choice.test_scores["baseline"]) == names
+    table = pd.read_csv(run.folder / "results.csv", dtype={"test_subject": str})
+    plain = table[table["setting"] == choice.baseline.name]
+    assert sorted(plain["test_subject"]) == sorted(names), "a row for every person and training"
+    assert plain.set_index("test_subject")["test_score"].to_dict() == pytest.approx(choice.test_scores["baseline"])
+    seconds = sum(entry.record.seconds for entry in run.ledger.entries() if entry.record is not None)
+    assert table["seconds"].sum() == pytest.approx(seconds)
+    assert len(run.ledger.entries(records=False)) == FOLDS * len(choice.shortlist)
+
+
+def test_a_report_knows_every_person(finished: tuple[Run, Choice]) -> None:
+    summary = collect(finished[0])
+    assert len(summary.splits) == FOLDS
+    assert summary.splits[0].test_subject == "0, 4"
+    assert sum(split.n_test for split in summary.splits) == summary.data.n_trials
+    assert {leak.test_subject for leak in summary.weights.leakage["baseline"]} <= {
+        s.test_subject for s in summary.splits
+    }
+
+
+def said_of(run: Run, choice: Choice) -> Said:
+    candidates = [one.setting for one in choice.shortlist]
+    return Said.of(run, candidates, entries_of(run, candidates, run.folds()))
+
+
+def test_nothing_that_held_a_person_out_decides_about_them(finished: tuple[Run, Choice]) -> None:
+    """What trainings that held the group out have said is replaced by noise: weights of the group stay."""
+    run, choice = finished
+    said = said_of(run, choice)
+    among = range(len(said.candidates))
+    draw = np.random.default_rng(0)
+    for group in run.groups:
+        before = find_weights(said, among, group).exponents
+        changed = {
+            (fold, person): draw.normal(size=own.shape).astype(np.float32) if set(group) & set(fold) else own
+            for (fold, person), own in said.said.items()
+        }
+        np.testing.assert_allclose(find_weights(Said(said.candidates, changed, said.y), among, group).exponents, before)
+    assert sorted(map(sorted, said.together)) == sorted(run.groups), "weights are found once for a group"
+    weights = choice.average.nested_weights if choice.average else {}
+    assert weights["0"] == weights["4"]
+
+
+def test_scores_that_choose_leave_out_whatever_held_the_person_out(finished: tuple[Run, Choice]) -> None:
+    run, choice = finished
+    entries = entries_of(run, [choice.baseline.setting], run.folds())
+    scores = honest_scores(entries, run.groups)
+    assert len(scores) == 2 * PEOPLE, "everybody by two trainings"
+    for person in range(PEOPLE):
+        group = next(own for own in run.groups if person in own)
+        left = procedure.without_subject(scores, person)
+        assert left
+        assert not {score.subject for score in left} & set(group)
+
+
+def test_a_person_is_played_to_models_that_left_them_out(finished: tuple[Run, Choice]) -> None:
+    run, choice = finished
+    candidates = [one.setting for one in choice.shortlist]
+    model = model_without(run, candidates, np.ones(len(candidates)), 4)
+    assert model is not None
+    assert choice.playback is not None
+    assert set(choice.playback.zero_shot["recorded"]) == {str(person) for person in range(PEOPLE)}
+
+
+def test_it_goes_on_where_it_was(finished: tuple[Run, Choice], tmp_path: Path) -> None:
+    run, choice = finished
+    again = Run.open(run.folder)
+    assert (again.groups, again.options.folds) == (run.groups, FOLDS)
+    assert conduct(again, quiet, shown=False).nested_test_scores == choice.nested_test_scores
+    again.ledger.close()
+
+
+def test_folds_by_default() -> None:
+    many, few = tiny(21, per_class=2), tiny(20, per_class=2)
+
+    def settled(rec: at.Recordings, **options: object) -> int | str:
+        return RunOptions(source="x", **options).for_data(rec).folds
+
+    assert settled(many) == "all", "nobody asked"
+    assert (settled(many, folds="auto"), settled(few, folds="auto")) == (10, "all")
+    assert settled(many, folds="auto", grid="paper", rule="published") == "all"
+    assert (settled(few, folds=5), settled(few, folds=20), settled(few, folds=40)) == (5, "all", "all")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"folds": 2}, "folds is 2"), ({"folds": "some"}, "some"), ({"folds": 5, "rule": "published"}, "published")],
+)
+def test_folds_that_answer_nothing_are_refused(options: dict[str, object], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        RunOptions(source="x", **options)
