@@ -35,8 +35,8 @@ bench-gpu: $(VENV)/.dev
 	$(BIN)/python -m benchmarks --device cuda
 
 docs: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html, or: $(BIN)/mkdocs serve"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html, or: $(BIN)/python -m mkdocs serve"
 
 clean:
 	rm -rf $(VENV) build dist demo-run bench-results site .coverage .coverage.*

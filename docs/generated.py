@@ -1,6 +1,7 @@
 """Parts of the reference that the code itself knows: filled in while the site is built.
 
-A page says `<!-- generated: commands -->`, and what the function of that name returns takes its place.
+A page says `<!-- generated: commands -->`, and what the function of that name returns takes its place. It extends
+Markdown, not mkdocs, so that other builders run it too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
-from mkdocs.exceptions import PluginError
+from markdown import Markdown
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
 from typer.models import ArgumentInfo, OptionInfo
 
 import autotransfer as at
@@ -30,15 +33,24 @@ MARK = re.compile(r"<!-- generated: (\w+) -->")
 COMMENT = re.compile(r"^    (\w+): [^#\n]*?  # (.*)$", re.MULTILINE)  # beside a field of a dataclass
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """mkdocs calls this for every page."""
+class Generated(Extension):
+    def extendMarkdown(self, md: Markdown) -> None:
+        md.preprocessors.register(Filler(md), "generated", 40)  # before comments are set aside
 
-    def fill(found: re.Match[str]) -> str:
-        if found[1] not in PARTS:
-            raise PluginError(f"nothing is generated under the name {found[1]!r}; choose from {', '.join(PARTS)}")
-        return PARTS[found[1]]()
 
-    return MARK.sub(fill, markdown)
+class Filler(Preprocessor):
+    def run(self, lines: list[str]) -> list[str]:
+        return MARK.sub(_part, "\n".join(lines)).split("\n")
+
+
+def makeExtension(**options: Any) -> Generated:
+    return Generated(**options)
+
+
+def _part(found: re.Match[str]) -> str:
+    if found[1] not in PARTS:
+        raise ValueError(f"nothing is generated under the name {found[1]!r}; choose from {', '.join(PARTS)}")
+    return PARTS[found[1]]()
 
 
 def commands() -> str:
@@ -64,7 +76,7 @@ def _command(name: str, function: Callable[..., None]) -> str:
             usage.append(f"{flag}{value}" if required else f"[{flag}{value}]")
             rows.append((f"`{flag}`", told.help, "required" if required else _default(parameter.default)))
         else:
-            raise PluginError(f"{name} {parameter.name} has no description")
+            raise ValueError(f"{name} {parameter.name} has no description")
     text = [f"## {name}", inspect.cleandoc(function.__doc__ or ""), f"```text\n{_wrapped(usage)}\n```"]
     return "\n\n".join([*text, _table(("", "meaning", "default"), rows)] if rows else text)
 
@@ -173,7 +185,7 @@ def settings() -> str:
     text = "\n\n".join([*parts, "## Training", _table(HEADS, training)])
     missing = [name for name in field_names() if f"`{name}`" not in text]
     if missing:
-        raise PluginError(f"the fields {missing} of Setting are in no table")
+        raise ValueError(f"the fields {missing} of Setting are in no table")
     return text
 
 
@@ -193,7 +205,7 @@ def _chain(registry: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
 def _row(kind: type, name: str, default: str) -> tuple[str, str, str]:
     meaning = MEANING.get(name) or _comment(kind, name)
     if not meaning:
-        raise PluginError(f"the field {name!r} of {kind.__name__} has no comment, and no meaning in {__file__}")
+        raise ValueError(f"the field {name!r} of {kind.__name__} has no comment, and no meaning in {__file__}")
     return f"`{name}`", meaning.format(encoders=", ".join(f"`{one}`" for one in ENCODERS)), default
 
 
@@ -266,7 +278,7 @@ def columns() -> str:
     own = field_names()
     missing = set(COLUMNS) - set(COLUMN) - set(own)
     if missing:
-        raise PluginError(f"the columns {sorted(missing)} of results.csv have no meaning in {__file__}")
+        raise ValueError(f"the columns {sorted(missing)} of results.csv have no meaning in {__file__}")
     rows = [(f"`{name}`", COLUMN[name]) for name in COLUMNS if name in COLUMN]
     rows.append(("[setting](settings.md)", "its fields: " + ", ".join(f"`{name}`" for name in own)))
     return _table(("column", "meaning"), rows)
@@ -347,7 +359,7 @@ def average() -> str:
 def _keys(kind: type[Choice] | type[Average] | type[Playback], meanings: dict[str, str]) -> str:
     names = [field.name for field in fields(kind)]
     if set(names) != set(meanings):
-        raise PluginError(f"{__file__} and {kind.__name__} differ in {sorted(set(names) ^ set(meanings))}")
+        raise ValueError(f"{__file__} and {kind.__name__} differ in {sorted(set(names) ^ set(meanings))}")
     return _table(("key", "meaning"), [(f"`{name}`", meanings[name]) for name in names])
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the tutorial's report, for the pages that explain it: python docs/screenshots.py RUN/report.html"""
+"""Pictures of a report, for the pages that explain it: python docs/screenshots.py RUN/report.html"""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import Browser  # noqa: E402
 
+SCREENS = {  # the first screen: width, height, and whether it is dark
+    "report_answer": (860, 760, False),
+    "report_dark": (860, 760, True),
+    "report_phone": (400, 800, False),
+}
 PARTS = {
-    "answer": "#answer",
     "results": "#figure-results",
     "differences": "#figure-differences",
     "candidates": "#figure-candidates",
@@ -23,20 +27,27 @@ PARTS = {
 def main(report: Path, folder: Path) -> None:
     browser = Browser()
     try:
+        for name, (width, height, dark) in SCREENS.items():
+            browser.open(report, width=width, height=height, dark=dark, phone=width < 500)
+            _take(browser, folder / f"{name}.png", 0, 0, width, height)
         browser.open(report, width=860, height=1200)
+        browser.evaluate("document.querySelectorAll('.part').forEach((part) => part.open = true)")
         browser.evaluate("document.querySelectorAll('.tools').forEach(tools => tools.remove())")
         for name, selector in PARTS.items():
-            browser.evaluate(f"document.querySelector({selector!r}).scrollIntoView()")
-            browser.wait_for(f"!document.querySelector('{selector} .plot') || document.querySelector('{selector} svg')")
+            browser.wait_for(f"document.querySelector('{selector} svg')")
             box = browser.evaluate(
                 f"(r => [r.left + scrollX, r.top + scrollY, r.width, r.height])"
                 f"(document.querySelector({selector!r}).getBoundingClientRect())"
             )
-            clip = {"x": box[0] - 12, "y": box[1] - 12, "width": box[2] + 24, "height": box[3] + 24, "scale": 1}
-            answer = browser.call("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=clip)
-            (folder / f"report_{name}.png").write_bytes(base64.b64decode(answer["data"]))
+            _take(browser, folder / f"report_{name}.png", box[0] - 12, box[1] - 12, box[2] + 24, box[3] + 24)
     finally:
         browser.close()
+
+
+def _take(browser: Browser, path: Path, x: float, y: float, width: float, height: float) -> None:
+    clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
+    answer = browser.call("Page.captureScreenshot", captureBeyondViewport=True, format="png", clip=clip)
+    path.write_bytes(base64.b64decode(answer["data"]))
 
 
 if __name__ == "__main__":

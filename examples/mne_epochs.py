@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import matplotlib.pyplot as plt
 import mne
 import numpy as np
 import pandas as pd
@@ -40,3 +41,11 @@ outcomes = at.train(rec, jobs, device="cpu")
 for outcome in outcomes:
     print(f"unseen: {outcome.job.fold.test_subject}   balanced accuracy {outcome.test_score:.2f}")
 print(f"mean {np.mean([outcome.test_score for outcome in outcomes]):.2f}")
+
+figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
+for outcome in outcomes:
+    axis.plot(outcome.history["validation_score"], label=f"without {outcome.job.fold.test_subject}")
+axis.axhline(0.5, ls="--", color="grey", lw=1)
+axis.set(xlabel="epoch", ylabel="balanced accuracy, validation person")
+axis.legend(frameon=False, fontsize=8, ncols=2)
+figure.savefig("mne_epochs.svg")

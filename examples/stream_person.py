@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -47,3 +48,11 @@ with tempfile.TemporaryDirectory() as folder:
 
 middle = (found["time"] * rec.sfreq - rec.n_times / 2).astype(int) // rec.n_times
 print(f"{np.mean(found['prediction'] == y[new][middle]):.2f} of {len(found)} smoothed decisions are right")
+
+figure, axis = plt.subplots(figsize=(7.6, 2.6), layout="constrained")
+first = found["time"] < 20
+axis.step(found["time"][first], y[new][middle][first], color="grey", lw=1, where="mid", label="true class")
+axis.plot(found["time"][first], found[f"p_{session.classes_[1]}"][first], label="probability of class 1")
+axis.set(xlabel="time, s", ylim=(-0.05, 1.05))
+axis.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 1.18), ncols=2)
+figure.savefig("stream_person.svg")

@@ -277,3 +277,22 @@ def test_captions_say_what_the_figures_show() -> None:
     nothing, marginal, conditional, _ = drawn
     assert f"is read with {marginal[0]} instead of {nothing[0]}" in page
     assert f"keeps it at {conditional[0]}; the subject remains readable at {conditional[1]}" in page
+
+
+@pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium")
+def test_the_search_works_from_a_folder(site: Site) -> None:
+    browser = Browser()
+    try:
+        browser.call("Page.navigate", url=(site.folder / "index.html").as_uri())
+        browser.wait_for("document.readyState === 'complete' && !!document.querySelector('.md-search__input')")
+        browser.evaluate(
+            "(box => { box.focus(); box.value = 'calibrate'; "
+            "box.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true, key: 'e'})); })"
+            "(document.querySelector('.md-search__input'))"
+        )
+        browser.wait_for("document.querySelectorAll('.md-search-result__item').length > 2")
+        found = browser.evaluate("document.querySelector('.md-search-result__list').textContent")
+        assert "Calibration" in found
+        assert not browser.problems
+    finally:
+        browser.close()

@@ -47,10 +47,9 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     pair = paired(best.scores, base.scores) if base and best else None
     found = verdict(summary, pair)
     meaning = _meaning(choice.chosen.setting) if choice.average is None else None
+    alerts = chain(failed_jobs(summary), _adaptation(choice), peer_words(choice), _left_out(choice))
     notes = chain(
-        peer_words(choice),
         _other_causes(choice),
-        _left_out(choice),
         _estimate_notes(choice, rows),
         _nested_choices(summary) if choice.average is None else _nested_weights(choice.average),
         _test_notes(pair),
@@ -59,7 +58,7 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
         "section",
         tag("h2", found.headline, id="answer-title"),
         _number(choice, pair),
-        *(tag("p", note, class_="alert") for note in chain(failed_jobs(summary), _adaptation(choice))),
+        *(tag("p", note, class_="alert") for note in alerts),
         figure,
         folded(
             "What these numbers are",

@@ -42,7 +42,7 @@ class Contender:
     @property
     def is_rival(self) -> bool:
         """Whether what is delivered has to beat it to be worth its cost."""
-        return self.key == "none"
+        return self.key == "none" or self.key.startswith("peer")
 
     @property
     def is_method(self) -> bool:

@@ -23,12 +23,12 @@ ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--gr
 PALETTE = (ACCENT, *(f"var(--c{i})" for i in range(1, 6)), GREY)
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 LOSS = PALETTE[1]
-# Of AutoTransfer's own rows and the baselines. Methods have theirs by their place in the registry.
-COLOURS = {"none": GREY, "uncensored": GREY} | dict.fromkeys(
+# Of AutoTransfer's own rows, the baselines and peers. Methods have theirs by their place in the registry.
+COLOURS = {"none": GREY, "uncensored": GREY, "peer": PALETTE[4]} | dict.fromkeys(
     ("published", "choosing", "equal", "nested", "nested_full"), ACCENT
 )
 MARKS = {"none": "circle", "uncensored": "circle-open", "published": "circle-open", "nested": "circle"}
-MARKS |= {"choosing": "diamond-open", "equal": "square-open"}
+MARKS |= {"choosing": "diamond-open", "equal": "square-open", "peer": "square"}
 METHOD_MARKS = (
     "triangle-up",
     "square",
@@ -71,13 +71,13 @@ def colour(method: str) -> str:
     """Five colours for methods; a sixth method has the first one's again. Marks are of their own for 16."""
     if method in CENSORS:
         return PALETTE[1 + list(CENSORS).index(method) % 5]
-    return COLOURS.get(method, INK)
+    return COLOURS.get(method.partition(" ")[0], INK)
 
 
 def mark(method: str) -> str:
     if method in CENSORS:
         return METHOD_MARKS[list(CENSORS).index(method) % len(METHOD_MARKS)]
-    return MARKS.get(method, "circle" if method in COLOURS else "asterisk-open")
+    return MARKS.get(method.partition(" ")[0], "circle" if method in COLOURS else "asterisk-open")
 
 
 def nth(index: int) -> tuple[str, str]:

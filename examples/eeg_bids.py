@@ -1,0 +1,56 @@
+"""EEG in a BIDS folder: a model for everybody, then the same calibrated with a few labelled windows of one person."""
+
+from __future__ import annotations
+
+import warnings
+
+import matplotlib.pyplot as plt
+import mne
+import mne_bids
+import numpy as np
+
+import autotransfer as at
+
+# Left or right hand: the 11 Hz rhythm weakens over C4 or C3, how strongly and from what level is the person's own.
+rng = np.random.default_rng(1)
+sfreq, trials = 64.0, 40
+for who in range(6):
+    hand = rng.permutation(np.arange(trials) % 2)
+    time = np.arange(int(sfreq * (trials * 2 + 2))) / sfreq
+    power = np.repeat(rng.uniform(0.5, 2.0, (2, 1)), len(time), 1)
+    for n in range(trials):
+        power[1 - hand[n], (time >= 1 + 2 * n) & (time < 2.5 + 2 * n)] *= 0.45
+    signal = power * np.sin(2 * np.pi * 11 * time + rng.random((2, 1))) + 2.2 * rng.standard_normal((2, len(time)))
+    info = mne.create_info(["C3", "C4"], sfreq, "eeg")
+    info["line_freq"] = 50
+    raw = mne.io.RawArray(1e-5 * signal, info, verbose="ERROR")
+    onsets = 1.0 + 2 * np.arange(trials)
+    raw.set_annotations(mne.Annotations(onsets, 1.5, [("left_hand", "right_hand")[h] for h in hand]))
+    place = mne_bids.BIDSPath(subject=f"{who + 1:02}", task="motor", root="bids", datatype="eeg")
+    with warnings.catch_warnings(action="ignore"):  # about empty README files and coordinates
+        mne_bids.write_raw_bids(raw, place, format="EDF", allow_preload=True, overwrite=True, verbose="ERROR")
+
+rec = at.load("bids", window=1.5, events={"left_hand": "left", "right_hand": "right"})
+print(rec)
+
+X, y, people = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+counts, curves = (0, 1, 2, 5, 8), []
+for new in range(3):  # three of them are new in turn
+    own = people == new
+    clf = at.CensoredClassifier(standardise="train", log_power=True, max_epochs=10, lr=1e-2, sfreq=rec.sfreq)
+    clf.fit(X[~own], y[~own], subjects=people[~own])
+    first = [np.flatnonzero(y[own] == c) for c in range(2)]
+    test = np.concatenate([rows[max(counts) :] for rows in first])
+    curve = [clf.score(X[own][test], y[own][test])]
+    for k in counts[1:]:
+        few = np.concatenate([rows[:k] for rows in first])
+        curve.append(clf.calibrate(X[own][few], y[own][few]).score(X[own][test], y[own][test]))
+    curves.append(curve)
+    print(f"{rec.subjects[new]}: {dict(zip(counts, np.round(curve, 2).tolist(), strict=True))}")
+
+figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
+axis.plot(counts, np.transpose(curves), color="#8a919c", lw=1)
+axis.plot(counts, np.mean(curves, 0), "o-", lw=2, label="mean of three people")
+axis.set(xlabel="labelled windows of each class", ylabel="balanced accuracy, the others")
+axis.legend(frameon=False)
+figure.savefig("eeg_bids.svg")

@@ -1,0 +1,39 @@
+"""In MOABB's own evaluation, beside its usual pipelines. Give any of its data sets; this one is made up."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+
+import matplotlib.pyplot as plt
+from moabb.datasets.fake import FakeDataset
+from moabb.evaluations import CrossSubjectEvaluation
+from moabb.paradigms import LeftRightImagery
+from pyriemann.estimation import Covariances
+from pyriemann.tangentspace import TangentSpace
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.pipeline import make_pipeline
+
+import autotransfer as at
+
+warnings.filterwarnings("ignore")  # MOABB's and MNE's, about montages and caches
+
+data = FakeDataset(["left_hand", "right_hand"], n_subjects=4, n_sessions=1, n_runs=1, n_events=16, duration=50, seed=1)
+pipelines = {
+    "tangent space": make_pipeline(Covariances("oas"), TangentSpace(), LinearDiscriminantAnalysis()),
+    "plain network": at.CensoredClassifier(method=None, max_epochs=5, sfreq=64),
+    "censored": at.CensoredClassifier(method="mmd", mode="conditional", max_epochs=5, sfreq=64),
+}
+with tempfile.TemporaryDirectory() as folder:
+    evaluation = CrossSubjectEvaluation(LeftRightImagery(resample=64), [data], hdf5_path=folder, overwrite=True)
+    results = evaluation.process(pipelines)
+print(results[["subject", "pipeline", "score", "time"]].to_string(index=False))
+
+figure, axis = plt.subplots(figsize=(5.6, 2.6), layout="constrained")
+for place, name in enumerate(pipelines):
+    scores = results.loc[results["pipeline"] == name, "score"]
+    axis.plot(scores, [place] * len(scores), "o", alpha=0.7)
+    axis.plot(scores.mean(), place, "x", color="black", ms=9)
+axis.axvline(0.5, ls="--", color="grey", lw=1)
+axis.set(yticks=range(len(pipelines)), yticklabels=list(pipelines), xlabel="AUC on each person (noise: chance is .5)")
+figure.savefig("moabb_pipelines.svg")

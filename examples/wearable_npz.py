@@ -1,0 +1,39 @@
+"""A wrist sensor, from one .npz file: the whole procedure, and what the average gains for every person."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import autotransfer as at
+
+# Six people wave or turn the wrist. Everybody wears the sensor in another orientation and has their own tempo.
+rng = np.random.default_rng(0)
+time = np.arange(64) / 32
+X, y, person = [], [], []
+for who in range(6):
+    worn = np.linalg.qr(np.eye(3) + 0.5 * rng.standard_normal((3, 3)))[0]  # orientation of the sensor
+    tempo = rng.uniform(0.8, 1.2)
+    for n in range(40):
+        beat = 2 * np.pi * (tempo * (1.5 + n % 2) * time + rng.random())
+        motion = np.stack([np.sin(beat), (n % 2) * np.cos(beat), 0.3 * np.sin(2 * beat)])
+        X.append(worn @ motion + 1.5 * rng.standard_normal((3, 64)))
+        y.append(("wave", "turn")[n % 2])
+        person.append(f"P{who + 1}")
+np.savez("wrist.npz", X=np.array(X, np.float32), y=y, subject=person, meta='{"sfreq": 32, "channels": ["x", "y", "z"]}')
+
+rec = at.load("wrist.npz")
+print(rec)
+auto = at.AutoTransferClassifier(epochs=8, batch_size=32, seeds=1, lr=1e-2, sfreq=rec.sfreq)  # few epochs: quick
+auto.fit(rec.X.numpy(), np.array(y), subjects=np.array(person))
+
+choice = auto.choice_
+rows = {"plain network": choice["test_scores"]["baseline"], "average": choice["nested_test_scores"]}
+figure, axis = plt.subplots(figsize=(5.6, 3.2), layout="constrained")
+for (label, scores), mark in zip(rows.items(), "os", strict=True):
+    axis.plot(list(scores), list(scores.values()), mark, label=f"{label}, mean {np.mean(list(scores.values())):.2f}")
+axis.axhline(0.5, ls="--", color="grey", lw=1, label="chance")
+axis.set(xlabel="person, left out of training", ylabel="balanced accuracy")
+axis.legend(frameon=False)
+figure.savefig("wearable_npz.svg")
+print({kind["name"]: round(kind["share"], 2) for kind in choice["average"]["weights"][:3]})
