@@ -90,7 +90,7 @@ class Standing:
             counts=counts,
             share=1 - (ahead - begun) / total if total else 0.0,
             spent=spent,
-            left=left if pulse is None else max(0.0, pulse.left - (time.time() - pulse.time)),
+            left=left if pulse is None else max(0.0, pulse.left - max(0.0, time.time() - pulse.time)),
             started=ledger.recall("started", str) or "",
             failures=[
                 printable(f"{e.setting.name}: {e.record.failure}") for e in entries if e.status == "failed" and e.record
