@@ -31,8 +31,8 @@ from .terminal import answer
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")  # with any port, as a tunnel may have another
 POLICY = (
-    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 LINES = 6  # curves that are drawn
 RANKED = 30  # settings that are listed
