@@ -111,11 +111,15 @@ class Browser:
     def open(
         self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, phone: bool = False
     ) -> None:
-        """Load the page and wait until it has drawn itself."""
+        """Load the page of a file and wait until it has drawn itself."""
+        self.visit(path.resolve().as_uri(), width=width, height=height, dark=dark, phone=phone)
+
+    def visit(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, phone: bool = False) -> None:
+        """The same of an address."""
         self.problems.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.scheme(dark=dark)
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=url)
         self.wait_for("document.documentElement?.dataset.ready || document.documentElement?.dataset.errors")
 
     def scheme(self, *, dark: bool) -> None:

@@ -169,7 +169,11 @@ def test_saved_and_loaded_it_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     mixed, X = mixture(aligned(random_model("online"), "online")), windows()
     save_model(tmp_path / "whole", mixed)
     save_model(tmp_path / "parts", mixed.card, mixed.tensors())
-    assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == ["model.json", "model.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == [
+        "README.md",
+        "model.json",
+        "model.safetensors",
+    ]
     for folder in ("whole", "parts"):
         again = load_model(tmp_path / folder)
         assert isinstance(again, Mixture)

@@ -616,7 +616,7 @@ def _watch(folder: Path) -> None:
         try:
             while True:
                 sleep(1)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Stopped):
             return
 
 

@@ -31,13 +31,13 @@ from .terminal import answer
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")  # with any port, as a tunnel may have another
 POLICY = (
-    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 LINES = 6  # curves that are drawn
 RANKED = 30  # settings that are listed
 FRESH = 1.0  # seconds for which an answer is given again
-LAST_LOOK = 5.0  # seconds in which an open page may fetch the end of a run
+LAST_LOOK = 3.0  # seconds in which an open page may fetch the end of a run
 NAME = 120  # letters of a name
 
 

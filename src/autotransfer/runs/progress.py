@@ -92,7 +92,7 @@ class Standing:
             counts=counts,
             share=1 - (ahead - begun) / total if total else 0.0,
             spent=spent,
-            left=left if pulse is None or pulse.left is None else max(0.0, pulse.left - (time.time() - pulse.time)),
+            left=left if pulse is None or pulse.left is None else _later(pulse.left, pulse.time),
             started=ledger.recall("started", str) or "",
             failures=[
                 printable(f"{e.setting.name}: {e.record.failure}") for e in entries if e.status == "failed" and e.record
@@ -135,3 +135,8 @@ def standing(folder: Path) -> list[str]:
 def printable(text: str) -> str:
     """Without what would command a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _later(left: float, told: float) -> float:
+    """Seconds left now, of those that were left then. Clocks may have been set back."""
+    return max(0.0, left - max(0.0, time.time() - told))

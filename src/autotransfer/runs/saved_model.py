@@ -27,6 +27,7 @@ from ..training.effects import Effects
 from ..training.members import Members
 from .binding import DIGEST, check_digest, check_file, digest_of
 from .files import write_atomically
+from .model_page import model_page
 
 if TYPE_CHECKING:
     from .mixture import MixtureCard, Model
@@ -255,7 +256,7 @@ def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
 
 
 def save_model(folder: Path, model: Model | ModelCard | MixtureCard, tensors: dict[str, Tensor] | None = None) -> None:
-    """A model of either kind, or its card and tensors."""
+    """A model of either kind, or its card and tensors; beside them a page for people."""
     card: Any = getattr(model, "card", model)
     found: dict[str, Tensor] = model.tensors() if tensors is None else tensors  # type: ignore[union-attr]  # no card
     folder.mkdir(parents=True, exist_ok=True)
@@ -263,6 +264,7 @@ def save_model(folder: Path, model: Model | ModelCard | MixtureCard, tensors: di
     values = json.loads(json.dumps(asdict(card)))
     write_atomically(folder / "model.safetensors", body)
     write_atomically(folder / "model.json", json.dumps(values | {DIGEST: digest_of(values, body)}, indent=1))
+    write_atomically(folder / "README.md", model_page(card))
 
 
 def load_model(folder: Path, encoders: Encoders | None = None) -> Model:

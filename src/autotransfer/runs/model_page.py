@@ -1,0 +1,107 @@
+"""README.md beside a saved model: a model card as Hugging Face's hub reads it, YAML first, then what people ask."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from .progress import printable
+
+if TYPE_CHECKING:
+    from .mixture import MixtureCard
+    from .saved_model import ModelCard
+
+TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
+LETTERS = 200  # of a name
+
+
+def model_page(card: ModelCard | MixtureCard) -> str:
+    """The page of a model: what it was trained on, what it takes, and how good it is on people it has never seen."""
+    score, metric = _score(card.scores), str(card.scores.get("metric", "balanced_accuracy"))
+    name = f"AutoTransfer model for {_line(card.name)}"
+    head: dict[str, Any] = {"library_name": "autotransfer", "tags": list(TAGS), "metrics": [_slug(metric)]}
+    head["datasets"] = [_slug(card.name)]
+    if score is not None:
+        measured = {"type": _slug(metric), "name": f"{metric.replace('_', ' ')}, mean over people left out"}
+        head["model-index"] = [
+            {
+                "name": name,
+                "results": [
+                    {
+                        "task": {"type": "other", "name": "classification of biosignal windows of new people"},
+                        "dataset": {"type": _slug(card.name), "name": _line(card.name)},
+                        "metrics": [measured | {"value": round(score, 4)}],
+                    }
+                ],
+            }
+        ]
+    # JSON is YAML, and leaves no name that could be read as anything but a name.
+    front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
+    return f"---\n{front}\n---\n\n# {_text(name)}\n\n" + "\n".join(_body(card, score, metric)) + "\n"
+
+
+def _body(card: ModelCard | MixtureCard, score: float | None, metric: str) -> Iterable[str]:
+    rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
+    parts = getattr(card, "parts", None)
+    yield (
+        f"It tells {len(card.classes)} classes apart in windows of {len(card.channels)} channels and {card.n_times} "
+        f"samples{rate}, and was trained on {card.subjects} people by "
+        "AutoTransfer to work on people it has never seen."
+    )
+    yield "\n| | |\n| --- | --- |"
+    yield f"| classes | {_some(card.classes)} |"
+    yield f"| channels | {_some(card.channels)} |"
+    yield f"| models | {card.members}{'' if parts is None else f' in {len(parts)} parts, averaged'} |"
+    yield "\n## How good it is\n"
+    if score is None:
+        yield "Nobody has measured it on people left out."
+    else:
+        interval, chance = card.scores.get("interval"), card.scores.get("chance")
+        told = f"{metric.replace('_', ' ').capitalize()} {score:.3f}"
+        if isinstance(interval, list) and len(interval) == 2:
+            told += f", 95 % interval over people {interval[0]:.3f} to {interval[1]:.3f}"
+        if isinstance(chance, (int, float)):
+            told += f"; guessing scores {chance:.3f}"
+        people = card.scores.get("subjects")
+        measured = f" on {people} people" if isinstance(people, int) else " on people"
+        yield f"{told},{measured} of whom nothing was trained, and for whom everything was decided without them."
+        if card.scores.get("better_than_guessing") is False:
+            yield "\n**It is not clearly better than guessing.**"
+    yield "\n## How to use it\n"
+    yield '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder'
+    yield "model.predict(X)  # windows (N, channels, times), raw: it prepares them itself\nmodel.classes_\n```"
+    yield "\n## Limits\n"
+    yield (
+        "Scores hold for people, devices and electrode positions like those it was trained on. It is no medical "
+        "device. Its settings are in `model.json`, its weights in `model.safetensors`."
+    )
+
+
+def _score(scores: dict[str, Any]) -> float | None:
+    """Of people left out; a score by which the training was stopped is none."""
+    value = scores.get("nested_test_mean")
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if known and value is not None else None
+
+
+def _some(values: Iterable[Any], most: int = 40) -> str:
+    found = [str(value) for value in values]
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(_text(value) for value in found[:most]) + more
+
+
+def _line(text: object) -> str:
+    return printable(str(text))[:LETTERS]
+
+
+def _text(text: object) -> str:
+    """As Markdown that shows the text and does nothing else."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(_line(text), quote=False))
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", _line(text)).strip("-.")[:96] or "unnamed"
