@@ -85,10 +85,11 @@ def table_of(shape: Shape, asked: Sequence[int], options: Options, limits: floor
         table.add({
             "forward + backward + AdamW": name, **timing.columns("ms", 1e3),
             "speed-up": found[PLAIN].ratio_to(timing).median, "× floor": timing.median / least,
-            "peak MiB": None if peak is None else peak / 2**20,
+            "peak MiB": None if peak is None else peak / 2**20, "faults": timing.usage.faults,
+            "system ms": 1e3 * timing.usage.system,
         })  # fmt: skip
     rounds = len(found[PLAIN].readings)
-    table.notes.append(f"{rounds} interleaved rounds; floor {shown(least * 1e6)} µs; ms per member and step.")
+    table.notes.append(f"{rounds} interleaved rounds; floor {shown(least * 1e6)} µs; all per member and step.")
     if SKORCH not in steps:
         table.notes.append("skorch is not installed: not measured.")
     if len(members) < len(asked):

@@ -52,8 +52,8 @@ def step_at(point: dict[str, int], method: str | None, mode: str | None, device:
         point["channels"], point["samples"], point["batch"], subjects=point["subjects"], classes=point["classes"]
     )
     setting = at.Setting(method=method, mode=mode, batch_size=point["batch"])
-    run, units = stacked_step(recordings, setting, point["members"], device)
-    return Step(run, max(units // point["members"], 1))
+    step = stacked_step(recordings, setting, point["members"], device)
+    return step._replace(units=max(step.units // point["members"], 1))
 
 
 def grow(factor: str, levels: Sequence[int], options: Options, limit_s: float) -> dict[tuple[str, int], Timing]:

@@ -87,7 +87,7 @@ def stacked_step(
     population = Trainer(recordings, jobs, windows, torch.float32)
     units = sum(member_steps(job) for job in jobs)
     assert units == sum(population.groups.steps_of[group] for group in population.groups.of_member.tolist())
-    return Step(population.train_epoch, units)
+    return Step(population.train_epoch, units, kept=device == "cpu")
 
 
 def member_steps(job: at.Job) -> int:

@@ -11,10 +11,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
 import torch
+
+from autotransfer.training.allocator import memory_kept
 
 SHORTEST = 0.02  # seconds: shorter work is repeated within one reading, or the clock and the device's queue would show
 LONG = 0.5  # seconds: what a first call does only once no longer matters
@@ -26,12 +28,31 @@ class Step(NamedTuple):
 
     run: Callable[[], object]
     units: int = 1  # usually steps of one member
+    kept: bool = False  # in the midst of a training, where memory is kept from one step to the next
+
+
+class Usage(NamedTuple):
+    """What the system has done for this process so far, or for a unit of work; zeros where it does not say."""
+
+    faults: float = 0.0  # pages that were not there yet
+    system: float = 0.0  # seconds in the kernel
+    user: float = 0.0
+
+    @classmethod
+    def now(cls) -> Usage:
+        try:
+            import resource
+        except ImportError:  # Windows
+            return cls()
+        told = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(told.ru_minflt, told.ru_stime, told.ru_utime)
 
 
 class Timing(NamedTuple):
     """Seconds per unit, one reading per round; rounds of steps measured together belong together."""
 
     readings: list[float]
+    usage: Usage = Usage()  # of a unit, over all rounds
 
     @property
     def median(self) -> float:
@@ -76,14 +97,23 @@ def measure(steps: Mapping[str, Step], *, rounds: int, device: str, limit_s: flo
             seconds = clock(step, 1, device)
         repeats[name] = max(1, math.ceil(SHORTEST / max(seconds, 1e-7)))
     readings: dict[str, list[float]] = {name: [] for name in steps}
+    used = dict.fromkeys(steps, Usage())
     start = time.perf_counter()
     for number in range(max(rounds, 1)):
         if number >= LEAST_ROUNDS and time.perf_counter() - start > limit_s:
             break
         for name, step in steps.items():
-            seconds = clock(step, repeats[name], device)
+            with memory_kept() if step.kept else nullcontext():
+                if step.kept:
+                    clock(step, 1, device)
+                before = Usage.now()
+                seconds = clock(step, repeats[name], device)
+                spent = zip(used[name], Usage.now(), before, strict=True)
+                used[name] = Usage(*(old + now - then for old, now, then in spent))
             readings[name].append(seconds / repeats[name] / step.units)
-    return {name: Timing(values) for name, values in readings.items()}
+    units = {name: len(values) * repeats[name] * steps[name].units for name, values in readings.items()}
+    each = {name: Usage(*(part / units[name] for part in used[name])) for name in steps}
+    return {name: Timing(values, each[name]) for name, values in readings.items()}
 
 
 def release(device: str) -> None:

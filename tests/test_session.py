@@ -242,3 +242,20 @@ def test_a_damaged_session_is_refused_in_one_line(tmp_path: Path, damage: str) -
 def test_a_session_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot write"):
         at.Session(model()).save(tmp_path / "no" / "folder")
+
+
+@pytest.mark.parametrize("preprocessing", ["zero-shot", "online"])
+def test_a_recorded_decoder_gives_what_the_plain_one_does(preprocessing: str) -> None:
+    from benchmarks.latency import random_mixture
+
+    model = random_mixture(4, 40, 40.0, preprocessing)
+    session, plain = at.Session(model), at.Session(model)
+    assert session._decoder._recorded is not None
+    plain._decoder._recorded = None
+    windows = np.random.default_rng(0).standard_normal((12, 4, 40)).astype(np.float32)
+    windows[3, 1] = 2.0  # an electrode that has come off
+    windows[4] *= 1e4
+    windows[5] = 0.0
+    ours = np.stack([session.predict_proba(window) for window in windows])
+    theirs = np.stack([plain.predict_proba(window) for window in windows])
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)

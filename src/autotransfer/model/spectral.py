@@ -2,6 +2,8 @@
 
 In training the filters change with every step, and matrix products are quickest. In use they stay: their spectra are
 worked out once, mixtures of channels are taken of the windows' spectra, and one transform back gives all signals.
+
+Sizes are made int() where torch may be recording: it would work them out anew for every window.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ def spectra(filters: Tensor, length: int) -> Tensor:
 
 def products(a: Tensor, b: Tensor) -> Tensor:
     """(P, i, j) × (P, j, k) -> (P, i, k). NumPy spends less than torch on each of many small matrices."""
-    return torch.from_numpy(np.matmul(a.numpy(), b.numpy()))
+    if not torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # torch's
+        return torch.from_numpy(np.matmul(a.numpy(), b.numpy()))
+    if a.shape[1] == 1:  # each a single vector
+        return (a.mT * b).sum(1, keepdim=True)
+    return torch.bmm(a, b)
 
 
 class MixedFilters:
@@ -61,7 +67,7 @@ class MixedFilters:
     def __init__(self, spatial: Tensor, temporal: Tensor, constant: Tensor | None, times: int, levels: int = 0) -> None:
         self.times, self.length = times, transform_length(times, temporal.shape[-1])
         self.members, self.filters, self.channels = *spatial.shape[:2], spatial.shape[2] - levels
-        rows = spatial.float().flatten(0, 1)
+        rows = spatial.detach().float().flatten(0, 1)
         self.spatial, self.levels = rows[:, : self.channels].contiguous(), rows[:, self.channels :].contiguous()
         self.spectra = spectra(temporal, self.length)[:, :, None]  # (P, F, 1, m)
         ones = rfft(torch.ones(times, dtype=torch.float64), self.length).to(torch.complex64)
@@ -71,7 +77,7 @@ class MixedFilters:
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         """Windows (G, n, C, T), each of the next so many members -> signals (P, F, n, T)."""
-        n = x.shape[1]
+        n = int(x.shape[1])
         own = torch.view_as_real(rfft(x[:, :, : self.channels].transpose(1, 2), self.length)).flatten(2)
         mixed = self._mixed(self.spatial, own, sizes).view(self.members, self.filters, n, -1, 2)  # of (G, C, n·m·2)
         found = torch.view_as_complex(mixed).mul_(self.spectra)
@@ -87,7 +93,7 @@ class MixedFilters:
 
     def _mixed(self, weight: Tensor, x: Tensor, sizes: Sequence[int]) -> Tensor:
         """Rows (P·F, C) of all members times what each group of them has, (G, C, k) -> (P·F, k)."""
-        found = x.new_empty(len(weight), x.shape[-1])
+        found = x.new_empty(len(weight), int(x.shape[-1]))
         start = 0
         for one, size in zip(x, sizes, strict=True):
             rows = slice(start * self.filters, (start + size) * self.filters)
@@ -108,7 +114,7 @@ class FilteredMixtures:
     def __call__(self, h: Tensor) -> Tensor:
         """Signals (P, W, n, T) -> (P, F, n, T)."""
         own = torch.view_as_real(rfft(h, self.length).mul_(self.spectra)).flatten(2)
-        mixed = products(self.mixing, own).view(*self.mixing.shape[:2], h.shape[2], -1, 2)
+        mixed = products(self.mixing, own).view(*self.mixing.shape[:2], int(h.shape[2]), -1, 2)
         mixed[..., 0, 0] += self.constant
         signals: Tensor = irfft(torch.view_as_complex(mixed), self.length)
         return signals[..., : self.times]
@@ -117,10 +123,11 @@ class FilteredMixtures:
 def elu_mean(h: Tensor, pool: int) -> Tensor:
     """Signals (..., T) times log₂ e -> the mean of ELU over `pool` neighbours (..., T // pool). A power of two is
     quicker than an exponential."""
-    steps = h.shape[-1] // pool
+    size = [int(n) for n in h.shape]
+    steps = size[-1] // pool
     used = h[..., : steps * pool]
     value = torch.add(used.clamp(max=0.0).exp2_(), used.clamp(min=0.0), alpha=1 / ROOT)
-    parts = value.view(*value.shape[:-1], steps, pool)
+    parts = value.view(*size[:-1], steps, pool)
     total: Tensor = parts[..., 0] + parts[..., 1] if pool > 1 else parts[..., 0].clone()
     for i in range(2, pool):  # slices add faster than a strided reduction of so few elements
         total += parts[..., i]
@@ -129,7 +136,8 @@ def elu_mean(h: Tensor, pool: int) -> Tensor:
 
 def mean_square(v: Tensor, length: int) -> Tensor:
     """Signals (..., T) -> mean squares of stretches of so many samples (..., T // length)."""
-    steps = v.shape[-1] // length
-    stretches = v[..., : steps * length].reshape(*v.shape[:-1], steps, length)
+    size = [int(n) for n in v.shape]
+    steps = size[-1] // length
+    stretches = v[..., : steps * length].reshape(*size[:-1], steps, length)
     norm: Tensor = torch.linalg.vector_norm(stretches, dim=-1)
     return norm.square_().div_(length)

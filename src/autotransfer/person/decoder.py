@@ -1,18 +1,20 @@
 """A model arranged for one person's windows, a few at a time: the same numbers as in one call, sooner.
 
 Parts of a mixture that differ in their weights alone become one stack of networks. Statistics that several members
-share are applied once. Encoders run in the form that is quick for a few windows.
+share are applied once. Encoders run in the form that is quick for a few windows, and what is done to a single one can
+be recorded.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..model.encoder import quick
 from ..model.encoders import ENCODERS
@@ -25,6 +27,7 @@ from ..training.members import Members
 from .adaptation import Adaptation
 
 STEP = 16  # windows worked on at once
+RECORDED = 3  # times that a recording is run before it is as quick as it gets
 Named = TypeVar("Named", Effects, Correction)
 
 
@@ -40,6 +43,42 @@ class Decoder:
         exponents = model.exponents if isinstance(model, Mixture) else [1.0]
         order = [place for own in places.values() for place in own]
         self.exponents = torch.tensor([exponents[place] for place in order], dtype=torch.float64)[:, None, None]
+        # Stacks whose transforms remember nothing of a person.
+        self.still = [not person.state() for person in self.follow()]
+        self._recorded: Any = None
+
+    def record(self, channels: int, times: int) -> None:
+        """Prepare for windows (channels, times) that come one by one: what is done to a window is recorded, and from
+        then on runs without Python, which takes longer than the arithmetic. Networks of the user's own may do
+        something else with every window, and stay as they are."""
+        if any(stack.setting.encoder not in ENCODERS for stack in self.stacks):
+            return
+        draw = torch.Generator().manual_seed(0)
+        first, second = torch.randn(2, 1, channels, times, generator=draw)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of sizes that become constants, as they should
+            traced = torch.jit.trace(_Recorded(self).eval(), self._inputs(first), check_trace=False)  # type: ignore[no-untyped-call]  # torch's
+            found = torch.jit.freeze(traced)
+            inputs = self._inputs(second)
+            for _ in range(RECORDED):
+                own = found(*inputs)
+            wanted = self._work(*inputs)
+        if all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(own, wanted, strict=True)):
+            self._recorded = found
+
+    def _inputs(self, X: Tensor, people: Sequence[Person] | None = None) -> tuple[Tensor, ...]:
+        """For each stack the next windows (n, channels, times), prepared where that moves what is remembered."""
+        people = self.follow() if people is None else people
+        return tuple(X if still else person.feed(X) for still, person in zip(self.still, people, strict=True))
+
+    def _work(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """All that is not remembered: log-probabilities (n, classes), then the codes of each stack (P, n, D)."""
+        codes = []
+        for stack, still, x in zip(self.stacks, self.still, inputs, strict=True):
+            codes.append(stack.codes(stack.preprocessing.follow().feed(x) if still else x))
+        own = [stack.log_proba(z) for stack, z in zip(self.stacks, codes, strict=True)]
+        each = own[0] if len(own) == 1 else torch.cat(own)  # (parts, n, classes)
+        return (each * self.exponents).sum(0) if self.mixed else each[0], *codes
 
     def follow(self) -> list[Person]:
         """Somebody new."""
@@ -65,10 +104,20 @@ class Decoder:
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
         """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
         (n, classes) up to a number for each window."""
-        codes = [stack.codes(person.feed(X)) for stack, person in zip(self.stacks, people, strict=True)]
-        own = [stack.log_proba(z) for stack, z in zip(self.stacks, codes, strict=True)]
-        each = own[0] if len(own) == 1 else torch.cat(own)  # (parts, n, classes)
-        return codes, (each * self.exponents).sum(0) if self.mixed else each[0]
+        work = self._work if self._recorded is None or len(X) > 1 else self._recorded
+        log_p, *codes = work(*self._inputs(X, people))
+        return codes, log_p
+
+
+class _Recorded(nn.Module):
+    """A decoder as torch records it."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
+        self.work = decoder._work
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return self.work(*inputs)
 
 
 class Stack:

@@ -60,12 +60,12 @@ class Represent(Transform):
 
 def stretches(x: Tensor, most: int = POINTS) -> Tensor:
     """(..., T) -> means of `most` stretches, or T if that is less (..., S), as equal as can be; longer ones first."""
-    times = x.shape[-1]
+    *size, times = (int(n) for n in x.shape)  # torch works sizes out anew for every window that it has recorded
     count = min(most, times)
     length, longer = divmod(times, count)
     cut = longer * (length + 1)
-    parts = [x[..., :cut].reshape(*x.shape[:-1], longer, length + 1)] if longer else []
-    parts += [x[..., cut:].reshape(*x.shape[:-1], count - longer, length)]
+    parts = [x[..., :cut].reshape(*size, longer, length + 1)] if longer else []
+    parts += [x[..., cut:].reshape(*size, count - longer, length)]
     return torch.cat([part.mean(-1) for part in parts], -1)
 
 
@@ -113,7 +113,7 @@ def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
 
 def spectrum(x: Tensor) -> Tensor:
     """Power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
-    window = _hann(x.shape[-1]).to(x)
+    window = _hann(int(x.shape[-1])).to(x)
     power: Tensor = torch.fft.rfft(x * window)[..., 1:].abs().square()
     return power
 
@@ -152,13 +152,13 @@ class TangentGraph(nn.Module):
 def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
     """(..., C, T) -> (..., 1, C + C(C + 1)/2), float64. log_of: matrices (..., C, C) -> their logarithms."""
     own, _ = centred(x)
-    channels = x.shape[-2]
+    channels, times = int(x.shape[-2]), int(x.shape[-1])
     spread = own.square().mean(-1, keepdim=True).sqrt()
     flat = (spread == 0).to(spread.dtype)
     unit = own / (spread + flat)
     identity = torch.eye(channels, dtype=spread.dtype, device=x.device)
-    correlation = unit @ unit.transpose(-1, -2) / x.shape[-1] + flat * identity
-    logarithm = log_of(shrunk(correlation, x.shape[-1])).flatten(-2)
+    correlation = unit @ unit.transpose(-1, -2) / times + flat * identity
+    logarithm = log_of(shrunk(correlation, times)).flatten(-2)
     places, weight = _upper(channels)
     upper = logarithm.index_select(-1, places.to(x.device)) * weight.to(x.device)
     return torch.cat([spread[..., 0].clamp(min=QUIET).log(), upper], -1)[..., None, :]
@@ -174,7 +174,7 @@ def _upper(channels: int) -> tuple[Tensor, Tensor]:
 
 def shrunk(correlation: Tensor, samples: int) -> Tensor:
     """Correlations (..., C, C) drawn towards the identity by the oracle approximating share (Chen et al. 2010)."""
-    channels = correlation.shape[-1]
+    channels = int(correlation.shape[-1])
     square = correlation.square().mean((-2, -1), keepdim=True)
     below = (samples + 1) * (square - 1 / channels)
     share = ((square + 1) / below.clamp(min=1e-12)).clamp(max=1.0)
@@ -212,8 +212,8 @@ def logarithm_by_roots(matrix: Tensor) -> Tensor:
 
 def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
     """work on windows (G, B, C, T) in float64, some at a time, so that it needs little memory; in the dtype of x."""
-    groups, batch, channels, times = x.shape
+    groups, batch, channels, times = (int(n) for n in x.shape)
     rows = x.flatten(0, 1)
-    parts = [work(rows[piece]).to(x.dtype) for piece in row_chunks(len(rows), 4 * channels * max(channels, times))]
+    parts = [work(rows[piece]).to(x.dtype) for piece in row_chunks(groups * batch, 4 * channels * max(channels, times))]
     found = torch.cat(parts)
     return found.view(groups, batch, *found.shape[1:])
