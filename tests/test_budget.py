@@ -74,6 +74,8 @@ def test_the_ladder_is_gone_down_in_its_order_and_no_further_than_needed() -> No
 def test_too_short_a_time_is_refused_with_the_least() -> None:
     with pytest.raises(UserError, match=r"time 30s is too short.*--time \d+m"):
         fitted(MANY, options(time="30s"), Known(MANY))
+    found, left_out = fitted(MANY, options(time="300s"), Known(MANY))
+    assert (found.networks, left_out[-1]) == ("none", LADDER[-1].words), "the plain network will end early"
     with pytest.raises(UserError, match="nested full"):
         RunOptions(source="x", time="1h", nested="full", rule="published")
 
@@ -89,10 +91,13 @@ def test_the_papers_rule_keeps_its_folds() -> None:
 
 def test_networks_that_are_left_out() -> None:
     rec = at.synthetic(n_subjects=4, n_channels=4, n_times=32)
-    counts = {name: len(networks(options(networks=name), options().settings(), rec)) for name in ("all", "main", "one")}
-    assert counts["all"] >= counts["main"] > counts["one"] > 1
+    counts = {
+        name: len(networks(options(networks=name), options().settings(), rec))
+        for name in ("all", "main", "one", "none")
+    }
+    assert counts["all"] >= counts["main"] > counts["one"] > counts["none"] == 1
     with pytest.raises(UserError, match="networks"):
-        options(networks="none")
+        options(networks="some")
 
 
 def test_what_makes_a_run_shorter_is_named_with_its_time() -> None:
