@@ -45,8 +45,9 @@ Change = Callable[[RunOptions, Recordings], RunOptions]
 
 @dataclass(frozen=True)
 class Rung:
-    """Something to leave out."""
+    """Something to leave out; of one topic, the last that was needed is told."""
 
+    topic: str
     words: str
     change: Change
 
@@ -88,16 +89,16 @@ def _networks(most: str) -> Change:
 
 
 LADDER = (
-    Rung("networks with penalties", _uncensored),
-    Rung("networks beside the two main ones", _main),
-    Rung("settings that are behind after an eighth of the epochs (halving)", _halving),
-    Rung("all seeds but one", lambda options, _: replace(options, seeds=1)),
-    Rung(f"folds above {USUAL_FOLDS}", _folds(USUAL_FOLDS)),
-    Rung(f"folds above {FEWEST}", _folds(FEWEST)),
-    Rung("half of the steps of every training", _shorter(2)),
-    Rung("three quarters of the steps of every training", _shorter(4)),
-    Rung("networks beside the plain one and EEGNet", _networks("one")),
-    Rung("networks beside the plain one", _networks("none")),
+    Rung("penalties", "networks with penalties", _uncensored),
+    Rung("networks", "networks beside the two main ones", _main),
+    Rung("halving", "settings that are behind after an eighth of the epochs (halving)", _halving),
+    Rung("seeds", "all seeds but one", lambda options, _: replace(options, seeds=1)),
+    Rung("folds", f"folds above {USUAL_FOLDS}", _folds(USUAL_FOLDS)),
+    Rung("folds", f"folds above {FEWEST}", _folds(FEWEST)),
+    Rung("steps", "half of the steps of every training", _shorter(2)),
+    Rung("steps", "three quarters of the steps of every training", _shorter(4)),
+    Rung("networks", "networks beside the plain one and EEGNet", _networks("one")),
+    Rung("networks", "networks beside the plain one", _networks("none")),
 )
 
 
@@ -120,7 +121,7 @@ def fitted(recordings: Recordings, options: RunOptions, costs: Costs) -> tuple[R
     """Options with which a run takes as long as it may, and what they leave out."""
     assert options.seconds is not None
     most = options.seconds - finishing(options.seconds, costs.busy)
-    left_out: list[str] = []
+    left_out: dict[str, str] = {}
     least = costs.seconds(options.for_data(recordings))
     for rung in LADDER:
         if least <= most:
@@ -129,7 +130,7 @@ def fitted(recordings: Recordings, options: RunOptions, costs: Costs) -> tuple[R
         seconds = costs.seconds(less.for_data(recordings))
         if seconds < least:  # otherwise there was nothing of the kind
             options, least = less, seconds
-            left_out.append(rung.words)
+            left_out[rung.topic] = rung.words
     if PART * least > most:
         least *= PART
         needed = max(least / (1 - FINISH), min(least + FINISH_AT_LEAST * costs.busy, 1.5 * least))
@@ -137,7 +138,7 @@ def fitted(recordings: Recordings, options: RunOptions, costs: Costs) -> tuple[R
             f"time {options.time} is too short: with all left out that can be, the run takes about {clock(needed)} on "
             f"this machine; give at least --time {math.ceil(needed / 60)}m"
         )
-    return options, left_out
+    return options, list(left_out.values())
 
 
 def shorter(recordings: Recordings, options: RunOptions, costs: Costs) -> list[str]:
