@@ -57,13 +57,15 @@ def test_what_is_no_time(text: str) -> None:
 def test_the_ladder_is_gone_down_in_its_order_and_no_further_than_needed() -> None:
     costs = Known(MANY)
     whole = costs.seconds(options().for_data(MANY))
-    words = [rung.words for rung in LADDER]
+    topic = {rung.words: rung.topic for rung in LADDER}
+    order = list(dict.fromkeys(topic.values()))
     before: list[str] = []
     for share in (1.3, 0.6, 0.3, 0.1, 0.05, 0.02):
         asked = options(time=f"{whole * share:.0f}s")
         found, left_out = fitted(MANY, asked, costs)
-        assert left_out == [one for one in words if one in left_out], "in the order of the ladder"
-        assert left_out[: len(before)] == before, "less time, more left out"
+        topics = [topic[words] for words in left_out]
+        assert topics == [one for one in order if one in topics], "in the order of the ladder"
+        assert set(topics) >= {topic[words] for words in before}, "less time, more left out"
         assert costs.seconds(found.for_data(MANY)) <= whole * share
         before = left_out
     assert "folds above 5" in before
@@ -74,6 +76,9 @@ def test_the_ladder_is_gone_down_in_its_order_and_no_further_than_needed() -> No
 def test_too_short_a_time_is_refused_with_the_least() -> None:
     with pytest.raises(UserError, match=r"time 30s is too short.*--time \d+m"):
         fitted(MANY, options(time="30s"), Known(MANY))
+    found, left_out = fitted(MANY, options(time="300s"), Known(MANY))
+    assert found.networks == "none"
+    assert LADDER[-1].words in left_out, "the plain network will end early"
     with pytest.raises(UserError, match="nested full"):
         RunOptions(source="x", time="1h", nested="full", rule="published")
 
@@ -89,10 +94,13 @@ def test_the_papers_rule_keeps_its_folds() -> None:
 
 def test_networks_that_are_left_out() -> None:
     rec = at.synthetic(n_subjects=4, n_channels=4, n_times=32)
-    counts = {name: len(networks(options(networks=name), options().settings(), rec)) for name in ("all", "main", "one")}
-    assert counts["all"] >= counts["main"] > counts["one"] > 1
+    counts = {
+        name: len(networks(options(networks=name), options().settings(), rec))
+        for name in ("all", "main", "one", "none")
+    }
+    assert counts["all"] >= counts["main"] > counts["one"] > counts["none"] == 1
     with pytest.raises(UserError, match="networks"):
-        options(networks="none")
+        options(networks="some")
 
 
 def test_what_makes_a_run_shorter_is_named_with_its_time() -> None:

@@ -183,7 +183,7 @@ def test_every_option_reaches_the_run() -> None:
     given: dict[str, object] = {
         "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "final": "refit", "patience": 4,
         "batch_size": 9, "lr": 0.1, "standardise": "train", "align": "online", "device": "cpu",
-        "rule": "published", "nuisance": "session",
+        "rule": "published", "nuisance": "session", "time": "2h", "folds": "all", "steps": 100,
     }  # fmt: skip
     expected = RunOptions(source=module.DATA, seed=5, **given)
     assert at.AutoTransferClassifier(random_state=5, **given)._options("eegnet") == expected
@@ -197,6 +197,7 @@ def test_every_option_reaches_the_run() -> None:
         "nested",
         "prepare",
         "preprocessing",
+        "preset",
         "random_state",
         "run_folder",
         "scoring",

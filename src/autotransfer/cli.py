@@ -300,7 +300,7 @@ def run(
         ),
     ] = None,
     networks: Annotated[
-        str, typer.Option(help="Beside the plain one, where kinds are averaged: all, main (two) or one.")
+        str, typer.Option(help="Beside the plain one, where kinds are averaged: all, main (two), one or none.")
     ] = "all",
     rule: Annotated[
         str | None,

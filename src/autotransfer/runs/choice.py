@@ -134,8 +134,7 @@ class Choice:
     nested_full_choices: dict[str, str] = field(default_factory=dict)
     nested_full_test_scores: Scores = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
-    # By name: what a line of code gives on the same folds, by subject.
-    peers: dict[str, Scores] = field(default_factory=dict)
+    peers: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
     chance: float | None = None  # what guessing would score; None: an earlier version did not say

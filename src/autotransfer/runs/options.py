@@ -24,8 +24,8 @@ MOST = {"trials": 10**6, "seeds": 10**4}  # larger values are probably typos
 STEPS = 2500  # of the optimiser, where the number of epochs is not given
 EPOCHS = (10, 500)  # the fewest and the most that these make
 RULES = ("average", "published")
-# Networks beside the plain one: all, the two main ones, or the first of these alone.
-NETWORKS = ("all", "main", "one")
+# Networks beside the plain one: all, the two main ones, the first of these alone, or none.
+NETWORKS = ("all", "main", "one", "none")
 # What a run starts from: what thirteen data sets support, what the paper did, or a short form of the first.
 PRESETS: dict[str, dict[str, Any]] = {
     "recommended": {"grid": "quick", "rule": "average", "folds": "auto", "seeds": 3, "steps": STEPS},

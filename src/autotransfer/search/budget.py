@@ -1,7 +1,7 @@
 """A run that fits into a time: what is left out, in a fixed order, before it starts, and how it keeps to the time.
 
-Before: `LADDER` is gone down until the estimate fits. After it, nothing more is left out: fewer folds than five, or
-shorter trainings, would say little about new people. Everybody is tested in any case.
+Before: `LADDER` is gone down until the estimate fits. At its foot the plain network may still end early; a time in
+which hardly a part of it could be trained is refused. Everybody is tested in any case, in at least five folds.
 
 While it runs: the plain network and the closed forms come first, then every other network with one seed, then further
 seeds, each on all folds. What would not end in time, as measured so far, is not begun, and what turns out not to is
@@ -32,6 +32,7 @@ from .kinds import closed_forms, networks
 from .validation import seeds_of
 
 LONG = 2 * 3600.0  # seconds: a run that takes longer says so before it starts
+PART = 0.2  # of the trainings that are left at the foot of the ladder: with less, nothing is learned
 FEWEST = 5  # folds that a budget may ask for
 SEARCH = 0.4  # of the time for trainings that stage one may take
 FINISH = 0.1  # of the time: weights, people played back, models and report
@@ -44,8 +45,9 @@ Change = Callable[[RunOptions, Recordings], RunOptions]
 
 @dataclass(frozen=True)
 class Rung:
-    """Something to leave out."""
+    """Something to leave out; of one topic, the last that was needed is told."""
 
+    topic: str
     words: str
     change: Change
 
@@ -82,20 +84,21 @@ def _shorter(part: int) -> Change:
     return change
 
 
-def _one(options: RunOptions, _: Recordings) -> RunOptions:
-    return replace(options, networks="one")
+def _networks(most: str) -> Change:
+    return lambda options, _: options if options.preprocessing is None else replace(options, networks=most)
 
 
 LADDER = (
-    Rung("networks with penalties", _uncensored),
-    Rung("networks beside the two main ones", _main),
-    Rung("settings that are behind after an eighth of the epochs (halving)", _halving),
-    Rung("all seeds but one", lambda options, _: replace(options, seeds=1)),
-    Rung(f"folds above {USUAL_FOLDS}", _folds(USUAL_FOLDS)),
-    Rung(f"folds above {FEWEST}", _folds(FEWEST)),
-    Rung("half of the steps of every training", _shorter(2)),
-    Rung("three quarters of the steps of every training", _shorter(4)),
-    Rung("networks beside the plain one and EEGNet", _one),
+    Rung("penalties", "networks with penalties", _uncensored),
+    Rung("networks", "networks beside the two main ones", _main),
+    Rung("halving", "settings that are behind after an eighth of the epochs (halving)", _halving),
+    Rung("seeds", "all seeds but one", lambda options, _: replace(options, seeds=1)),
+    Rung("folds", f"folds above {USUAL_FOLDS}", _folds(USUAL_FOLDS)),
+    Rung("folds", f"folds above {FEWEST}", _folds(FEWEST)),
+    Rung("steps", "half of the steps of every training", _shorter(2)),
+    Rung("steps", "three quarters of the steps of every training", _shorter(4)),
+    Rung("networks", "networks beside the plain one and EEGNet", _networks("one")),
+    Rung("networks", "networks beside the plain one", _networks("none")),
 )
 
 
@@ -118,7 +121,7 @@ def fitted(recordings: Recordings, options: RunOptions, costs: Costs) -> tuple[R
     """Options with which a run takes as long as it may, and what they leave out."""
     assert options.seconds is not None
     most = options.seconds - finishing(options.seconds, costs.busy)
-    left_out: list[str] = []
+    left_out: dict[str, str] = {}
     least = costs.seconds(options.for_data(recordings))
     for rung in LADDER:
         if least <= most:
@@ -127,14 +130,15 @@ def fitted(recordings: Recordings, options: RunOptions, costs: Costs) -> tuple[R
         seconds = costs.seconds(less.for_data(recordings))
         if seconds < least:  # otherwise there was nothing of the kind
             options, least = less, seconds
-            left_out.append(rung.words)
-    if least > most:
+            left_out[rung.topic] = rung.words
+    if PART * least > most:
+        least *= PART
         needed = max(least / (1 - FINISH), min(least + FINISH_AT_LEAST * costs.busy, 1.5 * least))
         raise UserError(
             f"time {options.time} is too short: with all left out that can be, the run takes about {clock(needed)} on "
             f"this machine; give at least --time {math.ceil(needed / 60)}m"
         )
-    return options, left_out
+    return options, list(left_out.values())
 
 
 def shorter(recordings: Recordings, options: RunOptions, costs: Costs) -> list[str]:

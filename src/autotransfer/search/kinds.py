@@ -100,7 +100,7 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
         return list(settings)
     plain = settings[0]
     found = [plain]
-    main = PENALISED[name][: 1 if options.networks == "one" else None]
+    main = PENALISED[name][: {"one": 1, "none": 0}.get(options.networks)]
     for way in main:
         found += [_as(setting, way, options.encoder) for setting in settings]
     if options.networks != "all":
