@@ -261,6 +261,21 @@ def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
     return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
 
 
+def wait_for_a_checkpoint(folder: Path, command: Command, most: float) -> None:
+    """Until the process has written one, or has waited so many seconds."""
+
+    def written() -> set[tuple[str, int]]:
+        found = set()
+        for path in folder.glob("*.checkpoint"):
+            with contextlib.suppress(FileNotFoundError):
+                found.add((path.name, path.stat().st_mtime_ns))
+        return found
+
+    before, deadline = written(), time.monotonic() + most
+    while command.running() and not written() - before and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
 class Way(NamedTuple):
     """How a run that is killed trains."""
 
@@ -287,6 +302,8 @@ def kill_one_run(
         last = len(rows) == most
         wait = generator.random() ** 2 * span / 8  # mostly soon, so that a run is killed often
         if not last and wait_for_a_write(folder, before, command):
+            if generator.random() < 0.5:  # or else a run that is killed often never gets any further
+                wait_for_a_checkpoint(folder, command, span)
             deadline = time.monotonic() + wait
             while command.running() and time.monotonic() < deadline:
                 time.sleep(0.002)
