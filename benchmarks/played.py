@@ -54,7 +54,8 @@ def delivered(own: Played) -> Played:
     return got
 
 
-def _by_set(sets: dict[str, Played], what: str, case: str) -> Scores:
+def by_set(sets: dict[str, Played], what: str, case: str) -> Scores:
+    """What people of each set score in one case."""
     return {dataset: own[what][case] for dataset, own in sets.items() if case in own.get(what, {})}
 
 
@@ -69,8 +70,8 @@ def orders(evidence: Evidence, folder: Path) -> str:
         return NOTHING
     got = {dataset: delivered(own) for dataset, own in sets.items()}
     whole = read(folder / "average" / "transductive").ours.get("nested", {})
-    gains = {order: pairs(_by_set(got, "adapted", order), _by_set(sets, "zero_shot", order)) for order in ORDERS}
-    always = {order: pairs(_by_set(sets, "adapted", order), _by_set(sets, "zero_shot", order)) for order in ORDERS}
+    gains = {order: pairs(by_set(got, "adapted", order), by_set(sets, "zero_shot", order)) for order in ORDERS}
+    always = {order: pairs(by_set(sets, "adapted", order), by_set(sets, "zero_shot", order)) for order in ORDERS}
     rows = []
     for dataset in sorted(sets):
         before, after = (
@@ -109,12 +110,12 @@ def labels(evidence: Evidence, folder: Path) -> str:
             cells.append(f"{means[0]} / **{means[1]}** / {means[2]}{quartile}")
         rows.append([dataset, *cells])
     for name, other in {"calibrated minus zero-shot": "before", "calibrated minus own classifier": "own"}.items():
-        whole = [pool(pairs(_by_set(got, "calibrated", case), _by_set(sets, other, case))) for case in cases]
+        whole = [pool(pairs(by_set(got, "calibrated", case), by_set(sets, other, case))) for case in cases]
         rows.append([f"**{name}**, all people", *map(_told, whole)])
     lines = {
-        "calibrated": [_level(_by_set(got, "calibrated", case)) for case in cases],
-        "zero-shot": [_level(_by_set(sets, "before", case)) for case in cases],
-        "own classifier": [_level(_by_set(sets, "own", case)) for case in cases],
+        "calibrated": [_level(by_set(got, "calibrated", case)) for case in cases],
+        "zero-shot": [_level(by_set(sets, "before", case)) for case in cases],
+        "own classifier": [_level(by_set(sets, "own", case)) for case in cases],
     }
     drawing = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
     (folder / "labels.svg").write_text(drawing, encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Tables and figures of docs/results.md, from committed CSVs: python -m benchmarks.results [FOLDER] [--page FILE]
+"""Tables and figures of docs/results.md and docs/results_details.md, from committed CSVs:
+python -m benchmarks.results [FOLDER] [--page FILE ...]
 
 FOLDER (docs/results) holds peers.csv (`python -m benchmarks.peers`) and results.csv, scores.csv and leakage.csv
 (`python -m benchmarks.proof`); what is missing is left out. Between `<!-- results: NAME -->` and `<!-- end -->` the
@@ -19,7 +20,7 @@ import pandas as pd
 from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
-from . import averages, played
+from . import averages, overview, played
 from .changes import table_of, turned
 from .control import control, leakage, penalty, same_settings
 from .drawing import forest, strips
@@ -231,7 +232,8 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "optimism": optimism, "preprocessings": preprocessings, "average_zero_shot": averages.zero_shot,
     "average_transductive": averages.transductive, "average_kinds": averages.kinds,
     "turned": turned, "played_orders": played.orders, "played_labels": played.labels,
-    "average_one_seed": averages.one_seed,
+    "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
+    "ladder": overview.ladder,
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 
@@ -251,10 +253,12 @@ def main(arguments: list[str] | None = None) -> None:
     root = Path(__file__).parent.parent / "docs"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=root / "results")
-    parser.add_argument("--page", type=Path, default=root / "results.md")
+    pages = [root / "results.md", root / "results_details.md"]
+    parser.add_argument("--page", type=Path, nargs="+", default=pages)
     options = parser.parse_args(arguments)
-    text = fill(options.page.read_text(encoding="utf-8"), read(options.folder), options.folder)
-    options.page.write_text(text, encoding="utf-8")
+    evidence = read(options.folder)
+    for page in options.page:
+        page.write_text(fill(page.read_text(encoding="utf-8"), evidence, options.folder), encoding="utf-8")
 
 
 if __name__ == "__main__":
