@@ -112,10 +112,14 @@ def labels(evidence: Evidence, folder: Path) -> str:
     for name, other in {"calibrated minus zero-shot": "before", "calibrated minus own classifier": "own"}.items():
         whole = [pool(pairs(by_set(got, "calibrated", case), by_set(sets, other, case))) for case in cases]
         rows.append([f"**{name}**, all people", *map(_told, whole)])
+    whole_sets = {dataset for dataset, own in sets.items() if all(case in own["before"] for case in cases)}
     lines = {
-        "calibrated": [_level(by_set(got, "calibrated", case)) for case in cases],
-        "zero-shot": [_level(by_set(sets, "before", case)) for case in cases],
-        "own classifier": [_level(by_set(sets, "own", case)) for case in cases],
+        name: [_level(by_set(tables, what, case), whole_sets) for case in cases]
+        for name, tables, what in (
+            ("calibrated", got, "calibrated"),
+            ("zero-shot", sets, "before"),
+            ("own classifier", sets, "own"),
+        )
     }
     drawing = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
     (folder / "labels.svg").write_text(drawing, encoding="utf-8")
@@ -124,5 +128,6 @@ def labels(evidence: Evidence, folder: Path) -> str:
     return f"![Score by the number of labels]({folder.name}/labels.svg)\n\n" + markdown(heads, rows)
 
 
-def _level(scores: Scores) -> float:
-    return float(np.mean([np.mean(list(own.values())) for own in scores.values()]))
+def _level(scores: Scores, sets: set[str]) -> float:
+    """The mean over these sets."""
+    return float(np.mean([np.mean(list(own.values())) for dataset, own in scores.items() if dataset in sets]))
