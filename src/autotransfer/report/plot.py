@@ -28,7 +28,7 @@ COLOURS = {"none": GREY, "uncensored": GREY, "peer": PALETTE[4]} | dict.fromkeys
     ("published", "choosing", "equal", "nested", "nested_full"), ACCENT
 )
 MARKS = {"none": "circle", "uncensored": "circle-open", "published": "circle-open", "nested": "circle"}
-MARKS |= {"choosing": "diamond-open", "equal": "square-open", "peer": "square"}
+MARKS |= {"choosing": "diamond-open", "equal": "square-open", "peer": "diamond"}
 METHOD_MARKS = (
     "triangle-up",
     "square",
