@@ -213,6 +213,23 @@ def test_what_is_needed_ends_with_what_it_has_and_the_rest_is_given_up(
     again.ledger.close()
 
 
+def test_populations_share_the_time(tmp_path: Path) -> None:
+    """Seven people in three folds make populations of two sizes; when time is short, both end early."""
+    own = small(tmp_path, seeds=1, epochs=100_000, folds=3, networks="none")
+    run = Run.create(tmp_path / "run", replace(own, source=str(tiny_file(tmp_path, n_subjects=7))))
+    run.ledger.remember(plan=Plan(12.0, 4.0, [], {}), spent=0.0)
+    budget = Budget.of(run)
+    assert budget is not None
+    plain = run.options.settings()[0]
+    assert budget.train([plain], quiet, shown=False) == [plain]
+    epochs = [entry.record.epochs for entry in run.ledger.entries() if entry.record is not None]
+    assert len(epochs) == 3
+    assert max(epochs) < 100_000
+    assert min(epochs) > max(epochs) / 20, "no fold is trained at the cost of another"
+    assert any("last epochs" in line for line in budget.left_out)
+    run.ledger.close()
+
+
 def test_a_resumed_run_has_the_time_that_is_left(tmp_path: Path) -> None:
     run = planned(tmp_path, 1000.0)
     run.ledger.remember(spent=600.0)

@@ -16,17 +16,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from ..errors import UserError
 from ..folds import USUAL_FOLDS, check_scorable
 from ..model.encoders import Encoders
 from ..recordings import Recordings, load
-from ..runs.executor import LocalExecutor
-from ..runs.ledger import FINISHED
+from ..runs.executor import LocalExecutor, Work
+from ..runs.ledger import FINISHED, OpenPopulation
 from ..runs.options import PRESETS, STEPS, RunOptions
 from ..runs.run import Run, Tell, check_columns, check_encoder, check_packages
 from ..settings import Setting
 from ..training.packing import resolve_device
-from ..training.progress import clock
+from ..training.progress import Progress, clock
 from .estimate import Costs, count_trainings
 from .kinds import closed_forms, networks
 from .validation import seeds_of
@@ -256,13 +258,24 @@ class OutOfTime(Exception):
 
 class TimedExecutor(LocalExecutor):
     """Works until a moment of the monotonic clock. Then members of what a run cannot do without end with the weights
-    that they have, and others are given up."""
+    that they have, and others are given up. Populations have a share of the time each, so that no fold is trained at
+    the cost of another."""
 
     def __init__(self) -> None:
         self.until, self.needed = math.inf, False
+        self.own = math.inf  # the same for the population that is being trained
+
+    def _train(self, run: Work, found: OpenPopulation, device: torch.device, bar: Progress) -> None:
+        statuses = run.ledger.statuses()
+        left = {
+            one.number: sum(statuses[key] not in FINISHED for key in one.keys) for one in run.ledger.open_populations()
+        }
+        now = time.monotonic()
+        self.own = now + (self.until - now) * left[found.number] / max(sum(left.values()), 1)
+        super()._train(run, found, device, bar)
 
     def ends(self) -> bool:
-        return self.needed and time.monotonic() > self.until
+        return self.needed and time.monotonic() > self.own
 
     def after_epoch(self) -> None:
         if not self.needed and time.monotonic() > self.until:
@@ -359,7 +372,7 @@ class Budget:
             self.spend()
         if expected > 0 and not settings[0].network.closed_form:
             self.slowness = (time.monotonic() - before) / expected
-        if executor.ends() and any(self._cut_short(entry.key) for entry in todo):
+        if executor.needed and any(self._cut_short(entry.key) for entry in todo):
             self.note(f"the last epochs of {what}")
         return True
 

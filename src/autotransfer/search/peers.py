@@ -17,13 +17,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..folds import Fold, Rows, scorable
-from ..jobs import Job
+from ..jobs import Job, Record
 from ..preprocessing.delays import Delays
 from ..runs.choice import Scores
+from ..runs.executor import DTYPE
 from ..runs.run import Run
 from ..settings import Setting
+from ..training.closed_form import population_of
 from ..training.metrics import balanced_accuracy_of
-from ..training.train import train
+from ..training.packing import resolve_device
+from ..training.train import run as train_population
+from ..training.windows import release, windows_for
 from .kinds import closed_forms
 
 LDA = "Shrinkage LDA"
@@ -69,9 +73,8 @@ def _solved(run: Run, setting: Setting) -> Scores:
     entries = [run.entry("peers", setting, *fold, seed) for fold in folds]
     records = [known.get(entry.key) for entry in entries]
     missing = [place for place, record in enumerate(records) if record is None]
-    jobs = [Job(setting, run.job(entries[place]).fold, seed) for place in missing]
-    for place, outcome in zip(missing, train(run.recordings, jobs, run.options.device, progress=False), strict=True):
-        records[place] = outcome.record()
+    for place in missing:
+        records[place] = _record(run, Job(setting, run.job(entries[place]).fold, seed))
     scored, names = set(scorable(run.recordings)), run.recordings.subjects
     return {
         str(names[person]): record.score_on(person)
@@ -79,6 +82,17 @@ def _solved(run: Run, setting: Setting) -> Scores:
         for person in run.groups[test]
         if record is not None and person in scored
     }
+
+
+def _record(run: Run, job: Job) -> Record:
+    """Of a model that is solved for the report alone: no training of the run, and no line of its log."""
+    device = resolve_device(run.options.device)
+    try:
+        windows = windows_for(run.recordings, job, device=device, dtype=DTYPE)
+        (outcome,) = train_population(population_of(run.recordings, [job], windows, DTYPE))
+    finally:
+        release(run.recordings)
+    return outcome.record()
 
 
 def _pyriemann(run: Run, setting: Setting, until: float | None) -> Scores | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -269,6 +270,8 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
     if nested is not None:
         choice = replace(choice, playback=play_back(run, candidates, nested, played, late))
     if budget is not None:
+        if nested is not None and choice.playback is None and late is not None and time.monotonic() > late:
+            budget.note("held-out people who play their windows to the model")
         budget.spend()
         choice = replace(choice, left_out=budget.left_out)
     build_models(run, candidates, weights, choice, tell)
