@@ -1,7 +1,7 @@
 """python -m benchmarks.latency: how long one window of one person takes in a session, on one core.
 
 The model is the average that a run delivers by default, and the one it delivers with --preprocessing online: twelve
-candidates of all kinds with up to 48 networks; refit: one network of each; adapt: the session follows the person in the
+candidates of all kinds with up to 24 networks; refit: one network of each; adapt: the session follows the person in the
 codes. Weights are random, which changes no time.
 """
 

@@ -22,9 +22,9 @@ from ..settings import Setting
 from ..training.train import train
 from .average import Weights
 
-# Trained networks that an average holds, about as many as left each person out: its score is of so many, and a
-# prediction waits for all of them.
-MOST_NETWORKS = 48
+# Trained networks that an average holds; a prediction waits for all of them. On thirteen sets averages of 14 networks
+# scored as those of 42 did.
+MOST_NETWORKS = 24
 State = dict[str, Tensor]
 
 
