@@ -50,7 +50,7 @@ def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def single() -> at.CensoredClassifier:
     clf = at.CensoredClassifier(
-        method=None, max_epochs=15, batch_size=64, lr=0.005, standardise="train", sfreq=64, device="cpu"
+        method=None, max_epochs=15, batch_size=64, lr=0.005, standardise="train", sfreq=64, device="cpu", preset="paper"
     )
     return clf.fit(X[SEEN], Y[SEEN], subjects=S[SEEN])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from autotransfer.runs.choice import read_choice
 from autotransfer.runs.mixture import Mixture
 from autotransfer.search import playback
 from autotransfer.search.playback import ORDERS, played
+from autotransfer.search.trust import SHARES, SHARPNESS, best, try_all
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 
@@ -43,7 +45,7 @@ def model(request: pytest.FixtureRequest) -> Mixture:
 
 
 def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
-    found = played(model, REC, ROWS)
+    found, _ = played(model, REC, ROWS)
     y = REC.y.numpy()
     drawn = np.random.default_rng(len(ROWS)).permutation(len(ROWS))
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
@@ -54,7 +56,7 @@ def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
 
 
 def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
-    found, y = played(model, REC, ROWS), REC.y.numpy()
+    (found, trials), y = played(model, REC, ROWS), REC.y.numpy()
     before = model.predict_proba(REC.X[ROWS])
     for labels in LABELS:
         known = np.concatenate([ROWS[y[ROWS] == c][:labels] for c in range(REC.n_classes)])
@@ -64,7 +66,8 @@ def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
         if model.adaptation == "none":  # windows that follow know the labelled ones before them only in a stream
             own = calibrated(model, REC.X[np.sort(known)], torch.from_numpy(y[np.sort(known)]))
             said = own.predict_proba(REC.X[rest])
-            assert found["calibrated", str(labels)] == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
+            whole = trials[str(labels)].score[SHARES.index(1.0)]
+            assert whole == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
 
 
 def test_what_people_lose_by_is_not_done() -> None:
@@ -110,3 +113,44 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     assert {person for person, _ in seen} == set(range(6))
     assert all(person not in people for person, people in seen)
     assert set(choice.playback.zero_shot["recorded"]) == {str(n) for n in range(6)}
+
+
+def test_labels_that_mislead_count_less() -> None:
+    """Corrections that are right, and such that are noise many times as large as what the model knows."""
+    draw = torch.Generator().manual_seed(0)
+
+    def person(noise: float, gain: float) -> object:
+        y = torch.randint(0, 3, (400,), generator=draw)
+        truth = torch.nn.functional.one_hot(y, 3).double()
+        log_p = (truth + torch.randn(400, 3, generator=draw)).log_softmax(-1)
+        return try_all(log_p, gain * truth + noise * torch.randn(400, 3, generator=draw), y)
+
+    right, _ = best([person(0.1, 2.0) for _ in range(4)])
+    assert SHARES[right] >= 0.7
+    wrong, _ = best([person(8.0, 0.0) for _ in range(4)])
+    assert SHARES[wrong] <= 0.1
+    own = person(8.0, 0.5)
+    assert own.score[SHARES.index(1.0)] < own.score[0] - 0.05
+    some, _ = best([person(4.0, 2.0) for _ in range(4)])
+    assert 0 < SHARES[some] < 1, "what is partly right counts in part"
+    assert best([]) == (SHARES.index(1.0), SHARPNESS.index(1.0))
+
+
+def test_calibrate_takes_the_share_that_others_gained_by(model: Mixture) -> None:
+    y = REC.y.numpy()
+    known = np.sort(np.concatenate([ROWS[y[ROWS] == c][:2] for c in range(REC.n_classes)]))
+    windows, labels = REC.X[known], torch.from_numpy(y[known])
+    whole = calibrated(model, windows, labels)
+    card = model.card
+    try:
+        model.card = replace(card, trust={"2": [0.5, 0.25]})
+        half = calibrated(model, windows, labels)
+    finally:
+        model.card = card
+    for part, own, old in zip(half.parts, whole.parts, model.parts, strict=True):
+        assert old.correction is None
+        torch.testing.assert_close(part.correction.weight, own.correction.weight / 2)
+        torch.testing.assert_close(part.correction.bias, own.correction.bias / 2)
+    assert half.exponents == pytest.approx([value / 4 for value in model.exponents])
+    assert half.card.exponents == half.exponents
+    assert half.card.trust == {"2": [0.5, 1.0]}  # further labels sharpen nothing twice

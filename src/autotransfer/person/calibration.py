@@ -10,6 +10,7 @@ import copy
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,7 +38,32 @@ def calibrated(model: Model, X: Tensor, y: Tensor) -> Model:
         warnings.warn(f"{told}: the model stays as it is", stacklevel=3)
         return model
     weight = torch.nn.functional.one_hot(y, len(model.card.classes)).double()
-    return _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, weight), labelled=True))
+    share, sharpness = trust_in(model, least)
+    found = _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, weight), labelled=True), share)
+    return found if sharpness == 1 else _sharpened(found, sharpness)
+
+
+def trust_in(model: Model, labels: int) -> tuple[float, float]:
+    """The share that so many labels of each class count, and the sharpness of what is said with them."""
+    if not isinstance(model, Mixture):
+        return 1.0, 1.0
+    share, sharpness = model.card.trust.get(str(_tried(labels)), (1.0, 1.0))
+    return share, sharpness
+
+
+def _tried(labels: int) -> int:
+    """The largest number of labels that held-out people were calibrated with, of those that are no more."""
+    return max([number for number in LABELS if number <= labels], default=LABELS[0])
+
+
+def _sharpened(model: Model, sharpness: float) -> Model:
+    """With all its exponents times this. What is said of further labels is relative to the model, and stays true."""
+    assert isinstance(model, Mixture), "nothing else is played back"
+    found = copy.copy(model)
+    found.exponents = [sharpness * value for value in model.exponents]
+    trust = {number: [share, own / sharpness] for number, (share, own) in model.card.trust.items()}
+    found.card = replace(model.card, exponents=found.exponents, trust=trust)
+    return found
 
 
 def labels_of(classes: Sequence[Any], y: object, n_windows: int, names: object = None) -> Tensor:
@@ -92,10 +118,10 @@ def lost_with(model: Model, labels: int) -> str | None:
     helped = model.card.calibrates
     if helped is None:
         return None
-    tried = [k for k in LABELS if k <= labels] or [LABELS[0]]
-    if tried[-1] in helped:
+    tried = _tried(labels)
+    if tried in helped:
         return None
-    return f"held-out people did not gain by {tried[-1]} labelled window{'s' * (tried[-1] > 1)} of each class"
+    return f"held-out people did not gain by {tried} labelled window{'s' * (tried > 1)} of each class"
 
 
 def check_effects(model: Model) -> None:
@@ -111,20 +137,21 @@ def _check_effects(part: SavedModel) -> None:
         )
 
 
-def _for_person(model: Model, X: Tensor, posterior: Callable[[Effects, Tensor], Effects]) -> Model:
+def _for_person(model: Model, X: Tensor, posterior: Callable[[Effects, Tensor], Effects], share: float = 1.0) -> Model:
+    """share: of the correction that counts."""
     if isinstance(model, Mixture):
         found = copy.copy(model)
-        found.parts = [_part_for(part, X, posterior) for part in model.parts]
+        found.parts = [_part_for(part, X, posterior, share) for part in model.parts]
         return found
-    return _part_for(model, X, posterior)
+    return _part_for(model, X, posterior, share)
 
 
-def _part_for(part: SavedModel, X: Tensor, posterior: Callable[[Effects, Tensor], Effects]) -> SavedModel:
+def _part_for(part: SavedModel, X: Tensor, posterior: Callable[[Effects, Tensor], Effects], share: float) -> SavedModel:
     assert part.effects is not None, "checked"
     effects = part.effects
     after = posterior(effects, effects.project(part.latents(X)))
     weight, bias = effects.correction(after)
-    correction = Correction(effects.projection @ weight, bias)
+    correction = Correction(share * (effects.projection @ weight), share * bias)
     if part.correction is not None:  # known from before
         correction = Correction(correction.weight + part.correction.weight, correction.bias + part.correction.bias)
     found = copy.copy(part)

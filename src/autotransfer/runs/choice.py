@@ -13,6 +13,7 @@ from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY
 from .intervals import bootstrap_interval
+from .mixture import check_trust
 
 Scores = dict[str, float]  # by subject or by the name of a setting
 
@@ -102,8 +103,10 @@ class Playback:
     own: dict[str, Scores]  # a classifier of theirs alone, from the same labels
     adapts: bool  # whether they gained by adaptation
     calibrates: list[int]  # numbers of labels that they gained by
+    trust: dict[str, list[float]] = field(default_factory=dict)  # as in a mixture's card
 
     def __post_init__(self) -> None:
+        check_trust(self.trust)
         for tables in (self.zero_shot, self.adapted, self.before, self.calibrated, self.own):
             if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
                 raise UserError("a score lies outside [0, 1]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -40,9 +40,12 @@ class MixtureCard:
     parts: list[ModelCard]  # (K,)
     adapts: bool | None = None  # whether held-out people gained by adaptation; None: nobody has looked
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
+    # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
+    trust: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_types(self)
+        check_trust(self.trust)
         if self.kind != KIND:
             raise UserError(f"the kind of a mixture is {shown(self.kind)}, it must be {KIND!r}")
         if not self.parts or not all(isinstance(part, ModelCard) for part in self.parts):
@@ -54,10 +57,10 @@ class MixtureCard:
                 raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
         object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
         for number, part in enumerate(self.parts, 1):
-            for field in SHARED:
-                own, common = getattr(part, field), getattr(self, field)
+            for name in SHARED:
+                own, common = getattr(part, name), getattr(self, name)
                 if own != common:
-                    raise UserError(f"{field} of part {number} is {shown(own)}, the mixture has {shown(common)}")
+                    raise UserError(f"{name} of part {number} is {shown(own)}, the mixture has {shown(common)}")
         members = sum(part.members for part in self.parts)
         if self.members != members:
             raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
@@ -73,6 +76,14 @@ class MixtureCard:
             channels=first.channels, sfreq=first.sfreq, classes=first.classes, subjects=first.subjects, scores=scores,
             exponents=[float(value) for value in exponents], parts=list(parts),
         )  # fmt: skip
+
+
+def check_trust(trust: dict[str, Any]) -> None:
+    """Raise unless it is a share and a sharpness for each number of labels."""
+    for labels, pair in trust.items():
+        known = isinstance(pair, list) and len(pair) == 2 and all(type(value) in (int, float) for value in pair)
+        if not known or not (0 <= pair[0] <= MOST and 0 < pair[1] <= MOST):
+            raise UserError(f"trust in {shown(labels)} labels is {shown(pair)}; it must be a share and a sharpness")
 
 
 def card_from(values: Any) -> ModelCard | MixtureCard:

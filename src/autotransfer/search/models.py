@@ -69,7 +69,7 @@ def _save(
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     if played is not None:
-        model.card = replace(model.card, adapts=played.adapts, calibrates=played.calibrates)
+        model.card = replace(model.card, adapts=played.adapts, calibrates=played.calibrates, trust=played.trust)
     save_model(folder, model)
 
 

@@ -27,6 +27,7 @@ from ..settings import Setting
 from ..training.closed_form import Classes
 from ..training.metrics import balanced_accuracy_of
 from .average import Nested
+from .trust import SHARES, SHARPNESS, Tried, best, try_all
 
 PEOPLE = 12  # who are played back, where there are more: means over them decide little, and networks take their time
 FEWEST = 3  # people whose means say anything
@@ -47,6 +48,7 @@ def play_back(
     recordings, people = run.recordings, sorted(nested.weights)
     places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
     found: dict[str, dict[str, Scores]] = {}
+    trials: dict[str, dict[str, Tried]] = {}  # by the number of labels and the person
     for count, person in enumerate(people[place] for place in places):
         if until is not None and time.monotonic() > until:
             if count < FEWEST:
@@ -57,9 +59,17 @@ def play_back(
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == person)
         name = str(recordings.subjects[person])
-        for (what, case), score in played(model, recordings, rows).items():
+        scores, tried = played(model, recordings, rows)
+        for (what, case), score in scores.items():
             found.setdefault(what, {}).setdefault(case, {})[name] = score
-    return decided(found)
+        for labels, own in tried.items():
+            trials.setdefault(labels, {})[name] = own
+    for labels, of_people in trials.items():
+        for name, own in of_people.items():  # others say how much their labels count
+            share, _ = best([other for whose, other in of_people.items() if whose != name])
+            found.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(own.score[share])
+    places_of = {labels: best(list(of_people.values())) for labels, of_people in trials.items()}
+    return decided(found, {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()})
 
 
 def model_without(
@@ -101,8 +111,9 @@ class Reading(NamedTuple):
 
 
 @torch.inference_mode()
-def played(model: Mixture, recordings: Recordings, rows: Rows) -> dict[tuple[str, str], float]:
-    """Scores of the person of these rows, by what is done and in which case."""
+def played(model: Mixture, recordings: Recordings, rows: Rows) -> tuple[dict[tuple[str, str], float], dict[str, Tried]]:
+    """Scores of the person of these rows, by what is done and in which case; and how a number of labels turns out, by
+    how much they count."""
     y = recordings.y.numpy()
     rows = _first(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
     drawn = np.random.default_rng(len(rows)).permutation(len(rows))
@@ -113,18 +124,19 @@ def played(model: Mixture, recordings: Recordings, rows: Rows) -> dict[tuple[str
         return Reading(*decoder.read(recordings.X[rows[order]], decoder.follow()), y[rows[order]])
 
     recorded = read(orders["recorded"])
-    found = _with_labels(decoder, recorded)
+    found, trials = _with_labels(decoder, recorded)
     for name, order in orders.items():
         own = recorded.ordered(order) if model.adaptation == "none" else read(order)
         found["zero_shot", name] = own.score(own.log_p)
         found["adapted", name] = own.score(decoder.adaptation().follow(own.codes, own.log_p))
-    return found
+    return found, trials
 
 
-def _with_labels(decoder: Decoder, read: Reading) -> dict[tuple[str, str], float]:
-    """Scores on the windows that are left, by the number of labelled windows of each class: as it was, calibrated, and
-    of a classifier of their own."""
+def _with_labels(decoder: Decoder, read: Reading) -> tuple[dict[tuple[str, str], float], dict[str, Tried]]:
+    """By the number of labelled windows of each class: scores on the windows that are left, as it was and of a
+    classifier of their own; and how calibration turns out."""
     found: dict[tuple[str, str], float] = {}
+    trials: dict[str, Tried] = {}
     y, n_classes = torch.from_numpy(read.y), read.log_p.shape[1]
     person = decoder.adaptation()
     solved = [
@@ -135,15 +147,14 @@ def _with_labels(decoder: Decoder, read: Reading) -> dict[tuple[str, str], float
         left = ~known
         if len(np.unique(read.y[left])) < len(np.unique(read.y)):
             continue
-        said = {
-            "before": read.log_p,
-            "calibrated": read.log_p + person.calibration(read.codes, y, torch.from_numpy(known)),
-        }
+        correction = person.calibration(read.codes, y, torch.from_numpy(known))
+        trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left])
+        said = {"before": read.log_p}
         if solved:
             said["own"] = torch.stack([_own(z[known], y[known], z, n_classes) for z in solved]).sum(0)
         for what, log_p in said.items():
             found[what, str(labels)] = read.score(log_p, left)
-    return found
+    return found, trials
 
 
 def _own(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
@@ -157,8 +168,8 @@ def _first(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
     return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))
 
 
-def decided(found: dict[str, dict[str, Scores]]) -> Playback:
-    """Scores by what is done, in which case and of whom, with what they decide."""
+def decided(found: dict[str, dict[str, Scores]], trust: dict[str, list[float]] | None = None) -> Playback:
+    """Scores by what is done, in which case and of whom, with what they decide. trust: of the same name there."""
     gains = {order: _gain(found["zero_shot"][order], found["adapted"][order]) for order in ORDERS}
     calibrates = [
         labels
@@ -176,6 +187,7 @@ def decided(found: dict[str, dict[str, Scores]]) -> Playback:
         adapts=float(np.mean([mean for mean, _ in gains.values()])) >= 0
         and all(mean >= -error for mean, error in gains.values()),
         calibrates=calibrates,
+        trust=trust or {},
     )
 
 

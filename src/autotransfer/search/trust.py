@@ -1,0 +1,50 @@
+"""How much a person's few labels count: found on held-out people who are played back.
+
+A model of how people differ (training/effects.py) is made from few people, and may be too sure of what a label says.
+What a calibrated model says of a window is therefore
+
+    sharpness · (log p + share · correction)
+
+with the share and the sharpness that other people's windows are most likely with. A share of 0 leaves the model as it
+was. Both change with the number of labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..training.metrics import balanced_accuracy_of
+
+SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4)
+SHARPNESS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.4)
+
+
+class Tried(NamedTuple):
+    """One person with a number of labels."""
+
+    loss: NDArray[np.float64]  # (shares, sharpnesses): mean negative log-likelihood of the other windows
+    score: NDArray[np.float64]  # (shares,): balanced accuracy on them
+
+
+def try_all(log_p: Tensor, correction: Tensor, y: Tensor) -> Tried:
+    """What the model says of windows (n, C), what labels would add to it (n, C), and the classes (n,)."""
+    said = log_p + torch.tensor(SHARES, dtype=log_p.dtype)[:, None, None] * correction.to(log_p)  # (S, n, C)
+    sharp = torch.tensor(SHARPNESS, dtype=log_p.dtype)[:, None, None, None]
+    loss = -(sharp * said).log_softmax(-1)[..., torch.arange(len(y)), y].mean(-1)  # (T, S)
+    score = [balanced_accuracy_of(own.argmax(1).numpy(), y.numpy(), log_p.shape[1]) for own in said]
+    return Tried(loss.T.double().numpy(), np.array(score))
+
+
+def best(people: Sequence[Tried]) -> tuple[int, int]:
+    """Places of the share and the sharpness with the lowest loss over these people; without any, of 1 and 1."""
+    if not people:
+        return SHARES.index(1.0), SHARPNESS.index(1.0)
+    loss = np.mean([own.loss for own in people], axis=0)
+    share, sharpness = np.unravel_index(int(loss.argmin()), loss.shape)
+    return int(share), int(sharpness)
