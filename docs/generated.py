@@ -313,6 +313,8 @@ CHOICE = {
     "metric": "of all scores but those of `other_metrics`, by scikit-learn's name",
     "chance": "what guessing would score",
     "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",
+    "peers": "by name: score by subject of what needs no network, on the same folds",
+    "left_out": "what a run with `--time` left out to keep within it",
 }
 
 
