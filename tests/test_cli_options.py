@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import autotransfer as at
-from autotransfer import cli, schema
-from autotransfer.cli import app
+from autotransfer import schema
+from autotransfer.cli import app, running
+from autotransfer.cli.voice import VOICE
 from autotransfer.errors import UserError
 from autotransfer.grids import GRIDS
 from autotransfer.recordings import save_npz
@@ -29,6 +31,8 @@ from autotransfer.training.packing import resolve_device
 from autotransfer.training.progress import Progress, jobs_words
 from test_schema import choice, record
 from tiny import tiny, tiny_file
+
+CUTTING = ("run", "predict", "calibrate", "inspect")
 
 
 def call(*words: object) -> Result:
@@ -54,7 +58,7 @@ def test_version() -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunOptions]:
     """The options that dry runs were asked for, none of which is done."""
     found: list[RunOptions] = []
-    monkeypatch.setattr(cli, "_dry_run", lambda options, _: found.append(options))
+    monkeypatch.setattr(running, "_dry_run", lambda options, _: found.append(options))
     return found
 
 
@@ -79,6 +83,8 @@ def test_a_file_gives_options_and_the_command_line_the_last_word(tmp_path: Path,
         ("epochs = true", "epochs is True; it must be a whole number"),
         ("grid = 3", "grid is 3; it must be text"),
         ("as_printed = 1", "as_printed is 1; it must be true or false"),
+        ('window = "long"', "window is 'long'; it must be a number"),
+        ("windowing = 1", "unknown option in .*study.toml: 'windowing'"),
         ("epochs: 3", "is not TOML"),
     ],
 )
@@ -110,6 +116,17 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
     told = set(re.findall(r"^(\w+) = ", path.read_text(), re.MULTILINE)) | {"source"}
     unset = {field.name for field in fields(own) if getattr(own, field.name) is None}
     assert {field.name for field in fields(own)} - unset - set(UNTOLD) <= told
+
+
+def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[RunOptions]) -> None:
+    words = ("--window", 0.5, "--hop", 0.25, "--offset", 1, "--events", "a=b", "--pattern", "{subject}.csv")
+    assert call("run", "x.csv", "--dry-run", *words, "--sfreq", 50).exit_code == 0
+    cut = {"window": 0.5, "hop": 0.25, "offset": 1.0, "events": "a=b", "pattern": "{subject}.csv", "sfreq": 50.0}
+    assert asked[0].cutting == cut
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    described = [[one.help for one in commands[name].params if one.name in cut] for name in CUTTING]
+    assert len(described[0]) == len(cut)
+    assert all(described[0] == other for other in described)
 
 
 def test_a_dry_run_needs_no_folder_but_a_run_does(asked: list[RunOptions]) -> None:
@@ -159,7 +176,7 @@ def test_quiet_says_the_answer_alone(home: Path, tmp_path: Path) -> None:
     assert loud[0].startswith("every fold: ")
     assert len(found.stdout.splitlines()) == len(loud) - 1
     assert "balanced accuracy on 4 test subjects (chance .50):" in found.stdout
-    assert not cli.VOICE.quiet, "of that command alone"
+    assert not VOICE.quiet, "of that command alone"
 
 
 def test_a_log_has_errors_too_and_must_be_writable(tmp_path: Path) -> None:

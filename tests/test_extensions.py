@@ -188,13 +188,13 @@ def test_it_exports(kind: str, added: at.Setting, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["encoder"])
 def test_a_registered_encoder_has_a_name_everywhere(kind: str, added: at.Setting, tmp_path: Path) -> None:
-    from autotransfer.cli import _encoders
+    from autotransfer.cli.options import own_encoders
 
     recordings = at.load(tiny_file(tmp_path))
     clf = at.CensoredClassifier(encoder="perceptron", max_epochs=2, batch_size=8, device="cpu")
     clf.fit(recordings.X.numpy(), recordings.y.numpy(), subjects=recordings.subject.numpy())
     assert clf.setting_.encoder == "perceptron"
-    assert _encoders("perceptron") is None
+    assert own_encoders("perceptron") is None
 
 
 def test_numbers_that_members_cannot_have_of_their_own_are_refused() -> None:

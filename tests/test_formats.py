@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
@@ -586,3 +587,36 @@ def test_predict_cuts_as_the_model_needs(tmp_path: Path) -> None:
         assert result.code == 0, result.err
         assert len(result.out.splitlines()) == 1 + windows
         assert result.out.splitlines()[1].startswith("0,new,")
+
+
+def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
+    from autotransfer.runs.saved_model import load_model, save_model
+    from faults import assert_one_line, call
+
+    draw = np.random.default_rng(0)
+    clf = at.CensoredClassifier(max_epochs=1, sfreq=SFREQ, device="cpu")
+    clf.fit(draw.standard_normal((24, 2, 50)), ["fist", "open"] * 12, subjects=np.repeat(PEOPLE, 8))
+    save_model(tmp_path / "run" / "model", clf.model_)
+    signal = draw.standard_normal((400, 2)).round(6)
+    state = ["fist"] * 100 + ["open"] * 200 + ["fist"] * 100
+    rows = "".join(f"{a},{b},{name}\n" for (a, b), name in zip(signal, state, strict=True))
+    (tmp_path / "ann.csv").write_text("ch0,ch1,label\n" + rows)
+
+    def calibrate(out: str, *options: object) -> Any:
+        return call("calibrate", tmp_path / "run", tmp_path / "ann.csv", "--out", tmp_path / out, *options)
+
+    labelled = ("--sfreq", SFREQ, "--events", "fist,open")
+    for out, more, counts in (
+        ("events", (), "fist 2, open 1"),
+        ("states", ("--hop", 0.5), "fist 4, open 4"),
+        ("later", ("--hop", 0.5, "--offset", 0.5, "--window", 0.5), "fist 2, open 3"),
+    ):
+        result = calibrate(out, *labelled, *more)
+        assert (result.code, result.err) == (0, ""), result
+        assert f"labelled windows: {counts}" in result.out
+    windows = signal.T.reshape(2, 8, 50).transpose(1, 0, 2)
+    want = clf.calibrate(windows, state[::50]).predict_proba(windows)
+    found = load_model(tmp_path / "states" / "model").predict_proba(torch.from_numpy(windows).float())
+    np.testing.assert_allclose(found, want, atol=1e-5)
+    assert_one_line(calibrate("no", *labelled, "--window", 0.25), 2, "25 samples, the model expects 50")
+    assert not (tmp_path / "no").exists()

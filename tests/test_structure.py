@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import autotransfer as at
 
 PACKAGE = Path(at.__file__).parent
@@ -57,9 +59,10 @@ def test_public_names_exist_and_are_listed() -> None:
     assert typed == set(at.__all__), "what type checkers see and what __getattr__ gives must agree"
 
 
-def test_importing_loads_nothing_heavy() -> None:
-    heavy = ("torch", "sklearn", "pandas", "optuna", "plotly", "mne", "moabb", "onnx", "dask", "scipy")
-    code = f"import sys, autotransfer; print([m for m in {heavy!r} if m in sys.modules])"
+@pytest.mark.parametrize("module", ["autotransfer", "autotransfer.cli"])
+def test_importing_loads_nothing_heavy(module: str) -> None:
+    heavy = ("torch", "numpy", "sklearn", "pandas", "optuna", "plotly", "mne", "moabb", "onnx", "dask", "scipy")
+    code = f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"
 

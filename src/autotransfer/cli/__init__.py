@@ -1,0 +1,71 @@
+"""The command line. Heavy modules are imported inside the commands, so that --help answers at once."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from autotransfer import __version__
+
+from ..errors import UserError, machine_trouble
+from ..runs.limits import check_address_space
+from ..runs.signals import Stopped, signals_stop
+from .options import spread
+from .reading import datasets, grids, inspect
+from .reporting import compare, report
+from .running import demo, resume, run, status
+from .using import calibrate, export, predict, stream
+
+app = typer.Typer(
+    name="autotransfer",
+    help="Models for biosignals that work on people they have never seen.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+LIGHT = ("status", "datasets")  # commands that compute nothing
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"autotransfer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def before(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand not in LIGHT:
+        check_address_space()
+
+
+COMMANDS = (  # in the order of --help
+    run, resume, status, report, predict, calibrate, export, stream, inspect, datasets, grids, compare, demo,
+)  # fmt: skip
+for _command in COMMANDS:
+    app.command()(spread(_command))
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {message}\n"  # no source lines for users
+    if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        with signals_stop():
+            app()
+    except UserError as error:
+        print(f"autotransfer: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except (OSError, MemoryError) as error:
+        print(f"autotransfer: {machine_trouble(error)}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except (KeyboardInterrupt, Stopped) as stop:
+        raise SystemExit(getattr(stop, "exit_code", 130)) from None

@@ -1,0 +1,5 @@
+"""python -m autotransfer.cli: the command line."""
+
+from . import main
+
+main()

@@ -1,0 +1,104 @@
+"""How a command carries a run through, to its report and the answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ..errors import machine_trouble, one_line
+from ..runs.signals import Stopped
+from .reporting import write_report
+from .voice import VOICE, complain, say, tell
+
+if TYPE_CHECKING:
+    from ..runs.choice import Choice
+    from ..runs.executor import Executor
+    from ..runs.run import Run
+
+
+@contextmanager
+def followers(folder: Path, *, live: bool, tensorboard: Path | None) -> Iterator[None]:
+    """Those who watch the run while it works."""
+    with ExitStack() as stack:
+        if tensorboard is not None:
+            from ..report.tensorboard import EventFiles
+
+            stack.enter_context(EventFiles(folder, tensorboard))
+        if live:
+            from ..report.live import LivePage
+
+            say(f"live page: {stack.enter_context(LivePage(folder)).url}")
+        yield
+
+
+@contextmanager
+def workers(address: str | None) -> Iterator[Executor | None]:
+    """The workers that --cluster names; None: this process."""
+    if address is None:
+        yield None
+        return
+    from ..cluster import Cluster
+
+    with Cluster(address) as executor:
+        tell(f"{executor.workers} worker{'s' * (executor.workers != 1)} on {address}")
+        yield executor
+
+
+def check_end(tensorboard: Path | None = None) -> None:
+    """What is only used when all is trained is missed before."""
+    from ..report import collect  # noqa: F401
+    from ..report.page import plotly_of
+
+    plotly_of()
+    if tensorboard is not None:
+        from ..report.tensorboard import writer_kind
+
+        writer_kind()
+
+
+def carry_through(opened: Run, executor: Executor | None) -> None:
+    """The procedure, the report, and the answer in a few lines."""
+    from ..search.procedure import conduct
+
+    if executor is not None:
+        opened.executor = executor
+    try:
+        with closing(opened.ledger):
+            choice = conduct(opened, tell, shown=not VOICE.quiet)
+            drawn = _try_report(opened)
+    except (KeyboardInterrupt, Stopped) as stop:
+        print(file=sys.stderr)
+        complain(f"interrupted; continue with: autotransfer resume {opened.folder}")
+        raise typer.Exit(getattr(stop, "exit_code", 130)) from None
+    except (OSError, MemoryError) as error:
+        reason = machine_trouble(error)
+        complain(f"stopped: {reason}; continue with: autotransfer resume {opened.folder}")
+        raise typer.Exit(1) from None
+    say_answer(choice)
+    if drawn:
+        say(f"report: {(opened.folder / 'report.html').resolve()}")
+
+
+def _try_report(opened: Run) -> bool:
+    """Whether there is a page: whatever is wrong with it, the run has all that it was to find out."""
+    try:
+        write_report(opened)
+    except (OSError, MemoryError):  # as anywhere in a run: make room, and go on
+        raise
+    except Exception as error:
+        again = f"the run is finished; try again with: autotransfer report {opened.folder}"
+        complain(f"the report could not be drawn ({one_line(error)}); {again}")
+        return False
+    return True
+
+
+def say_answer(choice: Choice) -> None:
+    from ..report.terminal import answer
+
+    for line in answer(choice):
+        say(line)

@@ -1,0 +1,131 @@
+"""Options that several commands have. Each is described once, here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from ..recordings import Raw
+    from ..runs.mixture import Model
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A file (.npz, MNE epochs .fif, .edf, .bdf, .gdf, .xdf, .csv, WFDB's .hea), a folder of such files or of "
+        ".npy files, a BIDS folder, moabb:NAME, or what datasets lists.",
+    ),
+]
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
+OwnEncoder = Annotated[
+    str,
+    typer.Option(
+        "--encoder",
+        help="eegnet, shallow, linear, templates, braindecode:MODEL,option=value,… where it is installed, or "
+        "module:function, a factory (n_channels, n_times) -> nn.Module.",
+    ),
+]
+Moved = Annotated[
+    str | None, typer.Option("--data", metavar="FILE", help="Where the recordings are now, if they have moved.")
+]
+ToTensorBoard = Annotated[
+    Path | None,
+    typer.Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files, one for each training."),
+]
+WhichModel = Annotated[str, typer.Option("--model", help="ensemble, or refit where the run made one.")]
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """How continuous recordings are cut into windows. A command that takes one has its fields as options (`spread`)."""
+
+    window: Annotated[float | None, typer.Option(help="Continuous recordings: seconds of a window.")] = None
+    hop: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds from one window to the next, in a recording or while an event lasts; default: one window "
+            "after the other, or one for each event."
+        ),
+    ] = None
+    offset: Annotated[
+        float | None, typer.Option(help="Seconds from an event, or from a recording's start, to its first window.")
+    ] = None
+    events: Annotated[
+        str | None,
+        typer.Option(help="Events and their classes: T1=left,T2=right, or JSON; T0= only ends what came before."),
+    ] = None
+    pattern: Annotated[
+        str | None,
+        typer.Option(help="What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns."),
+    ] = None
+    sfreq: Annotated[float | None, typer.Option(help="Sampling rate in Hz of files that do not say it (.csv).")] = None
+
+    def read(self, data: str) -> Raw:
+        from ..recordings import Cutting, read
+
+        return read(data, Cutting.of(**asdict(self)))
+
+    def read_for(self, model: Model, data: str) -> Raw:
+        """The same, in windows as long as the model's where the user does not say how long."""
+        from ..recordings import is_continuous
+
+        card = model.card
+        if self.window is None and card.sfreq is not None and is_continuous(data):
+            return replace(self, window=card.n_times / card.sfreq).read(data)
+        return self.read(data)
+
+
+UNSAID = Windowing()
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer takes it: where it has a parameter `windowing`, there are that one's fields instead."""
+    own = signature(command, eval_str=True).parameters
+    if "windowing" not in own:
+        return command
+    hints = get_type_hints(Windowing, include_extras=True)
+    options = [
+        Parameter(field.name, Parameter.POSITIONAL_OR_KEYWORD, default=field.default, annotation=hints[field.name])
+        for field in fields(Windowing)
+    ]
+
+    @wraps(command)
+    def taking_options(**values: Any) -> None:
+        command(windowing=Windowing(**{name: values.pop(name) for name in hints}), **values)
+
+    flat = [one for name, it in own.items() for one in (options if name == "windowing" else [it])]
+    taking_options.__signature__ = Signature(flat)  # type: ignore[attr-defined]
+    taking_options.__annotations__ = {one.name: one.annotation for one in flat}
+    return taking_options
+
+
+def own_encoders(text: str) -> dict[str, Any] | None:
+    """The user's own factory, which is imported only because the command line names it."""
+    from ..model.encoders import ENCODERS, find_factory, is_ours
+
+    if is_ours(text):
+        if text not in ENCODERS:
+            find_factory(text, None)  # complains before anything is read
+        return None
+    from importlib import import_module
+    from os import getcwd
+
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise UserError(f"the encoder is {text!r}; give {', '.join(ENCODERS)}, braindecode:MODEL or module:function")
+    if getcwd() not in sys.path:
+        sys.path.insert(0, getcwd())  # as python itself does for a script beside the data
+    try:
+        return {text: getattr(import_module(module), name)}
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"cannot import the encoder {text!r} ({error}); give module:function") from None

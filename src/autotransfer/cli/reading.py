@@ -1,0 +1,46 @@
+"""What there is to begin with: inspect, datasets, grids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import UNSAID, Source, Windowing
+from .voice import say
+
+
+def inspect(
+    data: Source,
+    html: Annotated[Path | None, typer.Option(help="File for a page with the pictures.")] = None,
+    windowing: Windowing = UNSAID,
+) -> None:
+    """What recordings hold: people, classes, counts, a window of each class, and what looks wrong."""
+    from ..recordings.overview import overview
+
+    found = overview(windowing.read(data))
+    for line in found.lines():
+        say(line)
+    if html is not None:
+        from ..report.preview import write_preview
+
+        write_preview(found, html)
+        say(f"page: {html.resolve()}")
+
+
+def datasets() -> None:
+    """What can be loaded by name, and how."""
+    from ..recordings.catalogue import catalogue
+
+    for line in catalogue():
+        say(line)
+
+
+def grids() -> None:
+    """The grids of settings that a run can try: how many settings each has, and which."""
+    from ..grids import GRIDS, contents, grid
+
+    for name in GRIDS:
+        n = len(grid(name))
+        say(f"{name:12}{n:5} setting{'s' if n != 1 else ' '}  {contents(name)}")

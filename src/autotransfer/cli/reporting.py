@@ -1,0 +1,100 @@
+"""What runs found: report, compare."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..runs.signals import Stopped
+from .options import Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
+from .voice import say
+
+if TYPE_CHECKING:
+    from ..runs.run import Run
+
+
+def write_report(opened: Run) -> Path:
+    from ..report.collect import collect
+    from ..report.page import write
+    from ..search.budget import Budget
+    from ..search.procedure import write_results
+
+    write_results(opened)
+    path = opened.folder / "report.html"
+    budget = Budget.of(opened)
+    write(collect(opened, until=None if budget is None else budget.until), path)
+    return path
+
+
+def report(
+    folder: Folder,
+    data: Moved = None,
+    encoder: OwnEncoder = "eegnet",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the live page of the run, to this machine alone, until Ctrl-C.")
+    ] = False,
+    tensorboard: ToTensorBoard = None,
+    moabb: Annotated[
+        Path | None, typer.Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
+    ] = None,
+) -> None:
+    """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
+    --tensorboard or --moabb, write or serve that instead."""
+    from ..runs.run import Run, check_is_run
+
+    if watch or tensorboard is not None or moabb is not None:
+        check_is_run(folder)
+        _report_elsewhere(folder, tensorboard, moabb)
+        if watch:
+            _watch(folder)
+        return
+    opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True)
+    with closing(opened.ledger):
+        say(f"report: {write_report(opened).resolve()}")
+
+
+def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None) -> None:
+    if tensorboard is not None:
+        from ..report.tensorboard import EventFiles
+
+        n = EventFiles(folder, tensorboard).update()
+        say(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
+    if moabb is not None:
+        from ..report.moabb_results import moabb_results
+        from ..runs.csv_tables import csv_of
+        from ..runs.files import write_atomically
+
+        write_atomically(moabb, csv_of(moabb_results(folder)))
+        say(f"scores in MOABB's columns: {moabb}")
+
+
+def _watch(folder: Path) -> None:
+    from time import sleep
+
+    from ..report.live import LivePage
+
+    with LivePage(folder) as page:
+        page.follower.look()  # whatever is wrong with the run is said here
+        say(f"live page: {page.url} (until Ctrl-C)")
+        try:
+            while True:
+                sleep(1)
+        except (KeyboardInterrupt, Stopped):
+            return
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN1", help="Folder of a finished run.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN2", help="Another, on the same recordings.")],
+) -> None:
+    """Compare two runs person by person: means, lower quartiles, the difference and how sure it is."""
+    from ..report.two_runs import compare as lines_of
+    from ..runs.run import check_is_run
+
+    for folder in (first, second):
+        check_is_run(folder)
+    for line in lines_of(first, second):
+        say(line)

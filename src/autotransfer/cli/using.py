@@ -1,0 +1,164 @@
+"""What a run's model is for: predict, calibrate, export, stream."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import UserError, check_choice
+from .options import UNSAID, Folder, OwnEncoder, Source, WhichModel, Windowing, own_encoders
+from .voice import Quiet, say
+
+
+def predict(
+    folder: Folder,
+    data: Source,
+    out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
+    metric: Annotated[
+        str, typer.Option(help="Of windows with labels: balanced_accuracy, roc_auc, cohen_kappa, f1_macro or accuracy.")
+    ] = "balanced_accuracy",
+    scores: Annotated[
+        Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
+    ] = None,
+    model: WhichModel = "ensemble",
+    windowing: Windowing = UNSAID,
+    encoder: OwnEncoder = "eegnet",
+    quiet: Quiet = False,
+) -> None:
+    """Predict the class of new windows with a run's model. Where the data have labels, standard error gets scores by
+    person and a confusion table."""
+    from ..report.person_scores import PersonScores, card_words
+    from ..runs.csv_tables import csv_of
+    from ..runs.files import write_atomically
+    from ..runs.predictions import predictions, probabilities
+    from ..runs.saved_model import load_model
+    from ..training.scoring import metric_of
+
+    check_choice("model", model, ("ensemble", "refit"))
+    metric_of(metric)
+    home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
+    saved = load_model(home, own_encoders(encoder))
+    raw = windowing.read_for(saved, data)
+    if scores is not None and raw.y is None:
+        raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
+    found = probabilities(saved, raw)
+    told = [card_words(saved)]
+    try:
+        scored = PersonScores.of(saved, raw, found)
+        told += [] if scored is None else scored.lines(metric)
+    except UserError as error:  # predictions need no labels
+        if scores is not None:
+            raise
+        scored, told = None, [*told, str(error)]
+    table = predictions(saved, raw, found)
+    if out is None:
+        print(csv_of(table), end="", flush=True)
+    else:
+        write_atomically(out, csv_of(table))
+        say(f"{len(table)} predictions: {out}")
+    if scores is not None and scored is not None:
+        write_atomically(scores, csv_of(scored.table()))
+        told.append(f"scores of each person: {scores}")
+    for line in told:
+        if line is not None and not quiet:
+            print(line, file=sys.stderr)
+
+
+def calibrate(
+    folder: Folder,
+    data: Annotated[str, typer.Argument(metavar="PERSON", help="A few labelled windows of one person.")],
+    out: Annotated[Path, typer.Option(help="Folder for the person's model, which predict, export and stream take.")],
+    windowing: Windowing = UNSAID,
+    encoder: OwnEncoder = "eegnet",
+) -> None:
+    """Make a model for one person from a run's model and a few of their labelled windows."""
+    from ..person.calibration import calibrated_with
+    from ..runs.files import refuse_links
+    from ..runs.saved_model import load_model, save_model
+
+    if (out / "ledger.sqlite").exists():
+        raise UserError(f"{out} is a run; choose another --out, its model would be replaced")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
+    for known in (folder, out):
+        refuse_links(known)
+    own = load_model(folder / "model", own_encoders(encoder))
+    made, counts = calibrated_with(own, windowing.read_for(own, data))
+    save_model(out / "model", made)
+    say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")
+    say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+
+
+def export(
+    folder: Folder,
+    format: Annotated[str, typer.Option(help="onnx, torch (a torch.export program, .pt2) or safetensors.")],
+    out: Annotated[Path | None, typer.Option(help="The file; default: RUN/model with the format's ending.")] = None,
+    model: WhichModel = "ensemble",
+    encoder: OwnEncoder = "eegnet",
+) -> None:
+    """Write a run's model as one file that runs without this package, and check it."""
+    from ..export import export_model
+
+    for line in export_model(folder, format, out, model=model, encoders=own_encoders(encoder)).lines():
+        say(line)
+
+
+def stream(
+    folder: Folder,
+    source: Annotated[
+        str, typer.Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME where it has several).")
+    ],
+    out: Annotated[str | None, typer.Option(help="lsl:NAME or a .csv file; default: standard output.")] = None,
+    hop: Annotated[float | None, typer.Option(help="Seconds between windows; default: half a window.")] = None,
+    smooth: Annotated[
+        str, typer.Option(help="majority:N (decisions), posterior:SECONDS (half-life), or none.")
+    ] = "none",
+    filter: Annotated[
+        str, typer.Option(help="Band in Hz, such as 5-45, 20- or -40; auto: as the model's recordings were; none.")
+    ] = "auto",
+    notch: Annotated[list[float] | None, typer.Option(help="Hz of the mains; may be given several times.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="End after so many; default: when the source does.")] = None,
+    session: Annotated[
+        Path | None, typer.Option(help="What is known of the person: read if it is there, and written at the end.")
+    ] = None,
+    by_position: Annotated[
+        bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")
+    ] = False,
+    model: WhichModel = "ensemble",
+    encoder: OwnEncoder = "eegnet",
+) -> None:
+    """Decode a person's signals as they come, until the source ends or Ctrl-C."""
+    import torch
+
+    from ..person.session import Session
+    from ..person.stream.run import LiveLine, Stream, filter_from
+    from ..person.stream.sink import open_sink
+    from ..person.stream.source import open_source
+
+    check_choice("model", model, ("ensemble", "refit"))
+    if seconds is not None and not seconds > 0:
+        raise UserError(f"seconds is {seconds:g}; it must be a positive number")
+    home, encoders = folder if model == "ensemble" else folder / "model" / "refit", own_encoders(encoder)
+    torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
+    found = session is not None and session.exists()
+    person = Session.load(session, home, encoders=encoders) if session and found else Session(home, encoders=encoders)
+    line = LiveLine()
+
+    def tell(text: str) -> None:
+        line.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
+    with closing(open_source(source)) as samples:
+        decoded = Stream(person, samples, hop=hop, smooth=smooth, filtered=filtered, by_position=by_position, tell=tell)
+        with closing(open_sink(out, person.classes_.tolist(), str(folder))) as sink:
+            for text in decoded.describe():
+                tell(text)
+            summary = decoded.run(sink, seconds, line)
+    if session is not None:
+        person.save(session)
+    tell(str(summary))

@@ -1,0 +1,112 @@
+"""What a command says, and to whom: --quiet, --verbose and --log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotransfer import __version__
+
+from ..errors import UserError
+
+LOG = logging.getLogger("autotransfer")  # what --verbose shows and --log keeps
+
+
+@dataclass
+class Voice:
+    """How much is said."""
+
+    quiet: bool = False
+
+
+VOICE = Voice()
+
+
+def say(line: str) -> None:
+    """An answer."""
+    print(line, flush=True)
+    LOG.info(line)
+
+
+def complain(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+    if LOG.handlers:  # without any, Python would print it once more
+        LOG.error(line)
+
+
+def tell(line: str) -> None:
+    """What is being done, which --quiet leaves out."""
+    if not VOICE.quiet:
+        print(line, flush=True)
+    LOG.info(line)
+
+
+def _be_quiet(context: typer.Context, asked: bool) -> bool:
+    if asked:
+        VOICE.quiet = True
+        context.call_on_close(lambda: setattr(VOICE, "quiet", False))
+    return asked
+
+
+def _be_verbose(context: typer.Context, asked: bool) -> bool:
+    if asked:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.addFilter(lambda record: record.levelno == logging.DEBUG)  # the rest is said anyway
+        _listen(context, handler)
+        LOG.setLevel(logging.DEBUG)
+    return asked
+
+
+def _write_log(context: typer.Context, path: Path | None) -> Path | None:
+    if path is not None:
+        try:
+            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise UserError(f"cannot write to {path} ({error.strerror}); choose another --log") from None
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        _listen(context, handler)
+        told = warnings.showwarning
+
+        def also_here(message: Any, category: Any, *where: Any, **more: Any) -> None:
+            told(message, category, *where, **more)
+            LOG.warning("%s", message)
+
+        warnings.showwarning = also_here
+        context.call_on_close(lambda: setattr(warnings, "showwarning", told))
+        LOG.info("autotransfer %s: %s", __version__, " ".join(sys.argv[1:]))
+    return path
+
+
+def _listen(context: typer.Context, handler: logging.Handler) -> None:
+    LOG.addHandler(handler)
+    LOG.setLevel(min(LOG.level or logging.INFO, logging.INFO))
+    LOG.propagate = False
+
+    def stop() -> None:
+        if isinstance(error := sys.exc_info()[1], UserError):
+            handler.handle(LOG.makeRecord(LOG.name, logging.ERROR, "", 0, str(error), (), None))
+        LOG.removeHandler(handler)
+        handler.close()
+        if not LOG.handlers:
+            LOG.setLevel(logging.NOTSET)
+            LOG.propagate = True
+
+    context.call_on_close(stop)
+
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", callback=_be_verbose, help="Say a line about every finished training.")
+]
+Log = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="FILE", callback=_write_log, help="File to which all that is said is added."),
+]
