@@ -345,6 +345,7 @@ PLAYBACK = {
     "own": "the same of a linear classifier of the labels alone",
     "adapts": "whether the delivered model adapts where it is asked to",
     "calibrates": "numbers of labels by which it is calibrated",
+    "trust": "number of labels → how much of a correction counts, and the sharpness of what is said with it",
 }
 
 
