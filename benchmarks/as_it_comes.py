@@ -22,6 +22,8 @@ from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
 from autotransfer.recordings import Recordings
+from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.files import write_atomically
 
 from .shallow import lda, riemann, task_of
 
@@ -71,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", choices=SHORT, default=["lda", "riemann", "censored", "auto"])
     parser.add_argument("--device", default="auto")
     asked = parser.parse_args(arguments)
-    rows = pd.read_csv(asked.out, dtype={"subject": str}).to_dict("records") if asked.out.exists() else []
+    rows = read_table(asked.out, dtype={"subject": str}).to_dict("records") if asked.out.exists() else []
     known = {(row["data"], row["model"], row["subject"]) for row in rows}
     for source in asked.data:
         recordings = at.load(source)
@@ -85,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
                 seconds = round(time.perf_counter() - start, 2)
                 found = float(balanced_accuracy_score(recordings.y.numpy()[fold.test], predicted))
                 rows.append(dict(zip(COLUMNS, (*key, round(found, 4), seconds), strict=True)))
-                pd.DataFrame(rows, columns=COLUMNS).to_csv(asked.out, index=False)
+                write_atomically(asked.out, csv_of(pd.DataFrame(rows, columns=COLUMNS)))
                 print(*key, f"{found:.3f} in {seconds} s", flush=True)
     table = pd.DataFrame(rows, columns=COLUMNS)
     print(table.pivot_table(index="data", columns="model", values="score").round(3).to_string())

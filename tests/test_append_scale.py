@@ -86,8 +86,8 @@ def test_an_estimator_keeps_it(way: dict[str, object]) -> None:
     rec = people()
     X, y, subjects = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
     options = {"method": None, "max_epochs": 2, "batch_size": 16, "device": "cpu", "standardise": "train"}
-    plain = at.CensoredClassifier(**options).fit(X, y, subjects=subjects)
-    own = at.CensoredClassifier(**options, **way).fit(X, y, subjects=subjects)
+    plain = at.CensoredClassifier(**options, preset="paper").fit(X, y, subjects=subjects)
+    own = at.CensoredClassifier(**options, **way, preset="paper").fit(X, y, subjects=subjects)
     assert {name: getattr(own.setting_, name) for name in way} == way
     assert np.abs(own.predict_proba(X) - plain.predict_proba(X)).max() > 1e-3
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import faults
 from autotransfer.recordings import save_npz
 from test_schema import choice
 from tiny import tiny, tiny_file
@@ -22,10 +23,17 @@ from tiny import tiny, tiny_file
 EXECUTABLE = [sys.executable, "-m", "autotransfer"]
 
 
-def call(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def apart(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, as a user would; it takes seconds to begin."""
     return subprocess.run(
         [*EXECUTABLE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=600, check=False
     )
+
+
+def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """In this process."""
+    code, out, err = faults.call(*arguments)
+    return subprocess.CompletedProcess(list(map(str, arguments)), code, out, err)
 
 
 def assert_mistake(result: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -40,7 +48,7 @@ def assert_mistake(result: subprocess.CompletedProcess[str], *words: str) -> Non
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("cli")
     source = tiny_file(folder, name="<script>alert(1)</script>")
-    return folder, call("run", source, "--out", folder / "run", "--epochs", 2, "--device", "cpu")
+    return folder, apart("run", source, "--out", folder / "run", "--epochs", 2, "--device", "cpu")
 
 
 def test_run_leaves_everything_and_says_the_answer(

@@ -16,6 +16,7 @@ from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
 from autotransfer.search import budget as budgets
+from autotransfer.search import estimate as estimates
 from autotransfer.search.estimate import Costs
 from tiny import tiny_file
 
@@ -41,6 +42,8 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
         def training(self, setting: Any, options: RunOptions) -> float:
             return 0.0 if setting.network.closed_form else 1.0
 
+    monkeypatch.setattr(estimates, "WRITING", 0.0)
+    monkeypatch.setattr(estimates, "ENDING", 0.0)
     monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, recordings, *_: Known(recordings, {}, 0)))
 
 
@@ -79,6 +82,7 @@ def test_a_dry_run_with_a_budget_says_what_is_left_out(many: Path, known_costs: 
         told("run", many, "--dry-run", "--folds", "some")
 
 
+@pytest.mark.slow
 def test_a_run_with_a_budget_ends_in_time_and_says_what_it_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,6 +246,7 @@ def _skeleton(text: str) -> list[str]:
         text,
         flags=re.MULTILINE | re.IGNORECASE,
     )
+    text = re.sub(r" \(it is busy with other work; alone about [\d:]+\)", "", text)
     text = text.replace("epochs", "epoch")  # of which there is one
     return [line.rstrip() for line in re.sub(r"\d+", "#", text).strip().splitlines()]
 

@@ -123,8 +123,10 @@ def test_it_starts_from_what_thirteen_sets_support() -> None:
         method="mmd", mode="marginal", strength=1.0, standardise="train", append_scale=True, log_power=True,
         schedule="constant", checkpoint="averaged",
     )  # fmt: skip
-    fitted = at.CensoredClassifier(device="cpu", batch_size=16).fit(X, Y, subjects=SUBJECTS)
-    assert fitted.setting_.max_epochs == 500, "36 windows make two steps: 500 epochs at most"
+    clf = at.CensoredClassifier(device="cpu", batch_size=16)
+    assert clf._as_long_as_needed(own, 36).max_epochs == 500, "36 windows make two steps: 500 epochs at most"
+    assert clf._as_long_as_needed(own, 1600).max_epochs == 25
+    assert clf.set_params(max_epochs=3)._as_long_as_needed(own, 36).max_epochs == own.max_epochs
     shallow = at.CensoredClassifier(encoder="shallow")._setting("shallow")
     assert (shallow.checkpoint, "append_scale" in str(shallow.preprocessing)) == ("averaged", False)
 

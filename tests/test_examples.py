@@ -22,7 +22,15 @@ WRITES_EDF = ("ecg_edf", "eeg_bids")
 WITHOUT_FIGURE = ("lightning_module", "skorch_net")  # classes to copy
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+# Those that take longest, and go ways that other tests go too.
+SLOW = {"wearable_npz", "own_loop", "skorch_net", "lightning_module", "moabb_pipelines"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in EXAMPLES],
+    ids=lambda path: path.name,
+)
 def test_example(path: Path, tmp_path: Path) -> None:
     for package in OPTIONAL:
         if re.search(rf"^(import|from) {package}\b", path.read_text(), re.MULTILINE):
@@ -74,6 +82,7 @@ def test_the_picture_of_the_readme_can_be_drawn_again(tmp_path: Path) -> None:
     assert "person read in" in (tmp_path / "idea.svg").read_text()
 
 
+@pytest.mark.slow
 def test_a_piece_of_a_slurm_array_begins_stops_resumes_and_ends(tmp_path: Path) -> None:
     """The batch script without SLURM: TERM as it is sent before the time is up, then the next pieces."""
     data = tiny_file(tmp_path)

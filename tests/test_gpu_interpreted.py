@@ -25,7 +25,9 @@ SAMPLES = {
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton, which there is for Linux")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which all of these tests run")
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if "pairs" in name else []) for name in SAMPLES]
+)
 def test_kernels_in_the_interpreter(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", SAMPLES[name]]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}

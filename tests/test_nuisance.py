@@ -250,7 +250,15 @@ def test_estimators_take_columns() -> None:
     days, ages = np.arange(len(y)) // 2 % 2, np.linspace(0, 1, len(y))
     frame = pd.DataFrame({"session": days, "age": ages})
     clf = at.CensoredClassifier(
-        "mmd", "conditional", 1.0, nuisance="session", max_epochs=2, batch_size=16, device="cpu", sfreq=16
+        "mmd",
+        "conditional",
+        1.0,
+        nuisance="session",
+        max_epochs=2,
+        batch_size=16,
+        device="cpu",
+        sfreq=16,
+        preset="paper",
     )
     clf.fit(X, y, subjects=who, columns=frame)
     known = at.Recordings(X, y, who, days, sfreq=16, columns={"age": ages})

@@ -389,7 +389,12 @@ def test_the_command_serves_it_until_it_is_stopped(begun: Run, tmp_path: Path) -
 
     assert_mistake(call("report", tmp_path / "nothing", "--watch"), "there is no folder")
     command = [sys.executable, "-m", "autotransfer", "report", str(begun.folder), "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+
+    def heed_interrupts() -> None:  # whoever started the tests may ignore them
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, preexec_fn=heed_interrupts, **pipes) as process:
         try:
             url = re.search(r"http://127\.0\.0\.1:\d+/\S+/", process.stdout.readline())[0]
             assert json.load(urllib.request.urlopen(f"{url}state", timeout=10))["complete"] is False

@@ -216,7 +216,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
     cost = estimate(recordings, options, encoders, costs)
     say(cost.work(options))
     say(cost.cost())
-    if asked.time is None:
+    if asked.time is None and cost.seconds > 60:  # nobody waits for less
         say("shorter:")
         for line in shorter(recordings, asked, costs):
             say(f"  {line}")

@@ -48,7 +48,7 @@ class AutoTransferClassifier(WindowClassifier):
 
     preset: where the rest starts from: "recommended"; "paper", the published protocol; or "quick", a short form: no
         penalties, one seed, five folds, 1,000 steps. Whatever else is given has the last word
-    grid, search, trials, epochs, steps, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested,
+    grid, search, trials, epochs, max_steps, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested,
     nuisance: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
     time: such as "30m" or "2h": fit is planned for this time and keeps to it; other options are then the most
@@ -77,7 +77,7 @@ class AutoTransferClassifier(WindowClassifier):
         time: str | None = None,
         folds: int | str | None = None,
         epochs: int | None = None,
-        steps: int | None = None,
+        max_steps: int | None = None,
         search: str = "grid",
         trials: int = 40,
         seeds: int | None = None,
@@ -105,7 +105,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.time = time
         self.folds = folds
         self.epochs = epochs
-        self.steps = steps
+        self.max_steps = max_steps
         self.search = search
         self.trials = trials
         self.seeds = seeds
@@ -195,7 +195,7 @@ class AutoTransferClassifier(WindowClassifier):
         if self.prepare == "adaptive":
             preprocessing = "online"
         options = RunOptions.of(
-            self.preset, source=DATA, grid=self.grid, time=self.time, folds=self.folds, steps=self.steps,
+            self.preset, source=DATA, grid=self.grid, time=self.time, folds=self.folds, steps=self.max_steps,
             search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
             align=self.align, preprocessing=preprocessing, encoder=encoder, seed=seed_of(self.random_state),

@@ -217,6 +217,8 @@ class CensoredClassifier(WindowClassifier):
             given["checkpoint"] = "best"  # nothing else has patience
         asked = {name: value for name, value in given.items() if value is not None}
         usual = training_of(check_preset(self.preset), encoder) | asked
+        if usual["standardise"] == "trial" and "append_scale" not in asked:
+            usual["append_scale"] = False  # a scale is not left
         # What an encoder does not read is left out, but for what somebody has asked for.
         read = ENCODERS[encoder].__dataclass_fields__ if encoder in ENCODERS else {}
         if "log_power" not in read and not asked.get("log_power"):

@@ -157,7 +157,7 @@ def shorter(recordings: Recordings, options: RunOptions, costs: Costs) -> list[s
     now = costs.seconds(options.for_data(recordings))
     found = {way: costs.seconds(own.for_data(recordings)) for way, own in ways.items() if own != options}
     told = [f"{way}: about {clock(seconds)}" for way, seconds in found.items() if seconds < 0.95 * now]
-    return [*told, "--time 2h: what can be done in two hours"]
+    return [*told, *(["--time 2h: what can be done in two hours"] if now > LONG else [])]
 
 
 def long_run(recordings: Recordings, options: RunOptions, costs: Costs) -> list[str]:
