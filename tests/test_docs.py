@@ -241,7 +241,8 @@ def _skeleton(text: str) -> list[str]:
     text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
     # One epoch may end like that, or with another uncensored network in front.
     text = re.sub(
-        r"^(not better than guessing|censoring did not help|no setting is clearly better|  best uncensored).*\n",
+        r"^(not better than guessing|censoring did not help|no setting is clearly better|  best uncensored"
+        r"|.* on the same folds, without a network).*\n",
         "",
         text,
         flags=re.MULTILINE | re.IGNORECASE,
