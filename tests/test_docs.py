@@ -261,7 +261,8 @@ def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
 QUICK = ("modes", "scores", "latent")
 
 
-@pytest.mark.parametrize("names", [QUICK, pytest.param((), marks=pytest.mark.slow)], ids=["quick", "all"])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [QUICK, ()], ids=["quick", "all"])
 def test_figures_can_be_made_again(names: tuple[str, ...], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the figures are drawn with the extra 'docs'")
     command = [sys.executable, str(DOCS / "figures.py"), "--out", str(tmp_path), "--epochs", "1", *names]

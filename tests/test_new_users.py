@@ -32,6 +32,7 @@ def test_there_are_ten() -> None:
     assert len(TASKS) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OTHERS if "CSV" not in name])
 def test_a_new_user_succeeds(name: str, user: User) -> None:
     for package in TASKS[name].needs:

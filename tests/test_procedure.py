@@ -326,6 +326,7 @@ def test_nested_full_never_sees_the_subject(tmp_path: Path) -> None:
     assert corrupted.validation_mean != clean.validation_mean
 
 
+@pytest.mark.faults
 def test_kills_change_nothing(tmp_path: Path) -> None:
     """SIGKILL of the whole process group at random moments; test_faults.py does it more often, and says what is met."""
     source, generator = tiny_file(tmp_path), random.Random(0)

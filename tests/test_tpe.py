@@ -59,6 +59,7 @@ def test_every_trial_is_told_and_half_are_pruned(tmp_path: Path) -> None:
     assert "baseline" in {named.name for named in choice.shortlist}
 
 
+@pytest.mark.slow
 def test_the_same_seed_samples_the_same_settings_also_when_interrupted(tmp_path: Path) -> None:
     first, choice = tpe_run(tmp_path / "a")
     expected = pd.read_csv(first.folder / "results.csv").drop(columns="seconds")
