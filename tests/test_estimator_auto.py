@@ -183,10 +183,10 @@ def test_every_option_reaches_the_run() -> None:
     given: dict[str, object] = {
         "grid": "paper", "epochs": 3, "search": "tpe", "trials": 7, "seeds": 2, "final": "refit", "patience": 4,
         "batch_size": 9, "lr": 0.1, "standardise": "train", "align": "online", "device": "cpu",
-        "rule": "published", "nuisance": "session", "time": "2h", "folds": "all", "steps": 100,
+        "rule": "published", "nuisance": "session", "time": "2h", "folds": "all",
     }  # fmt: skip
-    expected = RunOptions(source=module.DATA, seed=5, **given)
-    assert at.AutoTransferClassifier(random_state=5, **given)._options("eegnet") == expected
+    expected = RunOptions(source=module.DATA, seed=5, steps=100, **given)
+    assert at.AutoTransferClassifier(random_state=5, max_steps=100, **given)._options("eegnet") == expected
     assert at.AutoTransferClassifier(nested="full", rule="published")._options("eegnet").nested == "full"
     assert at.AutoTransferClassifier(preprocessing="online")._options("eegnet").preprocessing == "online"
     with pytest.warns(FutureWarning, match="prepare is called preprocessing now"):
@@ -194,6 +194,7 @@ def test_every_option_reaches_the_run() -> None:
     unmentioned = set(at.AutoTransferClassifier().get_params()) - set(given)
     assert unmentioned == {
         "encoder",
+        "max_steps",
         "nested",
         "prepare",
         "preprocessing",
