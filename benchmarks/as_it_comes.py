@@ -4,14 +4,15 @@
 
 Some people of each set, evenly spread, are left out one at a time; everybody else is handed to `fit`. One row of the
 CSV is the balanced accuracy of one model on one of them, and the seconds that fitting took. Rows that are there already
-are not computed again.
+are not computed again. All fits of `CensoredClassifier` to a set are one stack, in which each is as it would be alone;
+its seconds are its share.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from autotransfer.runs.files import write_atomically
 from .shallow import lda, riemann, task_of
 
 Predicted = NDArray[np.int64]
+Found = tuple[float, float]  # score, seconds
 COLUMNS = ["data", "model", "subject", "score", "seconds"]
 
 
@@ -48,14 +50,46 @@ def shallow(peer: Callable[[Any], Any]) -> Callable[[Recordings, at.Fold, str], 
     return lambda recordings, fold, _: next(iter(peer(task_of(recordings, fold, 0))))[1]
 
 
+def stacked(estimator: at.CensoredClassifier, recordings: Recordings, folds: list[at.Fold], device: str) -> list[Found]:
+    """For each fold what `fit` would train without its test person: the last of the others validates."""
+    who = recordings.subject.numpy()
+    jobs = []
+    for fold in folds:
+        known = np.unique(who[np.concatenate([fold.train, fold.validation])])
+        train, validation = (np.flatnonzero(np.isin(who, people)) for people in (known[:-1], known[-1:]))
+        own = at.Fold(train, validation, fold.test, recordings.subjects[known[-1]], fold.test_subject)
+        jobs.append(at.Job(estimator.setting_for(len(train)), own))
+    return [(one.test_score, one.seconds) for one in at.train(recordings, jobs, device, progress=False)]
+
+
 MODELS = {
     "LDA": shallow(lda),
     "pyRiemann": shallow(riemann),
-    "CensoredClassifier()": fitted(lambda device: at.CensoredClassifier(device=device)),
-    "CensoredClassifier(preset='paper')": fitted(lambda device: at.CensoredClassifier(preset="paper", device=device)),
     "AutoTransferClassifier()": fitted(lambda device: at.AutoTransferClassifier(device=device)),
 }
-SHORT = {"lda": 0, "riemann": 1, "censored": 2, "paper": 3, "auto": 4}
+STACKED = {
+    "CensoredClassifier()": at.CensoredClassifier(),
+    "CensoredClassifier(preset='paper')": at.CensoredClassifier(preset="paper"),
+}
+SHORT = dict(zip(("lda", "riemann", "auto", "censored", "paper"), (*MODELS, *STACKED), strict=True))
+
+
+def missing(
+    recordings: Recordings, folds: list[at.Fold], model: str, device: str
+) -> Iterator[tuple[at.Fold, float, float]]:
+    """Each fold with its score and the seconds it took."""
+    if model in STACKED:
+        found = stacked(STACKED[model], recordings, folds, device) if folds else []
+        yield from ((fold, *one) for fold, one in zip(folds, found, strict=True))
+        return
+    for fold in folds:
+        start = time.perf_counter()
+        predicted = MODELS[model](recordings, fold, device)
+        yield (
+            fold,
+            float(balanced_accuracy_score(recordings.y.numpy()[fold.test], predicted)),
+            time.perf_counter() - start,
+        )
 
 
 def left_out(recordings: Recordings, people: int | None) -> list[at.Fold]:
@@ -77,18 +111,14 @@ def main(arguments: list[str] | None = None) -> None:
     known = {(row["data"], row["model"], row["subject"]) for row in rows}
     for source in asked.data:
         recordings = at.load(source)
-        for fold in left_out(recordings, asked.people):
-            for model in (list(MODELS)[SHORT[name]] for name in asked.models):
-                key = (recordings.name, model, str(fold.test_subject))
-                if key in known:
-                    continue
-                start = time.perf_counter()
-                predicted = MODELS[model](recordings, fold, asked.device)
-                seconds = round(time.perf_counter() - start, 2)
-                found = float(balanced_accuracy_score(recordings.y.numpy()[fold.test], predicted))
-                rows.append(dict(zip(COLUMNS, (*key, round(found, 4), seconds), strict=True)))
+        folds = left_out(recordings, asked.people)
+        for model in (SHORT[name] for name in asked.models):
+            own = [fold for fold in folds if (recordings.name, model, str(fold.test_subject)) not in known]
+            for fold, score, seconds in missing(recordings, own, model, asked.device):
+                values = (recordings.name, model, str(fold.test_subject), round(score, 4), round(seconds, 2))
+                rows.append(dict(zip(COLUMNS, values, strict=True)))
                 write_atomically(asked.out, csv_of(pd.DataFrame(rows, columns=COLUMNS)))
-                print(*key, f"{found:.3f} in {seconds} s", flush=True)
+                print(*values[:3], f"{score:.3f} in {seconds:.2f} s", flush=True)
     table = pd.DataFrame(rows, columns=COLUMNS)
     print(table.pivot_table(index="data", columns="model", values="score").round(3).to_string())
     print(table.pivot_table(index="data", columns="model", values="seconds").round(1).to_string())

@@ -25,7 +25,7 @@ from autotransfer.search.kinds import AVERAGED, PENALISED
 from autotransfer.settings import Setting
 
 COLUMNS = ("dataset", "part", "change", "reference", "subject", "seed", "score")
-TOGETHER = 384  # trainings that are handed over at once, and lost where the program is killed
+TOGETHER = 192  # trainings that are handed over at once, and lost where the program is killed
 ALIGNING = ("mmd", "pairwise_mmd", "coral", "hsic", "cauchy_schwarz")  # met at 1, 3 and 10 where conditional
 ALIGNED = (1.0, 3.0, 10.0)
 CONTROLLED = ("conditional",)  # modes that the control repeats with shuffled subjects

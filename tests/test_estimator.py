@@ -124,9 +124,9 @@ def test_it_starts_from_what_thirteen_sets_support() -> None:
         schedule="constant", checkpoint="averaged",
     )  # fmt: skip
     clf = at.CensoredClassifier(device="cpu", batch_size=16)
-    assert clf._as_long_as_needed(own, 36).max_epochs == 500, "36 windows make two steps: 500 epochs at most"
-    assert clf._as_long_as_needed(own, 1600).max_epochs == 25
-    assert clf.set_params(max_epochs=3)._as_long_as_needed(own, 36).max_epochs == own.max_epochs
+    assert clf.setting_for(36).max_epochs == 500, "36 windows make two steps: 500 epochs at most"
+    assert clf.setting_for(1600).max_epochs == 25
+    assert clf.set_params(max_epochs=3).setting_for(36).max_epochs == 3
     shallow = at.CensoredClassifier(encoder="shallow")._setting("shallow")
     assert (shallow.checkpoint, "append_scale" in str(shallow.preprocessing)) == ("averaged", False)
 

@@ -178,14 +178,15 @@ class CensoredClassifier(WindowClassifier):
         """
         metric_of(self.scoring, "scoring")
         name, encoders = encoder_of(self.encoder)
-        setting, seed = self._setting(name), seed_of(self.random_state)
+        self._setting(name)  # refused before any work
+        seed = seed_of(self.random_state)
         resolve_device(self.device)
         recordings, classes, named = training_recordings(
             X, y, subjects=subjects, groups=groups, sample_domain=sample_domain, sfreq=self.sfreq, columns=columns
         )
         target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
         fold = validation_fold(recordings, self.validation_subjects, seed)
-        setting = self._as_long_as_needed(setting, len(fold.train))
+        setting = self.setting_for(len(fold.train))
         job, shown = Job(setting, fold, seed), bool(self.verbose)
         (outcome,) = train(recordings, [job], self.device, progress=shown, encoders=encoders)
         if outcome.failure is not None:
@@ -232,8 +233,9 @@ class CensoredClassifier(WindowClassifier):
             warm_up=self.warm_up, encoder=encoder, **usual, **({"dropout": self.dropout} if "dropout" in read else {}),
         )  # fmt: skip
 
-    def _as_long_as_needed(self, setting: Setting, rows: int) -> Setting:
-        """With the epochs that so many training rows need, where neither the user nor the preset says how many."""
+    def setting_for(self, rows: int) -> Setting:
+        """What is trained with so many rows: with the epochs they need, where neither user nor preset says how many."""
+        setting = self._setting(encoder_of(self.encoder)[0])
         if self.max_epochs is not None or self.preset == "paper":
             return setting
         return setting.replace(max_epochs=epochs_for(rows, self.batch_size))
