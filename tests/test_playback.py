@@ -133,6 +133,8 @@ def test_labels_that_mislead_count_less() -> None:
     assert own.score[SHARES.index(1.0)] < own.score[0] - 0.05
     some, _ = best([person(4.0, 2.0) for _ in range(4)])
     assert 0 < SHARES[some] < 1, "what is partly right counts in part"
+    most, _ = best([*(person(0.1, 2.0) for _ in range(9)), person(60.0, 0.0)])
+    assert SHARES[most] >= 0.7, "one person whose labels mislead does not decide for nine"
     assert best([]) == (SHARES.index(1.0), SHARPNESS.index(1.0))
 
 

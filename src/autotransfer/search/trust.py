@@ -5,8 +5,9 @@ What a calibrated model says of a window is therefore
 
     sharpness · (log p + share · correction)
 
-with the share and the sharpness that other people's windows are most likely with. A share of 0 leaves the model as it
-was. Both change with the number of labels.
+with the share and the sharpness of the lowest Brier score on other people's windows. That score is bounded: one person
+whose labels mislead cannot outvote everybody else, as a few windows that were taken for impossible can by their
+likelihood. A share of 0 leaves the model as it was. Both change with the number of labels.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHARPNESS = (0.1, 0.15, 0.2, 0.3, 0.45, 0.7, 1.0, 1.4)
 class Tried(NamedTuple):
     """One person with a number of labels."""
 
-    loss: NDArray[np.float64]  # (shares, sharpnesses): mean negative log-likelihood of the other windows
+    loss: NDArray[np.float64]  # (shares, sharpnesses): Brier score of the other windows
     score: NDArray[np.float64]  # (shares,): balanced accuracy on them
 
 
@@ -36,7 +37,8 @@ def try_all(log_p: Tensor, correction: Tensor, y: Tensor) -> Tried:
     """What the model says of windows (n, C), what labels would add to it (n, C), and the classes (n,)."""
     said = log_p + torch.tensor(SHARES, dtype=log_p.dtype)[:, None, None] * correction.to(log_p)  # (S, n, C)
     sharp = torch.tensor(SHARPNESS, dtype=log_p.dtype)[:, None, None, None]
-    loss = -(sharp * said).log_softmax(-1)[..., torch.arange(len(y)), y].mean(-1)  # (T, S)
+    p = (sharp * said).softmax(-1)  # (T, S, n, C)
+    loss = (1 + p.square().sum(-1) - 2 * p[..., torch.arange(len(y)), y]).mean(-1)  # (T, S)
     score = [balanced_accuracy_of(own.argmax(1).numpy(), y.numpy(), log_p.shape[1]) for own in said]
     return Tried(loss.T.double().numpy(), np.array(score))
 
