@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pandas as pd
 
+from autotransfer.censoring import CENSORS
 from autotransfer.report.statistics import Paired
 from autotransfer.report.wording import interval, signed
+from autotransfer.runs.csv_tables import read_table
 
+from .drawing import arrows
 from .evidence import Evidence, Scores, both_sides, pairs, twins
 from .markdown import METHODS, NOTHING, beside, markdown
+
+BATCHES = {"marginal": "people", "conditional": "balanced"}  # of a mode, and of the network it is compared with
 
 
 def control(evidence: Evidence, folder: Path) -> str:
@@ -76,6 +81,49 @@ def _scores_of(known: pd.DataFrame, settings: dict[str, str], *, control: bool) 
             own = known.loc[[place]]
             found[dataset] = dict(zip(own["subject"], own["score"], strict=True))
     return found
+
+
+def removed(evidence: Evidence, folder: Path) -> str:
+    """What each penalty takes out of the codes and what the score gains, with true and with shuffled people, minus the
+    same network in the same batches: a figure and a table, sets weighing the same."""
+    path = folder / "leaking.csv"
+    if not path.exists():
+        return NOTHING
+    table = read_table(path, dtype={"test_subject": str, "data": str})
+    plain = table[table["method"] == "none"]
+    found = _beside_none(table)
+    panels = {
+        mode: [(method, found[method, mode, "shuffled"], found[method, mode, "true"]) for method in CENSORS]
+        for mode in BATCHES
+    }
+    up = "score, balanced accuracy; open dots: shuffled people, filled: true people"
+    drawing = arrows(panels, "leakage: how much better a probe reads the person", up)
+    (folder / "leaking.svg").write_text(drawing, encoding="utf-8")
+    sides = [(mode, people) for mode in BATCHES for people in ("true", "shuffled")]
+    rows = [
+        [method, *(", ".join(map(signed, found[method, mode, people])) for mode, people in sides)] for method in CENSORS
+    ]
+    said = "What penalties remove and what it is worth, with true and with shuffled people"
+    return (
+        f"![{said}]({folder.name}/leaking.svg)\n\nOver {', '.join(sorted(set(table['data'])))}; a network without a "
+        f"penalty leaks {plain['leakage'].mean():.2f} (chance {plain['chance'].mean():.2f}).\n\n"
+        + markdown(["leakage, score", *(f"{mode}, {people} people" for mode, people in sides)], rows)
+    )
+
+
+def _beside_none(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """Leakage and score minus those of the network without a penalty, by method, mode and whose people."""
+    keys, measured = ["data", "test_subject"], ["leakage", "score"]
+    plain = table[table["method"] == "none"].set_index(["mode", *keys])[measured]
+    own = table[table["method"] != "none"].assign(batches=lambda t: t["mode"].map(BATCHES))
+    own = own.join(plain, on=["batches", *keys], rsuffix="_plain")
+    for name in measured:
+        own[name] -= own.pop(f"{name}_plain")
+    groups = ["method", "mode", "people"]
+    means = own.groupby([*groups, "data"])[measured].mean().groupby(groups).mean().reset_index()
+    return {
+        (row["method"], row["mode"], row["people"]): (row["leakage"], row["score"]) for row in means.to_dict("records")
+    }
 
 
 def leakage(evidence: Evidence, folder: Path) -> str:

@@ -1,7 +1,8 @@
-"""Three figures as plain SVG: no package needed, the same file every time."""
+"""Figures as plain SVG: no package needed, the same file every time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
@@ -79,6 +80,42 @@ def curves(places: Sequence[float], lines: Mapping[str, Sequence[float]], across
     return _drawing(parts, height + FOOT)
 
 
+def arrows(
+    panels: Mapping[str, Sequence[tuple[str, tuple[float, float], tuple[float, float]]]], across: str, up: str
+) -> str:
+    """Side by side, with the same axes: each name an open dot, a filled one (both x, y) and the line between them. A
+    number stands at the filled dot, the names below."""
+    every = [point for rows in panels.values() for _, *ends in rows for point in (*ends, (0.0, 0.0))]
+    (left, low), (far, high) = (tuple(f(v[k] for v in every) for k in (0, 1)) for f in (min, max))
+    low, high, left, far = low - 0.004, high + 0.004, left - 0.02, far + 0.02
+    top, height, wide = 40, 330, (WIDTH - 120) / len(panels)
+    parts = [_text(20, 14, up, "start")]
+    names = [name for name, *_ in next(iter(panels.values()))]
+    for place, (panel, rows) in enumerate(panels.items()):
+        start = 70 + place * (wide + 30)
+
+        def x(value: float, start: float = start) -> float:
+            return start + (value - left) / (far - left) * wide
+
+        def y(value: float) -> float:
+            return top + (high - value) / (high - low) * (height - top)
+
+        parts += [_text(start, 32, panel, "start", bold=True), _line(x(left), y(0), x(far), y(0), GREY, 1)]
+        parts += [_line(x(0), y(high), x(0), y(low), GREY, 1)]
+        step = next(s for s in (0.01, 0.02, 0.05) if (high - low) / s <= 8)
+        for k in range(math.ceil(low / step), math.floor(high / step) + 1):
+            parts.append(_text(start - 6, y(k * step) + 4, f"{k * step:.2f}".replace("-", "−"), "end"))
+        for name, shuffled, true in rows:
+            parts += [_line(x(shuffled[0]), y(shuffled[1]), x(true[0]), y(true[1]), PALE, 1.5)]
+            parts += [_ring(x(shuffled[0]), y(shuffled[1]), GREY), _dot(x(true[0]), y(true[1]), BLUE)]
+            parts += [_text(x(true[0]) - 6, y(true[1]) - 6, str(names.index(name) + 1), "end", bold=True)]
+        parts += _axis(x, left, far, height, across)
+    told = [f"{k} {name}" for k, name in enumerate(names, 1)]
+    for row, first in enumerate(range(0, len(told), 5)):
+        parts.append(_text(70, height + 62 + 18 * row, ",   ".join(told[first : first + 5]), "start"))
+    return _drawing(parts, height + 62 + 18 * math.ceil(len(told) / 5))
+
+
 def _axis(x: Callable[[float], float], low: float, high: float, y: float, label: str) -> list[str]:
     step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if (high - low) / s <= 12)
     ticks = [step * k for k in range(round(low / step), round(high / step) + 1) if low <= step * k <= high + 1e-9]
@@ -94,6 +131,10 @@ def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> 
 
 def _dot(x: float, y: float, colour: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}" fill-opacity="0.75"/>'
+
+
+def _ring(x: float, y: float, colour: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="white" stroke="{colour}"/>'
 
 
 def _line(x0: float, y0: float, x1: float, y1: float, colour: str, width: float) -> str:

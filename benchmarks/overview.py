@@ -67,6 +67,23 @@ def table(evidence: Evidence, folder: Path) -> str:
     return markdown(["", "people", *shown], lines) + "\n" + figure
 
 
+def estimators(evidence: Evidence, folder: Path) -> str:
+    """Both estimators as they come, beside what scikit-learn and pyRiemann have."""
+    path = folder / "as_it_comes.csv"
+    if not path.exists():
+        return NOTHING
+    table = read_table(path, dtype={"subject": str, "data": str})
+    means = table[table["model"] == "CensoredClassifier()"].groupby("data")["score"].mean()
+    one = {str(dataset): float(mean) for dataset, mean in means.items()}
+    several = read(folder / "average" / "zero-shot").ours.get("nested", {})
+    rows = []
+    for dataset, single in one.items():
+        peers = [spread(list(evidence.peers[name][dataset].values())).mean for name in ("lda", "riemann")]
+        average = spread(list(several[dataset].values())).mean
+        rows.append([dataset, *map(score, (*peers, single, average))])
+    return markdown(["", "LDA", "pyRiemann", "CensoredClassifier()", "AutoTransferClassifier()"], rows)
+
+
 def _mean(own: Mapping[str, float] | None, *, bold: bool) -> str:
     told = score(spread(list(own.values())).mean) if own else "–"
     return f"**{told}**" if bold and own else told

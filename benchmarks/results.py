@@ -22,7 +22,7 @@ from autotransfer.report.wording import interval, probability, score, signed
 
 from . import averages, overview, played
 from .changes import table_of, turned
-from .control import control, leakage, penalty, same_settings
+from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read
 from .markdown import METHODS, NAMES, NOTHING, beside, markdown
@@ -233,7 +233,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "average_transductive": averages.transductive, "average_kinds": averages.kinds,
     "turned": turned, "played_orders": played.orders, "played_labels": played.labels,
     "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
-    "ladder": overview.ladder,
+    "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 
