@@ -88,11 +88,12 @@ def arrows(
     every = [point for rows in panels.values() for _, *ends in rows for point in (*ends, (0.0, 0.0))]
     (left, low), (far, high) = (tuple(f(v[k] for v in every) for k in (0, 1)) for f in (min, max))
     low, high, left, far = low - 0.004, high + 0.004, left - 0.02, far + 0.02
-    top, height, wide = 40, 330, (WIDTH - 120) / len(panels)
+    top, height, gap = 40, 330, 60
+    wide = (WIDTH - 90 - gap * (len(panels) - 1)) / len(panels)
     parts = [_text(20, 14, up, "start")]
     names = [name for name, *_ in next(iter(panels.values()))]
     for place, (panel, rows) in enumerate(panels.items()):
-        start = 70 + place * (wide + 30)
+        start = 70 + place * (wide + gap)
 
         def x(value: float, start: float = start) -> float:
             return start + (value - left) / (far - left) * wide
