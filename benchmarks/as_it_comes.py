@@ -70,8 +70,9 @@ MODELS = {
 STACKED = {
     "CensoredClassifier()": at.CensoredClassifier(),
     "CensoredClassifier(preset='paper')": at.CensoredClassifier(preset="paper"),
+    "CensoredClassifier(channel_mask=0.1)": at.CensoredClassifier(channel_mask=0.1),
 }
-SHORT = dict(zip(("lda", "riemann", "auto", "censored", "paper"), (*MODELS, *STACKED), strict=True))
+SHORT = dict(zip(("lda", "riemann", "auto", "censored", "paper", "masked"), (*MODELS, *STACKED), strict=True))
 
 
 def missing(

@@ -103,7 +103,9 @@ def test_channels_that_are_last() -> None:
     assert concerns(raw(X=X, channels=named)) == [], "whoever names 32 channels has them"
 
 
-@pytest.mark.parametrize(("factor", "told"), [(1e6, "1,000,000"), (1e-6, "1/1,000,000"), (1e3, "1,000"), (1 / 0.005, "200")])
+@pytest.mark.parametrize(
+    ("factor", "told"), [(1e6, "1,000,000"), (1e-6, "1/1,000,000"), (1e3, "1,000"), (1 / 0.005, "200")]
+)
 def test_units_that_differ_between_people(factor: float, told: str) -> None:
     X = np.asarray(raw().X).copy()
     X[2 * PER : 3 * PER] *= factor

@@ -53,6 +53,7 @@ class CensoredClassifier(WindowClassifier):
     standardise, align, mu_law, append_scale, log_power: how a person's windows are preprocessed and encoded, as in
         `Setting`; None: as the preset says. With "online" the model adapts to a new person from their own unlabelled
         windows so far, with "transductive" from all of them at once
+    channel_mask: probability with which a channel of a training window is silenced, as in `Setting`; None: never
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes
         z, to which `dropout` means nothing
     sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
@@ -98,6 +99,7 @@ class CensoredClassifier(WindowClassifier):
         mu_law: float | None = None,
         append_scale: bool | None = None,
         log_power: bool | None = None,
+        channel_mask: float | None = None,
         warm_up: int = 0,
         encoder: str | Factory = "eegnet",
         sfreq: float | None = None,
@@ -138,6 +140,7 @@ class CensoredClassifier(WindowClassifier):
         self.mu_law = mu_law
         self.append_scale = append_scale
         self.log_power = log_power
+        self.channel_mask = channel_mask
         self.warm_up = warm_up
         self.encoder = encoder
         self.sfreq = sfreq
@@ -230,7 +233,8 @@ class CensoredClassifier(WindowClassifier):
             pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             as_printed=self.as_printed, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
             weight_decay=self.weight_decay, align=self.align, mu_law=renamed(self, "compress", "mu_law"),
-            warm_up=self.warm_up, encoder=encoder, **usual, **({"dropout": self.dropout} if "dropout" in read else {}),
+            channel_mask=self.channel_mask, warm_up=self.warm_up, encoder=encoder, **usual,
+            **({"dropout": self.dropout} if "dropout" in read else {}),
         )  # fmt: skip
 
     def setting_for(self, rows: int) -> Setting:
