@@ -58,7 +58,7 @@ def stacked(estimator: at.CensoredClassifier, recordings: Recordings, folds: lis
         known = np.unique(who[np.concatenate([fold.train, fold.validation])])
         train, validation = (np.flatnonzero(np.isin(who, people)) for people in (known[:-1], known[-1:]))
         own = at.Fold(train, validation, fold.test, recordings.subjects[known[-1]], fold.test_subject)
-        jobs.append(at.Job(estimator.setting_for(len(train)), own))
+        jobs.append(at.Job(estimator.setting_for(len(train), recordings.n_channels), own))
     return [(one.test_score, one.seconds) for one in at.train(recordings, jobs, device, progress=False)]
 
 
@@ -69,10 +69,10 @@ MODELS = {
 }
 STACKED = {
     "CensoredClassifier()": at.CensoredClassifier(),
+    "CensoredClassifier(channel_mask=0)": at.CensoredClassifier(channel_mask=0),
     "CensoredClassifier(preset='paper')": at.CensoredClassifier(preset="paper"),
-    "CensoredClassifier(channel_mask=0.1)": at.CensoredClassifier(channel_mask=0.1),
 }
-SHORT = dict(zip(("lda", "riemann", "auto", "censored", "paper", "masked"), (*MODELS, *STACKED), strict=True))
+SHORT = dict(zip(("lda", "riemann", "auto", "censored", "unmasked", "paper"), (*MODELS, *STACKED), strict=True))
 
 
 def missing(

@@ -18,6 +18,7 @@ from .drawing import forest
 from .evidence import Evidence, Scores, pairs, pool, read
 from .markdown import NOTHING, markdown
 
+SINGLE = ("CensoredClassifier(channel_mask=0)", "CensoredClassifier()")  # of as_it_comes.csv
 LABELS = "5"  # of each class, in the table
 REFERENCE, PENALTY, AUGMENTATION = "shuffled", "mmd conditional 1 median", "channel_mask 0.1"  # of changes.csv
 
@@ -73,15 +74,15 @@ def estimators(evidence: Evidence, folder: Path) -> str:
     if not path.exists():
         return NOTHING
     table = read_table(path, dtype={"subject": str, "data": str})
-    means = table[table["model"] == "CensoredClassifier()"].groupby("data")["score"].mean()
-    one = {str(dataset): float(mean) for dataset, mean in means.items()}
     several = read(folder / "average" / "zero-shot").ours.get("nested", {})
+    own = table.groupby(["model", "data"])["score"].mean()
     rows = []
-    for dataset, single in one.items():
+    for dataset in sorted(set(table["data"])):
         peers = [spread(list(evidence.peers[name][dataset].values())).mean for name in ("lda", "riemann")]
+        single = [score(float(own[model, dataset])) if (model, dataset) in own.index else "–" for model in SINGLE]
         average = spread(list(several[dataset].values())).mean
-        rows.append([dataset, *map(score, (*peers, single, average))])
-    return markdown(["", "LDA", "pyRiemann", "CensoredClassifier()", "AutoTransferClassifier()"], rows)
+        rows.append([dataset, *map(score, peers), *single, score(average)])
+    return markdown(["", "LDA", "pyRiemann", *SINGLE, "AutoTransferClassifier()"], rows)
 
 
 def _mean(own: Mapping[str, float] | None, *, bold: bool) -> str:

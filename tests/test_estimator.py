@@ -124,9 +124,13 @@ def test_it_starts_from_what_thirteen_sets_support() -> None:
         schedule="constant", checkpoint="averaged",
     )  # fmt: skip
     clf = at.CensoredClassifier(device="cpu", batch_size=16)
-    assert clf.setting_for(36).max_epochs == 500, "36 windows make two steps: 500 epochs at most"
-    assert clf.setting_for(1600).max_epochs == 25
-    assert clf.set_params(max_epochs=3).setting_for(36).max_epochs == 3
+    assert clf.setting_for(36, 2).max_epochs == 500, "36 windows make two steps: 500 epochs at most"
+    assert clf.setting_for(1600, 2).max_epochs == 25
+    assert clf.set_params(max_epochs=3).setting_for(36, 2).max_epochs == 3
+    masks = [
+        at.CensoredClassifier(channel_mask=v).setting_for(36, n).augmentation for v, n in ((None, 8), (None, 7), (0, 8))
+    ]
+    assert list(map(bool, masks)) == [True, False, False]
     shallow = at.CensoredClassifier(encoder="shallow")._setting("shallow")
     assert (shallow.checkpoint, "append_scale" in str(shallow.preprocessing)) == ("averaged", False)
 

@@ -24,7 +24,7 @@ from ..training.packing import resolve_device
 from ..training.scoring import metric_of
 from ..training.train import train
 from .inputs import encoder_of, renamed, seed_of, training_recordings
-from .presets import check_preset, penalty_of, training_of
+from .presets import CHANNEL_MASK, ENOUGH_CHANNELS, check_preset, penalty_of, training_of
 from .target import Target
 from .window_classifier import WindowClassifier
 
@@ -53,7 +53,8 @@ class CensoredClassifier(WindowClassifier):
     standardise, align, mu_law, append_scale, log_power: how a person's windows are preprocessed and encoded, as in
         `Setting`; None: as the preset says. With "online" the model adapts to a new person from their own unlabelled
         windows so far, with "transductive" from all of them at once
-    channel_mask: probability with which a channel of a training window is silenced, as in `Setting`; None: never
+    channel_mask: probability with which a channel of a training window is silenced, as in `Setting`; None: as the
+        preset says, 0.1 where there are at least eight channels; 0: never
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes
         z, to which `dropout` means nothing
     sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
@@ -189,7 +190,7 @@ class CensoredClassifier(WindowClassifier):
         )
         target = Target.of(X_target_unlabeled, X_target_labeled, y_target_labeled, recordings, classes, named)
         fold = validation_fold(recordings, self.validation_subjects, seed)
-        setting = self.setting_for(len(fold.train))
+        setting = self.setting_for(len(fold.train), recordings.n_channels)
         job, shown = Job(setting, fold, seed), bool(self.verbose)
         (outcome,) = train(recordings, [job], self.device, progress=shown, encoders=encoders)
         if outcome.failure is not None:
@@ -233,16 +234,18 @@ class CensoredClassifier(WindowClassifier):
             pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             as_printed=self.as_printed, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
             weight_decay=self.weight_decay, align=self.align, mu_law=renamed(self, "compress", "mu_law"),
-            channel_mask=self.channel_mask, warm_up=self.warm_up, encoder=encoder, **usual,
+            channel_mask=self.channel_mask or None, warm_up=self.warm_up, encoder=encoder, **usual,
             **({"dropout": self.dropout} if "dropout" in read else {}),
         )  # fmt: skip
 
-    def setting_for(self, rows: int) -> Setting:
-        """What is trained with so many rows: with the epochs they need, where neither user nor preset says how many."""
+    def setting_for(self, rows: int, channels: int) -> Setting:
+        """What is trained with so many rows and channels: what neither user nor preset says follows from them."""
         setting = self._setting(encoder_of(self.encoder)[0])
-        if self.max_epochs is not None or self.preset == "paper":
+        if self.preset == "paper":
             return setting
-        return setting.replace(max_epochs=epochs_for(rows, self.batch_size))
+        if self.channel_mask is None and channels >= ENOUGH_CHANNELS:
+            setting = setting.replace(channel_mask=CHANNEL_MASK)
+        return setting if self.max_epochs is not None else setting.replace(max_epochs=epochs_for(rows, self.batch_size))
 
 
 def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:

@@ -13,6 +13,9 @@ PRESETS = ("recommended", "paper")
 # Of all penalties this one cost nothing on people left out (docs/results.md, "One change at a time").
 RECOMMENDED = ("mmd", "marginal")
 PUBLISHED = ("adversary", "marginal")
+# Silenced channels gain where many electrodes tell nearly the same, and nothing where they are few
+# (docs/results_details.md, "The last run").
+CHANNEL_MASK, ENOUGH_CHANNELS = 0.1, 8
 
 
 def check_preset(name: object) -> str:
