@@ -130,6 +130,7 @@ def test_what_is_not_finite_stays_so(bad: float) -> None:
 
 @compiled
 def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "GRAIN", 0)
     v, ones = torch.randn(5, 4, 9 * 50), torch.rand(5, 4)
     dropping = Dropping(torch.randint(-(2**15), 2**15, (5, 4 * 9 * 12), dtype=torch.int16), None, torch.full((5,), 0.3))
     grad = torch.randn(5, 4, 9, 12)

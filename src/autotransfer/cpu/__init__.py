@@ -20,6 +20,7 @@ from .compiling import library
 
 LONGEST = 1024  # taps of a filter; as in kernels.c
 WIDEST = 64  # neighbours that are pooled
+GRAIN = 2**14  # samples below which one thread is quicker than several
 
 _forked = False
 
@@ -58,14 +59,15 @@ def _pool_of_threads() -> int | None:
         return None
 
 
-def _run(name: str, count: int, task: ctypes.Structure) -> None:
-    """Without the interpreter's lock, on as many threads as torch uses; the threads of a parent are not there."""
+def _run(name: str, signal: Tensor, task: ctypes.Structure) -> None:
+    """Without the interpreter's lock, on as many threads as torch uses. A forked process has not its parent's."""
     kernels = library()
     assert kernels is not None
     parallel = None if _forked else _pool_of_threads()
+    threads = 1 if signal.numel() < GRAIN else torch.get_num_threads()
     function = getattr(kernels, name)
     function.restype = None
-    function(c_void_p(parallel), c_long(torch.get_num_threads()), c_long(count), ctypes.byref(task))
+    function(c_void_p(parallel), c_long(threads), c_long(len(signal)), ctypes.byref(task))
 
 
 class _NormPool(ctypes.Structure):
@@ -111,7 +113,7 @@ def norm_pool_forward(
         squares=squares, mean=mean, variance=variance,
     )  # fmt: skip
     task = _NormPool(**found, features=features, batch=n // times, times=times, pool=pool, eps=eps)
-    _run("norm_pool_forward", members, task)
+    _run("norm_pool_forward", v, task)
     return out, squares, mean, variance
 
 
@@ -131,7 +133,7 @@ def norm_pool_backward(
         grad_beta=grad_beta,
     )  # fmt: skip
     task = _NormPool(**found, features=features, batch=n // times, times=times, pool=pool, eps=eps)
-    _run("norm_pool_backward", members, task)
+    _run("norm_pool_backward", v, task)
     return grad_v, grad_gamma, grad_beta
 
 
@@ -142,7 +144,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     out = torch.empty_like(x)
     found = _pointers(x=x, w=w, out=out)
     task = _Filter(**found, rows=rows, times=times, taps=w.shape[1], left=left, flipped=flipped)
-    _run("filter_times", count, task)
+    _run("filter_times", x, task)
     return out
 
 
@@ -152,5 +154,5 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     x, grad = x.contiguous(), grad.contiguous()
     out = x.new_empty(count, kernel)
     found = _pointers(x=x, grad=grad, out=out)
-    _run("filter_gradient", count, _Filter(**found, rows=rows, times=times, taps=kernel, left=left))
+    _run("filter_gradient", x, _Filter(**found, rows=rows, times=times, taps=kernel, left=left))
     return out

@@ -11,15 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A filter is applied to ROWS rows times VECTORS vectors of samples at once, as many as registers hold, and its gradient
+   has SUMS vectors of running sums, as many as can be added to at once. */
 #if defined(__AVX512F__)
 #define LANES 16
-#define ROWS 16 /* of signals that a filter is applied to at once, times VECTORS of samples: what registers hold */
+#define ROWS 10
 #define VECTORS 1
-#define SUMS 8 /* running sums of a gradient: as many as can be added at once */
+#define SUMS 8
 #elif defined(__AVX__)
 #define LANES 8
-#define ROWS 12
-#define VECTORS 1
+#define ROWS 6
+#define VECTORS 2
 #define SUMS 8
 #else
 #define LANES 4
@@ -400,17 +402,18 @@ static void filter_item(const void *given, long number) {
     const long taps = task->taps, times = task->times, left = task->left;
     const long stop = start + BLOCK < task->rows ? start + BLOCK : task->rows;
     /* backwards[t - i] is what sample i gives to sample t: the tap i - t + left, 0 outside the filter. */
-    float room[LONGEST + 2 * TILE] = {0};
+    float room[LONGEST + 2 * TILE];
+    memset(room, 0, 4 * (taps + 2 * TILE));
     float *backwards = room + TILE + taps - 1 - left;
     for (long k = 0; k < taps; k++) backwards[left - k] = task->w[n * taps + (task->flipped ? taps - 1 - k : k)];
     const float *x = task->x + n * task->rows * times;
     float *out = task->out + n * task->rows * times;
-    for (long first = 0; first < times; first += TILE) {
-        long begin = first - left > 0 ? first - left : 0;
-        long end = first + TILE - 1 + taps - left < times ? first + TILE - 1 + taps - left : times;
-        for (long r = start; r < stop; r += ROWS)
+    for (long r = start; r < stop; r += ROWS)
+        for (long first = 0; first < times; first += TILE) {
+            long begin = first - left > 0 ? first - left : 0;
+            long end = first + TILE - 1 + taps - left < times ? first + TILE - 1 + taps - left : times;
             filter_tile(x + r * times, backwards, out + r * times, times, first, begin, end, stop - r);
-    }
+        }
 }
 
 void filter_times(Parallel parallel, long threads, long count, const Filter *task) {
