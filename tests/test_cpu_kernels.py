@@ -21,7 +21,7 @@ from autotransfer.model import layers
 from autotransfer.model.eegnet import EEGNet
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
-from autotransfer.randomness import as_keys
+from autotransfer.randomness import as_keys, bits, mix
 
 compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
 
@@ -157,6 +157,29 @@ def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyP
             assert all(map(torch.equal, outputs(slice(None)), expected))
 
 
+@compiled
+def test_random_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = torch.randint(-(2**31), 2**31, (3, 5), dtype=torch.int32)
+    found = bits(keys.T, 101), mix(keys.T), torch.func.vmap(mix)(keys)
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    assert all(map(torch.equal, found, (bits(keys.T, 101), mix(keys.T), mix(keys))))
+
+
+@compiled
+def test_no_kernel_where_torch_follows_or_replaces_tensors() -> None:
+    x, seen = torch.randn(4, 3), []
+
+    def asks(value: Tensor) -> Tensor:
+        seen.append(kernels_for(value))
+        return value * 2
+
+    torch.func.vmap(asks)(x)
+    torch.func.grad(lambda value: asks(value).sum())(x)
+    torch.jit.trace(asks, (x,), check_trace=False)  # type: ignore[no-untyped-call]
+    assert seen == [None, None, None]
+    assert kernels_for(x.to("meta")) is None
+
+
 def step(net: EEGNet, x: Tensor, active: Tensor) -> tuple[Tensor, ...]:
     """Codes, gradients and running statistics of one training step with dropout."""
     members = len(active)
@@ -249,7 +272,7 @@ def test_the_library_is_made_once_and_for_its_user_alone(folder: Path, monkeypat
 
 
 @compiled
-@pytest.mark.parametrize("change", ["damaged", "cut", "link", "open"])
+@pytest.mark.parametrize("change", ["damaged", "cut", "link", "open", "foreign"])
 def test_a_library_that_is_not_ours_is_made_anew(folder: Path, tmp_path: Path, change: str) -> None:
     path = compiling.compiled()
     content = path.read_bytes()
@@ -259,6 +282,10 @@ def test_a_library_that_is_not_ours_is_made_anew(folder: Path, tmp_path: Path, c
         path.write_bytes(content[:5000])
     elif change == "open":
         path.chmod(0o777)
+    elif change == "foreign":
+        if os.geteuid():
+            pytest.skip("only root can give files away")
+        os.chown(path, 12345, -1)
     else:
         elsewhere = tmp_path / "elsewhere.so"
         elsewhere.write_bytes(content)

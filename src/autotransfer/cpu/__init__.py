@@ -34,18 +34,27 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def available(signal: Tensor, *, pool: int = 1, taps: int = 1) -> bool:
+def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
     """Whether there are kernels for this tensor, this width of pooling and this length of filters."""
     return (
-        signal.device.type == "cpu"
-        and signal.dtype == torch.float32
+        tensor.device.type == "cpu"
+        and tensor.dtype == dtype
         and pool <= WIDEST
         and taps <= LONGEST
-        and signal.numel() > 0
         and os.environ.get("AUTOTRANSFER_KERNELS") != "0"
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch's
-        and not torch.compiler.is_compiling()
+        and not _transformed(tensor)
+        and tensor.numel() > 0
         and library() is not None
+    )
+
+
+def _transformed(tensor: Tensor) -> bool:
+    """Whether torch follows what is done to a tensor, or stands something else in its place: it would not see us."""
+    return (
+        type(tensor) not in (Tensor, torch.nn.Parameter)
+        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch's
+        or torch.compiler.is_compiling()
+        or torch._C._functorch.peek_interpreter_stack() is not None  # vmap and its like
     )
 
 
@@ -139,7 +148,7 @@ def norm_pool_backward(
 
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
     """As `gpu.correlate`."""
-    count, rows, times = x.shape
+    _, rows, times = x.shape
     x, w = x.contiguous(), w.contiguous()
     out = torch.empty_like(x)
     found = _pointers(x=x, w=w, out=out)
@@ -155,4 +164,14 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     out = x.new_empty(count, kernel)
     found = _pointers(x=x, grad=grad, out=out)
     _run("filter_gradient", x, _Filter(**found, rows=rows, times=times, taps=kernel, left=left))
+    return out
+
+
+def mix(words: Tensor) -> Tensor:
+    """`randomness.mix` of int32 words."""
+    kernels = library()
+    assert kernels is not None
+    words = words.contiguous()
+    out = torch.empty_like(words)
+    kernels.mix_words(c_long(words.numel()), c_void_p(words.data_ptr()), c_void_p(out.data_ptr()))
     return out

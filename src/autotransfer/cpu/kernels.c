@@ -472,3 +472,15 @@ static void gradient_item(const void *given, long n) {
 void filter_gradient(Parallel parallel, long threads, long count, const Filter *task) {
     spread(parallel, threads, count, gradient_item, task);
 }
+
+/* ---- random bits --------------------------------------------------------------------------------------------------- */
+
+/* As `mix` in randomness.py. */
+void mix_words(long count, const uint32_t *words, uint32_t *out) {
+    for (long i = 0; i < count; i++) {
+        uint32_t h = words[i];
+        h = (h ^ (h >> 16)) * 0x85EBCA6Bu;
+        h = (h ^ (h >> 13)) * 0xC2B2AE35u;
+        out[i] = h ^ (h >> 16);
+    }
+}
