@@ -62,7 +62,9 @@ def compiled() -> Path:
 def trusted_folder() -> Path:
     """Where libraries are kept: nobody else may write there."""
     home = os.environ.get("XDG_CACHE_HOME") or ""
-    base = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
+    base = Path(home if os.path.isabs(home) else os.path.expanduser("~/.cache"))
+    if not base.is_absolute():
+        raise Unavailable("no home folder")
     folder = base / "autotransfer"
     base.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
