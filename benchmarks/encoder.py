@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -34,6 +35,23 @@ def stacked(shape: Shape, members: int, device: str, *, alone: bool = False) -> 
     return stacked_step(recordings, at.Setting(batch_size=shape[2]), members, device, alone=alone)
 
 
+def without_kernels(step: Step) -> Step:
+    """The same work by torch's operations alone."""
+
+    def run() -> None:
+        before = os.environ.get("AUTOTRANSFER_KERNELS")
+        os.environ["AUTOTRANSFER_KERNELS"] = "0"
+        try:
+            step.run()
+        finally:
+            if before is None:
+                del os.environ["AUTOTRANSFER_KERNELS"]
+            else:
+                os.environ["AUTOTRANSFER_KERNELS"] = before
+
+    return Step(run, step.units, step.kept)
+
+
 def peaks_here(makers: Sequence[Callable[[], Step]]) -> list[int | None]:
     """Bytes that building each step and running it twice has added to this process at most: the largest last."""
     plain_step(2, 32, 4, "cpu").run()  # what libraries load once is nobody's
@@ -61,6 +79,7 @@ def build(
         memory: dict[str, int | None] = {name: peak for name, (_, peak) in built.items()}
     else:
         steps = {name: make() for name, make in makers.items()}
+        steps |= {f"{name}, no kernels": without_kernels(step) for name, step in steps.items() if name != PLAIN}
         plain, *ours = makers.values()
         memory = dict(zip(makers, apart(peaks_here, [plain]) + apart(peaks_here, ours), strict=True))
     in_skorch = skorch_step(*shape, device)

@@ -12,6 +12,7 @@ import hashlib
 import torch
 from torch import Tensor
 
+from . import cpu
 from .fusing import fused
 
 
@@ -31,6 +32,8 @@ def as_keys(keys: list[int], device: torch.device | str = "cpu") -> Tensor:
 
 def mix(h: Tensor) -> Tensor:
     """A bijection of 32-bit words that flips half of the output bits when one input bit changes (int32)."""
+    if cpu.available(h, dtype=torch.int32):
+        return cpu.mix(h)
     # Shifts of int32 copy the sign bit, so each is masked to the bits a logical shift would keep.
     h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
     h = (h ^ ((h >> 13) & 0x7FFFF)) * -1028477387

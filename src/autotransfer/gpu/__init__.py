@@ -91,7 +91,7 @@ def norm_pool_forward(
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     _kernels().norm_pool_forward[(members * features,)](
-        v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping, members), out,
+        v.contiguous(), gamma.contiguous(), beta.contiguous(), *draws(dropping, members), out,
         out if squares is None else squares, mean, variance, features, batch, eps, TIMES=times, POOL=pool,
         WIDTH=_power(pool), UNITS=BLOCK // _power(pool), BLOCK=BLOCK, SQUARED=squared, num_warps=4,
     )  # fmt: skip
@@ -109,13 +109,13 @@ def norm_pool_backward(
     grad = grad.contiguous()
     _kernels().norm_pool_backward[(members * features,)](
         grad, grad if grad_squares is None else grad_squares.contiguous(), v.contiguous(), gamma.contiguous(),
-        beta.contiguous(), *_draws(dropping, members), mean, variance, grad_v, grad_gamma, grad_beta, features,
+        beta.contiguous(), *draws(dropping, members), mean, variance, grad_v, grad_gamma, grad_beta, features,
         n // times, eps, TIMES=times, POOL=pool, BLOCK=BLOCK, SQUARED=grad_squares is not None, num_warps=4,
     )  # fmt: skip
     return grad_v, grad_gamma, grad_beta
 
 
-def _draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     group = dropping.group
     if group is None:
         group = torch.arange(members, device=dropping.halves.device)

@@ -15,9 +15,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .. import gpu
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu import Dropping
+from ..kernels import kernels_for
 from .encoder import EncoderOptions, Quick, Size, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_signals
@@ -219,9 +219,10 @@ class EEGNet(nn.Module):
         first block's mean squares of v as well, in the same shape."""
         times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
         squared = self.power_norm is not None and norm is self.norm2
-        if self.training and noise is not None and gpu.available(v):
+        kernels = kernels_for(v, pool=pool) if self.training and noise is not None else None
+        if kernels is not None and noise is not None:
             dropping = self._dropping(v, v.shape[1] * batch * (times // pool), layer, group, noise, drop)
-            return norm_pool(norm, v, times, pool, dropping, offset, active, squared=squared)
+            return norm_pool(kernels, norm, v, times, pool, dropping, offset, active, squared=squared)
         signal = v.view(*v.shape[:2], batch, times)
         h = elu_pool(norm(v, offset, active).view(signal.shape), pool)
         return self._dropped(h, layer, group, noise, drop), square_pool(signal, pool) if squared else None

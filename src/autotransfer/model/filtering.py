@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from .. import gpu
 from ..gpu.autograd import apply
+from ..kernels import Kernels, kernels_for
 from .layers import transposed
 from .moments import padding
 
@@ -61,38 +62,43 @@ def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
 
 
 class _Correlate(Function):
-    """filter_times of long signals by GPU kernels, which need neither Toeplitz matrices nor tiles in memory."""
+    """filter_times by kernels, which need neither Toeplitz matrices nor tiles in memory."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+    def forward(ctx: Any, kernels: Kernels, x: Tensor, w: Tensor) -> Tensor:
         ctx.save_for_backward(x, w)
-        return gpu.correlate(x, w, padding(w.shape[-1])[0])
+        ctx.kernels = kernels
+        return kernels.correlate(x, w, padding(w.shape[-1])[0])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         x, w = ctx.saved_tensors
+        kernels: Kernels = ctx.kernels
         left, right = padding(w.shape[-1])
-        grad_x = gpu.correlate(grad, w, right, flipped=True) if ctx.needs_input_grad[0] else None
-        grad_w = gpu.correlate_gradient(x, grad, w.shape[-1], left) if ctx.needs_input_grad[1] else None
-        return grad_x, grad_w
+        grad_x = kernels.correlate(grad, w, right, flipped=True) if ctx.needs_input_grad[1] else None
+        grad_w = kernels.correlate_gradient(x, grad, w.shape[-1], left) if ctx.needs_input_grad[2] else None
+        return None, grad_x, grad_w
 
 
 def filter_times(x: Tensor, w: Tensor) -> Tensor:
     """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
 
     Short signals take one Toeplitz product; long ones are cut into overlapping tiles first, so that
-    the work grows with times × (tile + K), not with times². On a GPU the tiles stay on the chip.
+    the work grows with times × (tile + K), not with times². Kernels need no tiles; on a GPU the product of a short
+    signal is quicker still.
     """
     times, kernel = x.shape[-1], w.shape[-1]
     left, _ = padding(kernel)
     tile = max(TILE, -(-(kernel - 1) // 16) * 16)  # at least the overlap, and a round number for the products
-    if times <= 2 * tile:
+    short = times <= 2 * tile
+    kernels = kernels_for(x, taps=kernel)
+    if kernels is not None and not (short and kernels is gpu):
+        found: Tensor = apply(_Correlate, kernels, x, w)
+        return found
+    if short:
         whole: Tensor = apply(_ToeplitzProduct, x, w, times, left)
         return whole
-    if gpu.available(x):
-        found: Tensor = apply(_Correlate, x, w)
-        return found
     n, rows = x.shape[:2]
     tiles = math.ceil(times / tile)
     padded = F.pad(x, (left, (tiles + 1) * tile - times - left)).view(n, rows, tiles + 1, tile)

@@ -1,4 +1,4 @@
-"""Batch normalisation, ELU, average pooling and dropout as one step with a backward pass of its own, for GPUs.
+"""Batch normalisation, ELU, average pooling and dropout as one step with a backward pass of its own, by kernels.
 
 The same as BatchNorm, elu_pool, `kept` and, if wanted, square_pool one after the other, which are the plain path and
 its oracle. The signal is read and its gradient written once; nothing of its size is kept but the signal itself.
@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import gpu
 from ..gpu import Dropping
 from ..gpu.autograd import apply
+from ..kernels import Kernels
 from ..randomness import bits, fold_in
 from .layers import BatchNorm
 
@@ -37,31 +37,35 @@ def kept(dropping: Dropping, h: Tensor) -> Tensor:
 class _NormPool(Function):
     @staticmethod
     def forward(
-        ctx: Any, v: Tensor, gamma: Tensor, beta: Tensor, offset: Tensor | None, dropping: Dropping, times: int,
-        pool: int, eps: float, squared: bool,
+        ctx: Any, kernels: Kernels, v: Tensor, gamma: Tensor, beta: Tensor, offset: Tensor | None, dropping: Dropping,
+        times: int, pool: int, eps: float, squared: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-        out, squares, mean, var = gpu.norm_pool_forward(v, gamma, beta, dropping, times, pool, eps, squared)
+        out, squares, mean, var = kernels.norm_pool_forward(v, gamma, beta, dropping, times, pool, eps, squared)
         ctx.save_for_backward(v, mean, var, gamma, beta)
         ctx.mark_non_differentiable(mean, var)
-        ctx.rest, ctx.has_offset = (dropping, times, pool, eps), offset is not None
+        ctx.kernels, ctx.rest, ctx.has_offset = kernels, (dropping, times, pool, eps), offset is not None
         return out, squares, mean, var
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_squares: Tensor | None, *_: Tensor) -> tuple[Tensor | None, ...]:
-        grad_v, grad_gamma, grad_beta = gpu.norm_pool_backward(grad, grad_squares, *ctx.saved_tensors, *ctx.rest)
+        grad_v, grad_gamma, grad_beta = ctx.kernels.norm_pool_backward(
+            grad, grad_squares, *ctx.saved_tensors, *ctx.rest
+        )
         no_offset = torch.zeros_like(grad_beta) if ctx.has_offset else None
-        return grad_v, grad_gamma, grad_beta, no_offset, None, None, None, None, None
+        return None, grad_v, grad_gamma, grad_beta, no_offset, None, None, None, None, None
 
 
 def norm_pool(
-    norm: BatchNorm, v: Tensor, times: int, pool: int, dropping: Dropping, offset: Tensor | None = None,
-    active: Tensor | None = None, *, squared: bool = False,
+    kernels: Kernels, norm: BatchNorm, v: Tensor, times: int, pool: int, dropping: Dropping,
+    offset: Tensor | None = None, active: Tensor | None = None, *, squared: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """v: (P, F, B·T) -> (P, F, B, T // pool), and if wanted the mean squares of v in the same shape; `offset` and
     `active` as in BatchNorm, which is in training mode."""
     size = v.shape[:2]
     weight, bias = norm.weight.reshape(size), norm.bias.reshape(size)
-    out, squares, mean, var = apply(_NormPool, v, weight, bias, offset, dropping, times, pool, norm.eps, squared)
+    out, squares, mean, var = apply(
+        _NormPool, kernels, v, weight, bias, offset, dropping, times, pool, norm.eps, squared
+    )  # fmt: skip
     norm.track(mean if offset is None else mean + offset, var, v.shape[-1], active)
     return out, squares

@@ -1,0 +1,177 @@
+"""Functions that run as one compiled C kernel each on a CPU. `available()` says whether they can.
+
+One after the other, torch's operations move the signal of a training step through memory a dozen times; these kernels
+work on a piece of it while it is in the cache. They have the names and meanings of the functions in `gpu`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import c_float, c_long, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..gpu import Dropping, draws
+from .compiling import library
+
+LONGEST = 1024  # taps of a filter; as in kernels.c
+WIDEST = 64  # neighbours that are pooled
+GRAIN = 2**14  # samples below which one thread is quicker than several
+
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
+    """Whether there are kernels for this tensor, this width of pooling and this length of filters."""
+    return (
+        tensor.device.type == "cpu"
+        and tensor.dtype == dtype
+        and pool <= WIDEST
+        and taps <= LONGEST
+        and os.environ.get("AUTOTRANSFER_KERNELS") != "0"
+        and not _transformed(tensor)
+        and tensor.numel() > 0
+        and library() is not None
+    )
+
+
+def _transformed(tensor: Tensor) -> bool:
+    """Whether torch follows what is done to a tensor, or stands something else in its place: it would not see us."""
+    return (
+        type(tensor) not in (Tensor, torch.nn.Parameter)
+        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch's
+        or torch.compiler.is_compiling()
+        or torch._C._functorch.peek_interpreter_stack() is not None  # vmap and its like
+    )
+
+
+@cache
+def _pool_of_threads() -> int | None:
+    """GOMP_parallel of the very library that torch has its threads from; None where it has others."""
+    try:
+        torch_library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(torch_library.GOMP_parallel, c_void_p).value
+    except (OSError, AttributeError):
+        return None
+
+
+def _run(name: str, signal: Tensor, task: ctypes.Structure) -> None:
+    """Without the interpreter's lock, on as many threads as torch uses. A forked process has not its parent's."""
+    kernels = library()
+    assert kernels is not None
+    parallel = None if _forked else _pool_of_threads()
+    threads = 1 if signal.numel() < GRAIN else torch.get_num_threads()
+    function = getattr(kernels, name)
+    function.restype = None
+    function(c_void_p(parallel), c_long(threads), c_long(len(signal)), ctypes.byref(task))
+
+
+class _NormPool(ctypes.Structure):
+    """As in kernels.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in (
+            "v", "gamma", "beta", "halves", "group", "threshold", "boost", "out", "squares", "mean", "variance", "grad",
+            "grad_squares", "grad_v", "grad_gamma", "grad_beta",
+        )),
+        *((name, c_long) for name in ("features", "batch", "times", "pool")),
+        ("eps", c_float),
+    )  # fmt: skip
+
+
+class _Filter(ctypes.Structure):
+    """As in kernels.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("x", "w", "grad", "out")),
+        *((name, c_long) for name in ("rows", "times", "taps", "left", "flipped")),
+    )
+
+
+def _pointers(**tensors: Tensor | None) -> dict[str, int]:
+    """Addresses of contiguous tensors; whoever asks keeps the tensors."""
+    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors.values())
+    return {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+def norm_pool_forward(
+    v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float, squared: bool = False
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """As `gpu.norm_pool_forward`."""
+    members, features, n = v.shape
+    v, gamma, beta = v.contiguous(), gamma.contiguous(), beta.contiguous()
+    out = v.new_empty(members, features, n // times, times // pool)
+    squares = torch.empty_like(out) if squared else None
+    mean, variance = v.new_empty(members, features), v.new_empty(members, features)
+    halves, group, threshold, boost = draws(dropping, members)
+    found = _pointers(
+        v=v, gamma=gamma, beta=beta, halves=halves, group=group, threshold=threshold, boost=boost, out=out,
+        squares=squares, mean=mean, variance=variance,
+    )  # fmt: skip
+    task = _NormPool(**found, features=features, batch=n // times, times=times, pool=pool, eps=eps)
+    _run("norm_pool_forward", v, task)
+    return out, squares, mean, variance
+
+
+def norm_pool_backward(
+    grad: Tensor, grad_squares: Tensor | None, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor, beta: Tensor,
+    dropping: Dropping, times: int, pool: int, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """As `gpu.norm_pool_backward`."""
+    members, features, n = v.shape
+    v, gamma, beta, grad = v.contiguous(), gamma.contiguous(), beta.contiguous(), grad.contiguous()
+    grad_squares = None if grad_squares is None else grad_squares.contiguous()
+    grad_v, grad_gamma, grad_beta = torch.empty_like(v), torch.empty_like(mean), torch.empty_like(mean)
+    halves, group, threshold, boost = draws(dropping, members)
+    found = _pointers(
+        v=v, gamma=gamma, beta=beta, halves=halves, group=group, threshold=threshold, boost=boost, mean=mean,
+        variance=variance, grad=grad, grad_squares=grad_squares, grad_v=grad_v, grad_gamma=grad_gamma,
+        grad_beta=grad_beta,
+    )  # fmt: skip
+    task = _NormPool(**found, features=features, batch=n // times, times=times, pool=pool, eps=eps)
+    _run("norm_pool_backward", v, task)
+    return grad_v, grad_gamma, grad_beta
+
+
+def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
+    """As `gpu.correlate`."""
+    _, rows, times = x.shape
+    x, w = x.contiguous(), w.contiguous()
+    out = torch.empty_like(x)
+    found = _pointers(x=x, w=w, out=out)
+    task = _Filter(**found, rows=rows, times=times, taps=w.shape[1], left=left, flipped=flipped)
+    _run("filter_times", x, task)
+    return out
+
+
+def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
+    """As `gpu.correlate_gradient`."""
+    count, rows, times = x.shape
+    x, grad = x.contiguous(), grad.contiguous()
+    out = x.new_empty(count, kernel)
+    found = _pointers(x=x, grad=grad, out=out)
+    _run("filter_gradient", x, _Filter(**found, rows=rows, times=times, taps=kernel, left=left))
+    return out
+
+
+def mix(words: Tensor) -> Tensor:
+    """`randomness.mix` of int32 words."""
+    kernels = library()
+    assert kernels is not None
+    words = words.contiguous()
+    out = torch.empty_like(words)
+    kernels.mix_words(c_long(words.numel()), c_void_p(words.data_ptr()), c_void_p(out.data_ptr()))
+    return out

@@ -1,0 +1,128 @@
+"""kernels.c compiled when first needed, and kept for this user and machine.
+
+The library lies in a folder of the user's alone. Its name is a digest of all that it was made from, and its last bytes
+are a digest of itself: what somebody else wrote, a link, or a damaged file is not loaded but made anew. It is written
+under another name and then renamed, so two processes may compile at once. Without a compiler, or where the folder
+cannot be written or trusted, there is no library, and the plain path of every function serves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("kernels.c")
+FLAGS = (
+    "-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-predictive-commoning",
+    "-fPIC", "-shared", "-pthread",
+)  # fmt: skip
+LIMIT = 120  # seconds that compiling may take; it takes about two
+DIGEST = 32  # bytes
+
+logger = logging.getLogger(__name__)
+
+
+class Unavailable(Exception):
+    """Why there is no library."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels; None where they cannot be had."""
+    try:
+        return ctypes.CDLL(str(compiled()))
+    except (Unavailable, OSError, subprocess.SubprocessError) as error:
+        logger.debug("no compiled kernels: %s", error)
+        return None
+
+
+def compiled() -> Path:
+    """The library's file, made if it is not there."""
+    if os.name != "posix":
+        raise Unavailable(f"no compiled kernels on {sys.platform}")
+    command = [*_compiler(), *FLAGS, "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"]
+    path = trusted_folder() / f"kernels-{_digest_of(command)}.so"
+    if not is_ours(path):
+        _compile(command, path)
+    return path
+
+
+def trusted_folder() -> Path:
+    """Where libraries are kept: nobody else may write there."""
+    home = os.environ.get("XDG_CACHE_HOME") or ""
+    base = Path(home if os.path.isabs(home) else os.path.expanduser("~/.cache"))
+    if not base.is_absolute():
+        raise Unavailable("no home folder")
+    folder = base / "autotransfer"
+    base.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise Unavailable(f"{folder} is a link, another user's or open to others")
+    return folder
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a library is there, whole, in a file that only this user can have written."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            found, content = os.fstat(file.fileno()), file.read()
+    except OSError:
+        return False
+    alone = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return alone and hashlib.blake2b(content[:-DIGEST], digest_size=DIGEST).digest() == content[-DIGEST:]
+
+
+def _compile(command: list[str], path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="compiling-", dir=path.parent) as folder:  # of mode 0700
+        made = Path(folder) / path.name
+        done = subprocess.run(
+            [*command, "-o", str(made), str(SOURCE), "-lm"], capture_output=True, text=True, errors="replace",
+            timeout=LIMIT, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise Unavailable(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
+        with made.open("ab") as file:
+            file.write(hashlib.blake2b(made.read_bytes(), digest_size=DIGEST).digest())
+        made.chmod(0o700)
+        made.replace(path)
+
+
+def _compiler() -> list[str]:
+    asked = shlex.split(os.environ.get("CC", ""))
+    for words in (asked, ["cc"], ["gcc"], ["clang"]):
+        found = shutil.which(words[0]) if words else None
+        if found is not None:
+            return [found, *words[1:]]
+    raise Unavailable("no C compiler")
+
+
+def _digest_of(command: list[str]) -> str:
+    """Of everything that the library depends on: its source, how it is compiled, and for which processor."""
+    version = subprocess.run([command[0], "--version"], capture_output=True, timeout=LIMIT, check=True).stdout
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (SOURCE.read_bytes(), "\0".join(command).encode(), version, _processor()):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _processor() -> bytes:
+    """Its model and what it can do: folders may be shared by machines that differ."""
+    told = [platform.machine(), platform.processor(), sys.platform]
+    with suppress(OSError), open("/proc/cpuinfo") as lines:
+        wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part", "CPU variant")
+        told += sorted({line.strip() for line in lines if line.startswith(wanted)})
+    return "\n".join(told).encode()

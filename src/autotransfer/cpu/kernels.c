@@ -1,0 +1,486 @@
+/* Kernels of a training step for CPUs: float32, contiguous, the member on axis 0.
+
+   Plain C with the vector types of gcc and clang, so that one source serves every processor. Each row or filter is
+   worked on by one thread from beginning to end, in an order that depends on its own size alone: results depend neither
+   on the number of threads nor on what else is in the stack. Not compiled with -ffast-math: what is not finite must
+   stay so, or a training that diverges would go unnoticed. */
+
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A filter is applied to ROWS rows times VECTORS vectors of samples at once, as many as registers hold, and its gradient
+   has SUMS vectors of running sums, as many as can be added to at once. */
+#if defined(__AVX512F__)
+#define LANES 16
+#define ROWS 10
+#define VECTORS 1
+#define SUMS 8
+#elif defined(__AVX__)
+#define LANES 8
+#define ROWS 6
+#define VECTORS 2
+#define SUMS 8
+#else
+#define LANES 4
+#define ROWS 8
+#define VECTORS 2
+#define SUMS 16
+#endif
+#define AHEAD 4 /* vectors whose exponentials are under way at once */
+#define TILE (LANES * VECTORS)
+#define CHUNK 512 /* samples that are worked on at once: they stay in the nearest cache */
+#define LONGEST 1024 /* taps of a filter; longer ones are not for these kernels */
+
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec load(const float *from) { return *(const vec *)from; }
+INLINE void store(float *to, vec value) { *(vec *)to = value; }
+INLINE vec all(float value) { return value - (vec){0}; }
+INLINE vec choose(ivec mask, vec yes, vec no) { return (vec)((mask & (ivec)yes) | (~mask & (ivec)no)); }
+
+INLINE vec load_part(const float *from, long count) {
+    float room[LANES] = {0};
+    memcpy(room, from, 4 * count);
+    return load(room);
+}
+
+INLINE void store_part(float *to, vec value, long count) {
+    float room[LANES];
+    store(room, value);
+    memcpy(to, room, 4 * count);
+}
+
+INLINE double sum_lanes(vec value) {
+    double total = 0.0;
+    for (int i = 0; i < LANES; i++) total += value[i];
+    return total;
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------
+
+   Items are handed out one by one. The threads are those that torch has already (`parallel`, GOMP_parallel of the
+   library that torch itself uses): a second pool would compete with them for the cores. Where it is not to be had,
+   threads are made for the call, which leaves nothing behind that could be missing after a fork. */
+
+typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
+typedef struct Work {
+    void (*item)(const void *task, long number);
+    const void *task;
+    long items, next;
+} Work;
+
+static void work_on(void *shared) {
+    Work *work = shared;
+    for (;;) {
+        long number = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED);
+        if (number >= work->items) return;
+        work->item(work->task, number);
+    }
+}
+
+static void *work_in_thread(void *shared) {
+    work_on(shared);
+    return NULL;
+}
+
+static void spread(Parallel parallel, long threads, long items, void (*item)(const void *, long), const void *task) {
+    Work work = {item, task, items, 0};
+    if (threads > items) threads = items;
+    if (threads <= 1) {
+        work_on(&work);
+    } else if (parallel) {
+        parallel(work_on, &work, (unsigned)threads, 0);
+    } else {
+        pthread_t others[64];
+        long made = 0;
+        while (made < threads - 1 && made < 64 && !pthread_create(&others[made], NULL, work_in_thread, &work)) made++;
+        work_on(&work);
+        for (long i = 0; i < made; i++) pthread_join(others[i], NULL);
+    }
+}
+
+/* ---- normalisation, ELU, pooling, dropout ------------------------------------------------------------------------- */
+
+/* e^x for x ≤ 0, to about one unit in the last place; below e^-86 it stays there. NaN stays NaN. */
+INLINE vec exp_of(vec x) {
+    const vec shift = all(12582912.0f); /* 1.5 · 2^23: its last bits are whole numbers */
+    x = choose(x < -86.0f, all(-86.0f), x);
+    vec marked = x * 1.44269504f + shift;
+    vec power = marked - shift;
+    vec r = x - power * 0.693359375f;
+    r = r - power * -2.12194440e-4f;
+    vec p = 0.0013815060f * r + 0.0083687147f;
+    p = p * r + 0.0416683815f;
+    p = p * r + 0.1666652113f;
+    p = p * r + 0.4999999404f;
+    p = p * (r * r) + r + 1.0f;
+    return p * (vec)(((ivec)marked + 127) << 23);
+}
+
+/* The slope of ELU at h, which is also its value + 1 where h ≤ 0. */
+INLINE vec slope_of(vec h) { return exp_of(choose(h > 0.0f, all(0.0f), h)); }
+
+INLINE vec elu(vec h) { return choose(h > 0.0f, h, all(0.0f)) + (slope_of(h) - 1.0f); }
+
+typedef struct {
+    const float *v, *gamma, *beta;                       /* (P, F, B·T), (P, F), (P, F) */
+    const int16_t *halves;                               /* (G, F·B·T') */
+    const int64_t *group;                                /* (P,) */
+    const int32_t *threshold;                            /* (P,) */
+    const float *boost;                                  /* (P,) */
+    float *out, *squares, *mean, *variance;              /* (P, F, B·T') twice, squares may be NULL; (P, F) */
+    const float *grad, *grad_squares;                    /* of out and squares */
+    float *grad_v, *grad_gamma, *grad_beta;
+    long features, batch, times, pool;
+    float eps;
+} NormPool;
+
+/* A row as windows of samples of which the first `used` are pooled. Where nothing is left over it is one window. */
+typedef struct {
+    long windows, length, used, units;
+} Shape;
+
+INLINE Shape shape_of(const NormPool *task) {
+    long steps = task->times / task->pool;
+    if (steps * task->pool == task->times) {
+        long n = task->batch * task->times;
+        return (Shape){1, n, n, task->batch * steps};
+    }
+    return (Shape){task->batch, task->times, steps * task->pool, steps};
+}
+
+/* Sums over n samples: in float over a chunk, in double over chunks. */
+static double sum_of(const float *v, long n) {
+    double total = 0.0;
+    for (long start = 0; start < n; start += CHUNK) {
+        long end = start + CHUNK < n ? start + CHUNK : n, i = start;
+        vec a = {0}, b = {0}, c = {0}, d = {0};
+        for (; i + 4 * LANES <= end; i += 4 * LANES) {
+            a += load(v + i);
+            b += load(v + i + LANES);
+            c += load(v + i + 2 * LANES);
+            d += load(v + i + 3 * LANES);
+        }
+        for (; i + LANES <= end; i += LANES) a += load(v + i);
+        if (i < end) b += load_part(v + i, end - i);
+        total += sum_lanes((a + b) + (c + d));
+    }
+    return total;
+}
+
+static double squares_about(const float *v, long n, float mean) {
+    double total = 0.0;
+    for (long start = 0; start < n; start += CHUNK) {
+        long end = start + CHUNK < n ? start + CHUNK : n, i = start;
+        vec a = {0}, b = {0}, c = {0}, d = {0};
+        for (; i + 4 * LANES <= end; i += 4 * LANES) {
+            vec p = load(v + i) - mean, q = load(v + i + LANES) - mean;
+            vec r = load(v + i + 2 * LANES) - mean, s = load(v + i + 3 * LANES) - mean;
+            a += p * p;
+            b += q * q;
+            c += r * r;
+            d += s * s;
+        }
+        total += sum_lanes((a + b) + (c + d));
+        for (; i < end; i++) total += ((double)v[i] - mean) * ((double)v[i] - mean);
+    }
+    return total;
+}
+
+INLINE void pool_chunk(
+    const float *values, const float *v, long units, int pool, const int16_t *draw, int least, float gain, float *out,
+    float *squares
+) {
+    for (long u = 0; u < units; u++) {
+        float total = values[u * pool];
+        for (int i = 1; i < pool; i++) total += values[u * pool + i];
+        out[u] = draw[u] >= least ? total * gain : 0.0f;
+    }
+    if (!squares) return;
+    for (long u = 0; u < units; u++) {
+        float total = v[u * pool] * v[u * pool];
+        for (int i = 1; i < pool; i++) total += v[u * pool + i] * v[u * pool + i];
+        squares[u] = total / pool;
+    }
+}
+
+INLINE void forward_row(const NormPool *task, long row, int pool) {
+    const Shape shape = shape_of(task);
+    const long n = task->batch * task->times, member = row / task->features, feature = row % task->features;
+    const float *v = task->v + row * n;
+    const float mean = (float)(sum_of(v, n) / n), variance = (float)(squares_about(v, n, mean) / n);
+    task->mean[row] = mean;
+    task->variance[row] = variance;
+
+    const float scale = task->gamma[row] / sqrtf(variance + task->eps), shift = task->beta[row];
+    const long units = shape.windows * shape.units, whole = CHUNK / pool * pool;
+    const int16_t *draw = task->halves + (task->group[member] * task->features + feature) * units;
+    const int least = task->threshold[member];
+    const float gain = task->boost[member] / pool;
+    float *out = task->out + row * units, *squares = task->squares ? task->squares + row * units : NULL;
+    float values[CHUNK + LANES];
+    for (long window = 0; window < shape.windows; window++, v += shape.length) {
+        for (long start = 0; start < shape.used; start += whole) {
+            const long count = shape.used - start < whole ? shape.used - start : whole;
+            long i = 0;
+            for (; i + AHEAD * LANES <= count; i += AHEAD * LANES) {
+                vec h[AHEAD];
+                for (int j = 0; j < AHEAD; j++) h[j] = (load(v + start + i + j * LANES) - mean) * scale + shift;
+                for (int j = 0; j < AHEAD; j++) store(values + i + j * LANES, elu(h[j]));
+            }
+            for (; i + LANES <= count; i += LANES) store(values + i, elu((load(v + start + i) - mean) * scale + shift));
+            if (i < count) store(values + i, elu((load_part(v + start + i, count - i) - mean) * scale + shift));
+            pool_chunk(values, v + start, count / pool, pool, draw, least, gain, out, squares);
+            draw += count / pool;
+            out += count / pool;
+            if (squares) squares += count / pool;
+        }
+    }
+}
+
+static void forward_item(const void *given, long row) {
+    const NormPool *task = given;
+    if (task->pool == 4)
+        forward_row(task, row, 4);
+    else if (task->pool == 8)
+        forward_row(task, row, 8);
+    else
+        forward_row(task, row, (int)task->pool);
+}
+
+/* What the samples of `units` pooled units get of their gradient. */
+INLINE void unpool(const float *grad, const int16_t *draw, long units, int pool, int least, float gain, float *slope) {
+    for (long u = 0; u < units; u++) {
+        float own = draw[u] >= least ? grad[u] * gain : 0.0f;
+        for (int i = 0; i < pool; i++) slope[u * pool + i] = own;
+    }
+}
+
+INLINE void backward_row(const NormPool *task, long row, int pool) {
+    const Shape shape = shape_of(task);
+    const long n = task->batch * task->times, member = row / task->features, feature = row % task->features;
+    const float mean = task->mean[row], inverse = 1.0f / sqrtf(task->variance[row] + task->eps);
+    const float scale = task->gamma[row] * inverse, shift = task->beta[row];
+    const long units = shape.windows * shape.units, whole = CHUNK / pool * pool;
+    const int16_t *draw = task->halves + (task->group[member] * task->features + feature) * units;
+    const int least = task->threshold[member];
+    const float gain = task->boost[member] / pool, twice = 2.0f / pool;
+    const float *v = task->v + row * n, *grad = task->grad + row * units;
+    float *grad_v = task->grad_v + row * n;
+    float unpooled[CHUNK + LANES];
+    double total = 0.0, along = 0.0;
+
+    /* First the gradient of the normalised signal, with its sums. */
+    for (long window = 0; window < shape.windows; window++, v += shape.length, grad_v += shape.length) {
+        for (long start = 0; start < shape.used; start += whole) {
+            const long count = shape.used - start < whole ? shape.used - start : whole;
+            unpool(grad, draw, count / pool, pool, least, gain, unpooled);
+            grad += count / pool;
+            draw += count / pool;
+            vec sum = {0}, sum_along = {0};
+            long i = 0;
+            for (; i + AHEAD * LANES <= count; i += AHEAD * LANES) {
+                vec centred[AHEAD], g[AHEAD];
+                for (int j = 0; j < AHEAD; j++) centred[j] = load(v + start + i + j * LANES) - mean;
+                for (int j = 0; j < AHEAD; j++)
+                    g[j] = slope_of(centred[j] * scale + shift) * load(unpooled + i + j * LANES);
+                for (int j = 0; j < AHEAD; j++) {
+                    sum += g[j];
+                    sum_along += g[j] * centred[j];
+                    store(grad_v + start + i + j * LANES, g[j]);
+                }
+            }
+            for (; i + LANES <= count; i += LANES) {
+                vec centred = load(v + start + i) - mean;
+                vec g = slope_of(centred * scale + shift) * load(unpooled + i);
+                sum += g;
+                sum_along += g * centred;
+                store(grad_v + start + i, g);
+            }
+            if (i < count) {
+                vec centred = load_part(v + start + i, count - i) - mean;
+                vec g = slope_of(centred * scale + shift) * load_part(unpooled + i, count - i);
+                sum += g;
+                sum_along += g * centred;
+                store_part(grad_v + start + i, g, count - i);
+            }
+            total += sum_lanes(sum);
+            along += sum_lanes(sum_along);
+        }
+        for (long i = shape.used; i < shape.length; i++) grad_v[i] = 0.0f;
+    }
+    task->grad_beta[row] = (float)total;
+    task->grad_gamma[row] = (float)(along * inverse);
+
+    /* Then that of the signal, in its place. */
+    const float level = (float)(scale * total / n), pull = (float)(scale * inverse * inverse * along / n);
+    v = task->v + row * n;
+    grad_v = task->grad_v + row * n;
+    for (long i = 0; i < n; i++) grad_v[i] = scale * grad_v[i] - level - pull * (v[i] - mean);
+    if (!task->grad_squares) return;
+    const float *slope = task->grad_squares + row * units;
+    for (long window = 0; window < shape.windows; window++, v += shape.length, grad_v += shape.length)
+        for (long u = 0; u < shape.units; u++, slope++)
+            for (int i = 0; i < pool; i++) grad_v[u * pool + i] += twice * v[u * pool + i] * *slope;
+}
+
+static void backward_item(const void *given, long row) {
+    const NormPool *task = given;
+    if (task->pool == 4)
+        backward_row(task, row, 4);
+    else if (task->pool == 8)
+        backward_row(task, row, 8);
+    else
+        backward_row(task, row, (int)task->pool);
+}
+
+void norm_pool_forward(Parallel parallel, long threads, long members, const NormPool *task) {
+    spread(parallel, threads, members * task->features, forward_item, task);
+}
+
+void norm_pool_backward(Parallel parallel, long threads, long members, const NormPool *task) {
+    spread(parallel, threads, members * task->features, backward_item, task);
+}
+
+/* ---- filters along time -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *x, *w, *grad; /* (N, R, T), (N, K), (N, R, T) */
+    float *out;                /* (N, R, T), or (N, K) of the filters' gradient */
+    long rows, times, taps, left, flipped;
+} Filter;
+
+#define BLOCK (4 * ROWS) /* rows of an item */
+#define SPAN 64          /* taps whose gradient is summed at once */
+
+/* `count` rows times TILE samples from `first` on. As a product of matrices: a sample of a row times TILE entries of the
+   filter's Toeplitz matrix, which are neighbours in the filter laid out backwards. */
+INLINE void filter_tile(
+    const float *x, const float *backwards, float *out, long times, long first, long begin, long end, long count
+) {
+    vec total[ROWS][VECTORS] = {{{0}}};
+    const float *row[ROWS];
+    for (int r = 0; r < ROWS; r++) row[r] = x + (r < count ? r : count - 1) * times;
+    long i = begin;
+#if defined(__aarch64__)
+    for (; i + LANES <= end; i += LANES) { /* a vector holds LANES samples of a row, each of them a factor */
+        vec samples[ROWS];
+        for (int r = 0; r < ROWS; r++) samples[r] = load(row[r] + i);
+#pragma GCC unroll 4
+        for (int j = 0; j < LANES; j++)
+            for (int c = 0; c < VECTORS; c++) {
+                vec taps = load(backwards + first - i - j + c * LANES);
+                for (int r = 0; r < ROWS; r++) total[r][c] += taps * samples[r][j];
+            }
+    }
+#endif
+    for (; i < end; i++)
+        for (int c = 0; c < VECTORS; c++) {
+            vec taps = load(backwards + first - i + c * LANES);
+            for (int r = 0; r < ROWS; r++) total[r][c] += taps * row[r][i];
+        }
+    for (int r = 0; r < ROWS && r < count; r++)
+        for (int c = 0; c < VECTORS; c++) {
+            long left = times - first - c * LANES;
+            float *to = out + r * times + first + c * LANES;
+            if (left >= LANES)
+                store(to, total[r][c]);
+            else if (left > 0)
+                store_part(to, total[r][c], left);
+        }
+}
+
+static void filter_item(const void *given, long number) {
+    const Filter *task = given;
+    const long blocks = (task->rows + BLOCK - 1) / BLOCK, n = number / blocks, start = number % blocks * BLOCK;
+    const long taps = task->taps, times = task->times, left = task->left;
+    const long stop = start + BLOCK < task->rows ? start + BLOCK : task->rows;
+    /* backwards[t - i] is what sample i gives to sample t: the tap i - t + left, 0 outside the filter. */
+    float room[LONGEST + 2 * TILE];
+    memset(room, 0, 4 * (taps + 2 * TILE));
+    float *backwards = room + TILE + taps - 1 - left;
+    for (long k = 0; k < taps; k++) backwards[left - k] = task->w[n * taps + (task->flipped ? taps - 1 - k : k)];
+    const float *x = task->x + n * task->rows * times;
+    float *out = task->out + n * task->rows * times;
+    for (long r = start; r < stop; r += ROWS)
+        for (long first = 0; first < times; first += TILE) {
+            long begin = first - left > 0 ? first - left : 0;
+            long end = first + TILE - 1 + taps - left < times ? first + TILE - 1 + taps - left : times;
+            filter_tile(x + r * times, backwards, out + r * times, times, first, begin, end, stop - r);
+        }
+}
+
+void filter_times(Parallel parallel, long threads, long count, const Filter *task) {
+    spread(parallel, threads, count * ((task->rows + BLOCK - 1) / BLOCK), filter_item, task);
+}
+
+/* The taps from `from` on, `wide` vectors of them, summed over rows r to stop, `rows` of them at once. */
+INLINE void gradient_rows(
+    const Filter *task, long n, float *room, long from, long r, long stop, int wide, int rows, float *total
+) {
+    const long times = task->times, padded = times + task->taps + SPAN;
+    const float *x = task->x + n * task->rows * times, *grad = task->grad + n * task->rows * times;
+    vec sum[SUMS] = {{0}};
+    for (; r + rows <= stop; r += rows) {
+        vec own[SUMS] = {{0}};
+        for (int j = 0; j < rows; j++) memcpy(room + j * padded + task->left, x + (r + j) * times, 4 * times);
+        const float *slopes = grad + r * times, *samples = room + from;
+        for (long t = 0; t < times; t++)
+            for (int j = 0; j < rows; j++) {
+                const float slope = slopes[j * times + t];
+#pragma GCC unroll 16
+                for (int k = 0; k < wide; k++) own[j * wide + k] += slope * load(samples + j * padded + t + k * LANES);
+            }
+        for (int k = 0; k < wide * rows; k++) sum[k] += own[k]; /* in two stages: fewer roundings in a row */
+    }
+    for (int j = 0; j < rows; j++)
+        for (int k = 0; k < wide; k++) store(total + k * LANES, load(total + k * LANES) + sum[j * wide + k]);
+}
+
+INLINE void gradient_block(const Filter *task, long n, float *room, long from, int wide, float *total) {
+    const int rows = SUMS / wide;
+    const long even = task->rows / rows * rows;
+    gradient_rows(task, n, room, from, 0, even, wide, rows, total);
+    if (even < task->rows) gradient_rows(task, n, room, from, even, task->rows, wide, 1, total);
+}
+
+static void gradient_item(const void *given, long n) {
+    const Filter *task = given;
+    float *room = calloc((task->times + task->taps + SPAN) * SUMS, 4), total[SPAN];
+    for (long from = 0; from < task->taps; from += SPAN) {
+        const long left = task->taps - from, count = left < SPAN ? left : SPAN;
+        memset(total, 0, sizeof total);
+        if (!room) /* no memory: let it be seen */
+            for (int k = 0; k < SPAN; k++) total[k] = NAN;
+        else if (count <= SPAN / 4)
+            gradient_block(task, n, room, from, SPAN / LANES / 4, total);
+        else if (count <= SPAN / 2)
+            gradient_block(task, n, room, from, SPAN / LANES / 2, total);
+        else
+            gradient_block(task, n, room, from, SPAN / LANES, total);
+        memcpy(task->out + n * task->taps + from, total, 4 * count);
+    }
+    free(room);
+}
+
+void filter_gradient(Parallel parallel, long threads, long count, const Filter *task) {
+    spread(parallel, threads, count, gradient_item, task);
+}
+
+/* ---- random bits --------------------------------------------------------------------------------------------------- */
+
+/* As `mix` in randomness.py. */
+void mix_words(long count, const uint32_t *words, uint32_t *out) {
+    for (long i = 0; i < count; i++) {
+        uint32_t h = words[i];
+        h = (h ^ (h >> 16)) * 0x85EBCA6Bu;
+        h = (h ^ (h >> 13)) * 0xC2B2AE35u;
+        out[i] = h ^ (h >> 16);
+    }
+}

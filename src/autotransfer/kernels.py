@@ -1,0 +1,35 @@
+"""Where the kernels of a tensor are: those of its device, if it has any. Else the plain path serves, their oracle."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from . import cpu, gpu
+from .gpu import Dropping
+
+
+class Kernels(Protocol):
+    """What both devices have; see `gpu` for what the functions do."""
+
+    def norm_pool_forward(
+        self, v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float,
+        squared: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]: ...  # fmt: skip
+
+    def norm_pool_backward(
+        self, grad: Tensor, grad_squares: Tensor | None, v: Tensor, mean: Tensor, variance: Tensor, gamma: Tensor,
+        beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
+
+    def correlate(self, x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor: ...
+
+    def correlate_gradient(self, x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor: ...
+
+
+def kernels_for(signal: Tensor, *, pool: int = 1, taps: int = 1) -> Kernels | None:
+    """pool: neighbours that are averaged; taps: of filters."""
+    if gpu.available(signal):
+        return gpu
+    return cpu if cpu.available(signal, pool=pool, taps=taps) else None

@@ -1,0 +1,342 @@
+"""The C kernels of a training step: each against plain torch code in float64, and what happens without them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autotransfer import cpu
+from autotransfer.cpu import compiling
+from autotransfer.gpu import Dropping
+from autotransfer.gpu.autograd import apply
+from autotransfer.kernels import kernels_for
+from autotransfer.model import layers
+from autotransfer.model.eegnet import EEGNet
+from autotransfer.model.norm_pool import kept
+from autotransfer.model.power import square_pool
+from autotransfer.randomness import as_keys, bits, mix
+
+compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
+
+
+@pytest.fixture(autouse=True)
+def threads() -> object:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def close(found: Tensor, exact: Tensor, digits: float = 2e-6) -> None:
+    """To float32's accuracy, of the largest value."""
+    assert found.dtype == torch.float32
+    assert (found - exact).abs().max() <= digits * exact.abs().max()
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("count", "rows", "times", "kernel"),
+    [(3, 5, 37, 9), (2, 128, 128, 64), (2, 13, 200, 64), (5, 64, 32, 16), (2, 3, 8, 64), (1, 1, 1, 1), (2, 9, 50, 100),
+     (2, 7, 21, 33), (3, 33, 96, 16)],
+)  # fmt: skip
+def test_filters_and_their_gradients(count: int, rows: int, times: int, kernel: int) -> None:
+    left = (kernel - 1) // 2
+    x, grad, w = torch.randn(count, rows, times), torch.randn(count, rows, times), torch.randn(count, kernel)
+    windows = F.pad(x.double(), (left, kernel - 1 - left)).unfold(-1, kernel, 1)  # (N, R, T, K)
+    outputs = (windows * w.double()[:, None, None]).sum(-1)
+    close(cpu.correlate(x, w, left), outputs)
+    close(cpu.correlate(x, w.flip(1), left, flipped=True), outputs)
+    close(cpu.correlate_gradient(x, grad, kernel, left), (windows * grad.double()[..., None]).sum((1, 2)))
+
+
+def plain(v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int) -> list[Tensor]:
+    """Outputs, mean squares, mean and variance one after the other."""
+    members, features, n = v.shape
+    normal, mean, var = apply(layers._Normalise, v, gamma, beta, None, 1e-5)
+    shape = (members, features, n // times, times)
+    return [kept(dropping, layers.elu_pool(normal.view(shape), pool)), square_pool(v.view(shape), pool), mean, var]
+
+
+@compiled
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "times", "pool"),
+    [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5), (64, 128, 4), (2, 700, 8), (7, 1, 1), (2, 1030, 5)],
+)
+def test_norm_pool(batch: int, times: int, pool: int, squared: bool, members: int) -> None:
+    features, eps = 3, 1e-5
+    shared = members > 1
+    v = 3.0 + 2.0 * torch.randn(members, features, batch * times)
+    gamma, beta = torch.rand(members, features) + 0.5, torch.randn(members, features)
+    halves = torch.randint(-(2**15), 2**15, (2, features * batch * (times // pool)), dtype=torch.int16)
+    group = torch.tensor([1, 0, 1]) if shared else None
+    drop = torch.tensor([0.0, 0.25, 0.5])[-members:]
+    dropping = Dropping(halves if shared else halves[:1], group, drop)
+    exact = [tensor.double().requires_grad_() for tensor in (v, gamma, beta)]
+    expected, power, mean, var = plain(*exact, dropping._replace(drop=drop.double()), times, pool)
+    grad, grad_power = torch.randn(expected.shape), torch.randn(power.shape)
+    loss = (expected * grad).sum() + ((power * grad_power).sum() if squared else 0.0)
+    gradients = torch.autograd.grad(loss, exact)
+
+    out, squares, *moments = cpu.norm_pool_forward(v, gamma, beta, dropping, times, pool, eps, squared)
+    close(out, expected.detach())
+    assert (squares is not None) == squared
+    if squares is not None:
+        close(squares, power.detach())
+    for found, wanted in zip(moments, (mean, var), strict=True):
+        close(found, wanted)
+    slopes = grad, grad_power if squared else None
+    found = cpu.norm_pool_backward(*slopes, v, *moments, gamma, beta, dropping, times, pool, eps)
+    for own, wanted in zip(found, gradients, strict=True):
+        close(own, wanted, 1e-5)
+
+
+@compiled
+def test_exponentials_are_exact_to_two_units_in_the_last_place() -> None:
+    """The slope of ELU is e^h on the left. Gradients of 1 and -1 side by side have no sums that would hide it."""
+    h = torch.linspace(-80.0, 0.0, 40001).repeat_interleave(2)[None, None]
+    grad = torch.tensor([1.0, -1.0]).repeat(40001).view(1, 1, 1, -1)
+    everything = Dropping(torch.zeros(1, h.numel(), dtype=torch.int16), None, torch.zeros(1))
+    zero, one = torch.zeros(1, 1), torch.ones(1, 1)
+    slope, *_ = cpu.norm_pool_backward(grad, None, h, zero, one, one, zero, everything, h.numel(), 1, 0.0)
+    assert ((slope * grad[0]).double() / h.double().exp() - 1).abs().max() < 2.4e-7
+
+
+@compiled
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_stays_so(bad: float) -> None:
+    v = torch.randn(2, 3, 4 * 16)
+    v[1, 2, 5] = bad
+    ones, zeros = torch.ones(2, 3), torch.zeros(2, 3)
+    dropping = Dropping(torch.zeros(2, 3 * 4 * 4, dtype=torch.int16), None, torch.zeros(2))
+    out, _, *moments = cpu.norm_pool_forward(v, ones, zeros, dropping, 16, 4, 1e-5)
+    grads = cpu.norm_pool_backward(torch.ones_like(out), None, v, *moments, ones, zeros, dropping, 16, 4, 1e-5)
+    for found in (out, *grads):
+        assert not found[1, 2].isfinite().any()
+        assert found[0].isfinite().all()
+        assert found[1, :2].isfinite().all()
+    w = torch.randn(6, 5)
+    x = v.view(6, 4, 16)
+    assert not cpu.correlate(x, w, 2)[5, 0, 4:7].isfinite().any()
+    assert not cpu.correlate_gradient(x, torch.ones_like(x), 5, 2)[5].isfinite().any()
+
+
+@compiled
+def test_neither_threads_nor_neighbours_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "GRAIN", 0)
+    v, ones = torch.randn(5, 4, 9 * 50), torch.rand(5, 4)
+    dropping = Dropping(torch.randint(-(2**15), 2**15, (5, 4 * 9 * 12), dtype=torch.int16), None, torch.full((5,), 0.3))
+    grad = torch.randn(5, 4, 9, 12)
+    x, w = v.view(20, 9, 50), torch.randn(20, 16)
+
+    def outputs(p: slice) -> list[Tensor]:
+        own = Dropping(dropping.halves[p], None, dropping.drop[p])
+        out, squares, mean, var = cpu.norm_pool_forward(v[p], ones[p], ones[p], own, 50, 4, 1e-5, True)
+        assert squares is not None
+        back = cpu.norm_pool_backward(grad[p], grad[p], v[p], mean, var, ones[p], ones[p], own, 50, 4, 1e-5)
+        filters = slice(4 * (p.start or 0), None if p.stop is None else 4 * p.stop)
+        return [out, squares, mean, var, *back, cpu.correlate(x[filters], w[filters], 7),
+                cpu.correlate_gradient(x[filters], x[filters], 16, 7)]  # fmt: skip
+
+    torch.set_num_threads(1)
+    expected = outputs(slice(None))
+    for member in range(5):
+        for found, wanted in zip(outputs(slice(member, member + 1)), expected, strict=True):
+            assert torch.equal(found, wanted.view(5, -1)[member].view(found.shape))
+    for threads in (2, 3, 8):
+        torch.set_num_threads(threads)
+        for pool in (cpu._pool_of_threads(), None):  # torch's threads, and some of our own
+            monkeypatch.setattr(cpu, "_pool_of_threads", lambda pool=pool: pool)
+            assert all(map(torch.equal, outputs(slice(None)), expected))
+
+
+@compiled
+def test_random_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = torch.randint(-(2**31), 2**31, (3, 5), dtype=torch.int32)
+    found = bits(keys.T, 101), mix(keys.T), torch.func.vmap(mix)(keys)
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    assert all(map(torch.equal, found, (bits(keys.T, 101), mix(keys.T), mix(keys))))
+
+
+@compiled
+def test_no_kernel_where_torch_follows_or_replaces_tensors() -> None:
+    x, seen = torch.randn(4, 3), []
+
+    def asks(value: Tensor) -> Tensor:
+        seen.append(kernels_for(value))
+        return value * 2
+
+    torch.func.vmap(asks)(x)
+    torch.func.grad(lambda value: asks(value).sum())(x)
+    torch.jit.trace(asks, (x,), check_trace=False)  # type: ignore[no-untyped-call]
+    assert seen == [None, None, None]
+    assert kernels_for(x.to("meta")) is None
+
+
+def step(net: EEGNet, x: Tensor, active: Tensor) -> tuple[Tensor, ...]:
+    """Codes, gradients and running statistics of one training step with dropout."""
+    members = len(active)
+    drop = torch.linspace(0.1, 0.5, members, dtype=x.dtype)
+    codes = net(x, noise=as_keys([3, 4, 5][:members]), drop=drop, active=active)
+    weights = torch.cos(torch.arange(codes.numel(), dtype=x.dtype)).view(codes.shape)
+    return (codes.detach(), *torch.autograd.grad((codes * weights).sum(), list(net.parameters())), *net.buffers())
+
+
+@compiled
+@pytest.mark.parametrize("times", [128, 150, 37, 9])
+@pytest.mark.parametrize("log_power", [False, True])
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_step_of_eegnet_is_that_of_the_plain_path(
+    times: int, log_power: bool, members: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    seeds = list(range(members))
+    x, active = torch.randn(members, 7, 3, times), torch.arange(members) != 1
+    nets = [EEGNet(3, times, members, temporal_kernel=16, log_power=log_power, seeds=seeds) for _ in range(3)]
+    assert kernels_for(x) is cpu
+    assert kernels_for(x.double()) is None
+    found = step(nets[0], x, active)
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    rounded, exact = step(nets[1], x, active), step(nets[2].double(), x.double(), active)
+    for own, plain, wanted in zip(found, rounded, exact, strict=True):  # float32 is as near as float32 comes
+        assert (own - wanted).abs().max() <= 4 * (plain - wanted).abs().max() + 1e-5 * wanted.abs().max() + 1e-6
+
+
+ASKED = """
+import logging, sys
+logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
+import torch
+from autotransfer.kernels import kernels_for
+print(kernels_for(torch.ones(3)) is not None)
+"""
+
+
+def asked(cache: Path, **environment: str) -> tuple[bool, str]:
+    """Whether a new process has kernels, and what it says of them."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("CC", "AUTOTRANSFER_KERNELS")}
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED], capture_output=True, text=True, check=True,
+        env=inherited | {"XDG_CACHE_HOME": str(cache)} | environment,
+    )  # fmt: skip
+    return done.stdout.strip() == "True", done.stderr
+
+
+def test_without_a_compiler_the_plain_path_serves(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    there, told = asked(tmp_path / "cache", PATH=str(empty))
+    assert not there
+    assert "no C compiler" in told
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo broken 1.0 && exit\necho 'no such flag' >&2; exit 1\n")
+    broken.chmod(0o755)
+    there, told = asked(tmp_path / "cache", CC=str(broken))
+    assert not there
+    assert "no such flag" in told
+    assert not list((tmp_path / "cache" / "autotransfer").iterdir())
+
+
+@compiled
+def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernels_for(torch.ones(3)) is cpu
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    assert kernels_for(torch.ones(3)) is None
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, in which the library is made once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "autotransfer"
+
+
+@compiled
+def test_the_library_is_made_once_and_for_its_user_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = compiling.compiled()
+    assert path.parent == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert path.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(compiling, "_compile", None)  # would fail
+    assert compiling.compiled() == path
+    assert [one.name for one in folder.iterdir()] == [path.name]
+
+
+@compiled
+@pytest.mark.parametrize("change", ["damaged", "cut", "link", "open", "foreign"])
+def test_a_library_that_is_not_ours_is_made_anew(folder: Path, tmp_path: Path, change: str) -> None:
+    path = compiling.compiled()
+    content = path.read_bytes()
+    if change == "damaged":
+        path.write_bytes(content[:5000] + b"?" + content[5001:])
+    elif change == "cut":
+        path.write_bytes(content[:5000])
+    elif change == "open":
+        path.chmod(0o777)
+    elif change == "foreign":
+        if os.geteuid():
+            pytest.skip("only root can give files away")
+        os.chown(path, 12345, -1)
+    else:
+        elsewhere = tmp_path / "elsewhere.so"
+        elsewhere.write_bytes(content)
+        path.unlink()
+        path.symlink_to(elsewhere)
+    assert not compiling.is_ours(path)
+    assert compiling.compiled() == path
+    assert compiling.is_ours(path)
+    assert not path.is_symlink()
+
+
+@compiled
+@pytest.mark.parametrize("change", ["open", "link", "file"])
+def test_a_folder_that_others_may_write_is_not_used(folder: Path, tmp_path: Path, change: str) -> None:
+    if change == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif change == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "elsewhere")
+    else:
+        folder.write_text("")
+    with pytest.raises((compiling.Unavailable, OSError)):
+        compiling.compiled()
+    there, _ = asked(tmp_path)
+    assert not there
+
+
+@compiled
+def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    both = [subprocess.Popen([sys.executable, "-c", ASKED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                             env=environment, text=True) for _ in range(2)]  # fmt: skip
+    assert [one.communicate()[0].strip() for one in both] == ["True", "True"]
+    assert len(list((tmp_path / "autotransfer").iterdir())) == 1
+
+
+FORKED = """
+import os, numpy, torch
+from autotransfer import cpu
+torch.set_num_threads(2)
+x, w = torch.randn(64, 64, 64), torch.randn(64, 16)
+expected = cpu.correlate(x, w, 7)
+child = os.fork()
+if not child:
+    os._exit(0 if numpy.array_equal(cpu.correlate(x, w, 7).numpy(), expected.numpy()) else 1)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@compiled
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "0"
