@@ -116,7 +116,7 @@ def _beside_none(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float,
     keys, measured = ["data", "test_subject"], ["leakage", "score"]
     plain = table[table["method"] == "none"].set_index(["mode", *keys])[measured]
     own = table[table["method"] != "none"].assign(batches=lambda t: t["mode"].map(BATCHES))
-    own = own.join(plain, on=["batches", *keys], rsuffix="_plain")
+    own = own.join(plain.add_suffix("_plain"), on=["batches", *keys])
     for name in measured:
         own[name] -= own.pop(f"{name}_plain")
     groups = ["method", "mode", "people"]

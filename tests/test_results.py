@@ -12,6 +12,7 @@ from benchmarks import played
 from benchmarks.drawing import curves
 from benchmarks.results import PARTS, main, read
 
+import autotransfer as at
 from autotransfer.search.playback import ORDERS
 
 SUBJECTS = {"first": 8, "second": 6}
@@ -241,3 +242,32 @@ def test_curves_end_where_their_values_say() -> None:
     drawn = curves([1, 2], {"rising": [0.5, 0.9], "falling": [0.9, 0.5]}, "labels", "score")
     heights = {name: float(re.search(rf'y="([\d.]+)"[^>]*>{name}<', drawn)[1]) for name in ("rising", "falling")}
     assert heights["rising"] < heights["falling"]  # up is small
+
+
+def test_what_a_penalty_removes_is_measured_beside_its_own_batches() -> None:
+    from benchmarks.control import _beside_none
+
+    rows = [
+        ("none", "people", "true", 0.8, 0.9), ("none", "balanced", "true", 0.6, 0.7),
+        ("mmd", "marginal", "true", 0.5, 0.95), ("mmd", "marginal", "shuffled", 0.8, 0.9),
+        ("mmd", "conditional", "true", 0.5, 0.6),
+    ]  # fmt: skip
+    columns = ["method", "mode", "people", "leakage", "score"]
+    table = pd.concat([pd.DataFrame(rows, columns=columns).assign(data=d, test_subject="1") for d in ("a", "b")])
+    found = _beside_none(table)
+    assert found["mmd", "marginal", "true"] == pytest.approx((-0.3, 0.05))
+    assert found["mmd", "marginal", "shuffled"] == pytest.approx((0.0, 0.0))
+    assert found["mmd", "conditional", "true"] == pytest.approx((-0.1, -0.1))
+
+
+def test_estimators_in_a_stack_score_as_they_do_alone() -> None:
+    from benchmarks.as_it_comes import stacked
+
+    recordings = at.synthetic(n_subjects=4, trials_per_class=8, n_channels=3, n_times=48, subject_shift=0.5)
+    X, y, who = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
+    clf = at.CensoredClassifier(device="cpu", max_epochs=3, batch_size=16, sfreq=recordings.sfreq)
+    folds = at.leave_one_subject_out(recordings)
+    for fold, (score, _) in zip(folds, stacked(clf, recordings, folds, "cpu"), strict=True):
+        known = who != who[fold.test[0]]
+        alone = clf.fit(X[known], y[known], subjects=who[known])
+        assert score == pytest.approx(alone.score(X[fold.test], y[fold.test]))
