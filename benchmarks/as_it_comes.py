@@ -4,8 +4,8 @@
 
 Some people of each set, evenly spread, are left out one at a time; everybody else is handed to `fit`. One row of the
 CSV is the balanced accuracy of one model on one of them, and the seconds that fitting took. Rows that are there already
-are not computed again. All fits of `CensoredClassifier` to a set are one stack, in which a row has the number that it has
-in the whole set, so that draws can be others than in `fit`; the seconds of each are its share.
+are not computed again. All fits of `CensoredClassifier` to a set are one stack, in which a row has the number that it
+has in the whole set, so that draws can be others than in `fit`; the seconds of each are its share.
 """
 
 from __future__ import annotations
