@@ -166,6 +166,7 @@ def test_random_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @compiled
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_no_kernel_where_torch_follows_or_replaces_tensors() -> None:
     x, seen = torch.randn(4, 3), []
 
@@ -255,8 +256,9 @@ def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, in which the library is made once."""
+    """Of an empty cache, in which libraries are made quickly."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compiling, "FLAGS", [flag.replace("-O3", "-O0") for flag in compiling.FLAGS])
     return tmp_path / "autotransfer"
 
 

@@ -25,8 +25,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = (
-    "-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-predictive-commoning",
-    "-fPIC", "-shared", "-pthread",
+    "-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 LIMIT = 120  # seconds that compiling may take; it takes about two
 DIGEST = 32  # bytes

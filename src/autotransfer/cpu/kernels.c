@@ -373,18 +373,20 @@ INLINE void filter_tile(
         vec samples[ROWS];
         for (int r = 0; r < ROWS; r++) samples[r] = load(row[r] + i);
 #pragma GCC unroll 4
-        for (int j = 0; j < LANES; j++)
-            for (int c = 0; c < VECTORS; c++) {
-                vec taps = load(backwards + first - i - j + c * LANES);
-                for (int r = 0; r < ROWS; r++) total[r][c] += taps * samples[r][j];
-            }
+        for (int j = 0; j < LANES; j++) {
+            vec taps[VECTORS];
+            for (int c = 0; c < VECTORS; c++) taps[c] = load(backwards + first - i - j + c * LANES);
+            for (int r = 0; r < ROWS; r++)
+                for (int c = 0; c < VECTORS; c++) total[r][c] += taps[c] * samples[r][j];
+        }
     }
 #endif
-    for (; i < end; i++)
-        for (int c = 0; c < VECTORS; c++) {
-            vec taps = load(backwards + first - i + c * LANES);
-            for (int r = 0; r < ROWS; r++) total[r][c] += taps * row[r][i];
-        }
+    for (; i < end; i++) {
+        vec taps[VECTORS];
+        for (int c = 0; c < VECTORS; c++) taps[c] = load(backwards + first - i + c * LANES);
+        for (int r = 0; r < ROWS; r++)
+            for (int c = 0; c < VECTORS; c++) total[r][c] += taps[c] * row[r][i];
+    }
     for (int r = 0; r < ROWS && r < count; r++)
         for (int c = 0; c < VECTORS; c++) {
             long left = times - first - c * LANES;
@@ -431,12 +433,14 @@ INLINE void gradient_rows(
         vec own[SUMS] = {{0}};
         for (int j = 0; j < rows; j++) memcpy(room + j * padded + task->left, x + (r + j) * times, 4 * times);
         const float *slopes = grad + r * times, *samples = room + from;
-        for (long t = 0; t < times; t++)
+        for (long t = 0; t < times; t++) {
             for (int j = 0; j < rows; j++) {
                 const float slope = slopes[j * times + t];
 #pragma GCC unroll 16
                 for (int k = 0; k < wide; k++) own[j * wide + k] += slope * load(samples + j * padded + t + k * LANES);
             }
+            __asm__ volatile("" ::: "memory"); /* or gcc would keep samples for later turns, and run out of registers */
+        }
         for (int k = 0; k < wide * rows; k++) sum[k] += own[k]; /* in two stages: fewer roundings in a row */
     }
     for (int j = 0; j < rows; j++)
