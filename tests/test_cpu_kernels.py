@@ -247,6 +247,11 @@ def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache" / "autotransfer").iterdir())
 
 
+def test_a_compiler_whose_name_cannot_be_read_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", 'cc "')
+    assert compiling.library.__wrapped__() is None
+
+
 @compiled
 def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels_for(torch.ones(3)) is cpu

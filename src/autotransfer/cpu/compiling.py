@@ -42,7 +42,7 @@ def library() -> ctypes.CDLL | None:
     """The compiled kernels; None where they cannot be had."""
     try:
         return ctypes.CDLL(str(compiled()))
-    except (Unavailable, OSError, subprocess.SubprocessError) as error:
+    except (Unavailable, OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: quotes of CC
         logger.debug("no compiled kernels: %s", error)
         return None
 
