@@ -383,6 +383,15 @@ def test_a_good_checkpoint_is_used(begun: Path, undisturbed: Path) -> None:
     assert_same_run(begun, undisturbed)
 
 
+def test_a_kill_between_the_end_of_a_population_and_of_its_checkpoint_leaves_nothing(
+    begun: Path, undisturbed: Path
+) -> None:
+    (path,) = begun.glob("*.checkpoint")
+    path.with_name("population-1.checkpoint").write_bytes(path.read_bytes())  # of the one that has ended
+    finish(begun)
+    assert_same_run(begun, undisturbed)
+
+
 # losses that are not numbers
 
 

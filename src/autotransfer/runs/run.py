@@ -258,6 +258,7 @@ class Run:
         prune_at: the epoch after which the worse half of a new population's censored members is given up.
         """
         self._pack_waiting(prune_at)
+        self._forget_ended()
         left = [entry for entry in self.ledger.entries(records=False) if entry.status not in FINISHED]
         total = sum(entry.setting.max_epochs for entry in left)
         counts = self.ledger.counts()
@@ -267,6 +268,13 @@ class Run:
             self.executor.train(self, bar)
         if left or not backup_of(self.ledger.path).exists():
             self.ledger.back_up()
+
+    def _forget_ended(self) -> None:
+        """A process that was killed just after a population had ended, in the ledger, has left its checkpoint."""
+        opened = {f"population-{population.number}.checkpoint" for population in self.ledger.open_populations()}
+        for path in self.folder.glob("population-*.checkpoint"):
+            if path.name not in opened:
+                path.unlink(missing_ok=True)
 
     def _pack_waiting(self, prune_at: int | None) -> None:
         """Compose populations of the jobs that are in none, and store the composition."""
