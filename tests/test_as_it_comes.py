@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmarks import as_it_comes
-from benchmarks.as_it_comes import COLUMNS, MODELS, SHORT, left_out, main
+from benchmarks.as_it_comes import COLUMNS, MODELS, SHORT, STACKED, left_out, main
 
 import autotransfer as at
 from tiny import tiny, tiny_file
@@ -26,14 +26,17 @@ def test_it_writes_a_row_for_every_person_and_model(tmp_path: Path, monkeypatch:
         seen.append(fold.test_subject)
         return recordings.y.numpy()[fold.test]
 
-    monkeypatch.setitem(as_it_comes.MODELS, "CensoredClassifier()", guess)
+    monkeypatch.setitem(as_it_comes.MODELS, "AutoTransferClassifier()", guess)
     arguments = [str(tiny_file(tmp_path)), "--out", str(tmp_path / "out.csv"), "--people", "2", "--device", "cpu"]
-    main([*arguments, "--models", "lda", "censored"])
+    main([*arguments, "--models", "lda", "auto"])
     table = pd.read_csv(tmp_path / "out.csv")
     assert list(table.columns) == COLUMNS
-    assert table.groupby("model")["subject"].apply(sorted).to_dict() == {"LDA": [0, 3], "CensoredClassifier()": [0, 3]}
-    assert (table[table["model"] == "CensoredClassifier()"]["score"] == 1).all()
-    main([*arguments, "--models", "censored"])
+    assert table.groupby("model")["subject"].apply(sorted).to_dict() == {
+        "LDA": [0, 3],
+        "AutoTransferClassifier()": [0, 3],
+    }
+    assert (table[table["model"] == "AutoTransferClassifier()"]["score"] == 1).all()
+    main([*arguments, "--models", "auto"])
     assert seen == [0, 3], "rows that are there are kept"
 
 
@@ -55,4 +58,21 @@ def test_models_never_see_the_test_person() -> None:
 
     as_it_comes.fitted(lambda _: Spy())(rec, fold, "cpu")
     assert set(handed["subjects"]) == {0, 2, 3}
-    assert set(SHORT.values()) == set(range(len(MODELS)))
+    assert set(SHORT.values()) == {*MODELS, *STACKED}
+
+
+def test_nor_does_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    rec = tiny(4)
+    handed: list[at.Job] = []
+
+    def train(recordings: at.Recordings, jobs: list[at.Job], *_: object, **__: object) -> list[at.Outcome]:
+        handed.extend(jobs)
+        return []
+
+    monkeypatch.setattr(at, "train", train)
+    as_it_comes.stacked(at.CensoredClassifier(), rec, left_out(rec, None), "cpu")
+    who = rec.subject.numpy()
+    for person, job in enumerate(handed):
+        assert set(who[job.fold.test]) == {person}
+        assert person not in who[np.concatenate([job.fold.train, job.fold.validation])]
+    assert len(handed) == 4

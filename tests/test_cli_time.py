@@ -50,8 +50,8 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_people_are_grouped_and_told_why(many: Path, known_costs: None) -> None:
     usual = told("run", many, "--dry-run")
     assert "10 folds, because there are 24 people" in usual
-    assert "7 candidates on 10 folds with 3 seeds" in usual
-    assert "3:30" in usual, "210 trainings"
+    assert "8 candidates on 10 folds with 3 seeds" in usual
+    assert "4:00" in usual, "240 trainings"
     alone = told("run", many, "--dry-run", "--folds", "all")
     assert "on 24 folds" in alone
     assert "because" not in alone
@@ -61,14 +61,14 @@ def test_many_people_are_grouped_and_told_why(many: Path, known_costs: None) -> 
 def test_a_dry_run_names_what_is_shorter(many: Path, known_costs: None) -> None:
     usual = told("run", many, "--dry-run")
     for line in (
-        "--quick: about 0:15",
-        "--grid uncensored: about 1:30",
-        "--seeds 1: about 1:10",
-        "--folds 5: about 1:45",
+        "--quick: about 0:20",
+        "--grid uncensored: about 2:00",
+        "--seeds 1: about 1:20",
+        "--folds 5: about 2:00",
     ):
         assert line in usual
-    assert "3 candidates on 5 folds with 1 seed" in told("run", many, "--dry-run", "--quick")
-    assert "3 candidates on 5 folds with 2 seeds" in told("run", many, "--dry-run", "--quick", "--seeds", 2)
+    assert "4 candidates on 5 folds with 1 seed" in told("run", many, "--dry-run", "--quick")
+    assert "4 candidates on 5 folds with 2 seeds" in told("run", many, "--dry-run", "--quick", "--seeds", 2)
 
 
 def test_a_dry_run_with_a_budget_says_what_is_left_out(many: Path, known_costs: None) -> None:

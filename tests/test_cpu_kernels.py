@@ -321,6 +321,7 @@ def test_a_folder_that_others_may_write_is_not_used(folder: Path, tmp_path: Path
     assert not there
 
 
+@pytest.mark.slow
 @compiled
 def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

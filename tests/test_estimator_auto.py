@@ -45,6 +45,7 @@ def few_settings() -> Iterator[None]:
     """The baseline and two censors: what a grid holds is no matter of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autotransfer.runs.options.grid", lambda name: at.grid(name)[:3])
+        patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})  # which follow from names that arrays do not have
         yield
 
 
