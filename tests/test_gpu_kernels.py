@@ -40,7 +40,8 @@ def test_product(m: int, k: int, n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "rows", "kernel"), [(40, 40, 7), (33, 5, 16), (130, 70, 64), (9, 20, 16), (70, 3, 1)]
+    ("times", "rows", "kernel"),
+    [(40, 40, 7), (33, 5, 16), (130, 70, 64), (9, 20, 16), (70, 3, 1), (96, 64, 16), (132, 65, 63), (70, 3, 150)],
 )
 def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> None:
     x, w = torch.randn(3, rows, times, requires_grad=True), torch.randn(3, kernel, requires_grad=True)

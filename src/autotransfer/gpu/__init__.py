@@ -6,7 +6,8 @@ matrices; these kernels read and write what has to be read and written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 SHORT = 64  # a side of a matrix that fits into one tile
-BLOCK = 1024  # samples that a program works on at once
+TAPS = 64  # of a filter, worked on at once
 
 
 class Dropping(NamedTuple):
@@ -44,9 +45,16 @@ def _kernels() -> Any:
     return kernels
 
 
-def available(signal: Tensor) -> bool:
+@cache
+def _filter_kernels() -> Any:
+    from . import filter_kernels
+
+    return filter_kernels
+
+
+def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether there are kernels for this tensor."""
-    return signal.device.type == "cuda" and signal.dtype == torch.float32 and _kernels() is not None
+    return signal.device.type == "cuda" and signal.dtype == dtype and _kernels() is not None
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
@@ -91,9 +99,9 @@ def norm_pool_forward(
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     _kernels().norm_pool_forward[(members * features,)](
-        v.contiguous(), gamma.contiguous(), beta.contiguous(), *draws(dropping, members), out,
-        out if squares is None else squares, mean, variance, features, batch, eps, TIMES=times, POOL=pool,
-        WIDTH=_power(pool), UNITS=BLOCK // _power(pool), BLOCK=BLOCK, SQUARED=squared, num_warps=4,
+        v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping), out,
+        out if squares is None else squares, mean, variance, features, batch, eps, SQUARED=squared,
+        **_by_row(n, times, pool, dropping),
     )  # fmt: skip
     return out, squares, mean, variance
 
@@ -109,10 +117,25 @@ def norm_pool_backward(
     grad = grad.contiguous()
     _kernels().norm_pool_backward[(members * features,)](
         grad, grad if grad_squares is None else grad_squares.contiguous(), v.contiguous(), gamma.contiguous(),
-        beta.contiguous(), *draws(dropping, members), mean, variance, grad_v, grad_gamma, grad_beta, features,
-        n // times, eps, TIMES=times, POOL=pool, BLOCK=BLOCK, SQUARED=grad_squares is not None, num_warps=4,
+        beta.contiguous(), *_draws(dropping), mean, variance, grad_v, grad_gamma, grad_beta, features, n // times, eps,
+        SQUARED=grad_squares is not None, **_by_row(n, times, pool, dropping),
     )  # fmt: skip
     return grad_v, grad_gamma, grad_beta
+
+
+def _draws(dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
+    halves = dropping.halves.contiguous()
+    return halves, halves if dropping.group is None else dropping.group, dropping.drop.contiguous()
+
+
+def _by_row(n: int, times: int, pool: int, dropping: Dropping) -> dict[str, int]:
+    """Of a program that goes twice over a row of n samples. The longer the row, the more threads: the fewer rows at a
+    time, so that the second pass finds them in the cache."""
+    warps = min(max(_power(n // 512), 4), 16)
+    return {
+        "TIMES": times, "POOL": pool, "WIDTH": _power(pool), "BLOCK": 256 * warps, "SHARED": dropping.group is not None,
+        "num_warps": warps,
+    }  # fmt: skip
 
 
 def draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -124,28 +147,49 @@ def draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Ten
 
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
     """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
-    count, rows, times = x.shape
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    tile_r, tile_t = min(64, tile(rows)), min(64, tile(times))
-    _kernels().correlate[(count, -(-rows // tile_r), -(-times // tile_t))](
-        x.contiguous(), w.contiguous(), out, rows, times, w.shape[1], left, FLIPPED=flipped, TILE_R=tile_r, TILE_I=32,
-        TILE_T=tile_t, num_warps=4, num_stages=2,
-    )  # fmt: skip
+    x, w, out = x.contiguous(), w.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    for piece in _pieces(x, w.shape[1], left):
+        _filter_kernels().correlate[(len(x),)](
+            x, w, out, *piece.numbers, **piece.constants, FLIPPED=flipped, ADD=piece.first > 0, TILE_R=64, num_warps=8,
+            num_stages=1,
+        )  # fmt: skip
     return out
 
 
 def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
-    """The filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]: products of tiles, then their diagonals."""
-    count, rows, times = x.shape
-    tile_r, tile_t = min(32, tile(rows)), min(64, tile(times))
-    blocks, height = -(-times // tile_t), tile_t + kernel - 1
-    tile_i = min(64, tile(height))
-    products = x.new_empty(count, blocks, height, tile_t)
-    _kernels().correlate_products[(count, blocks, -(-height // tile_i))](
-        x.contiguous(), grad.contiguous(), products, rows, times, height, left, TILE_R=tile_r, TILE_I=tile_i,
-        TILE_T=tile_t, num_warps=4, num_stages=2,
-    )  # fmt: skip
-    return sum_diagonals(products.view(count * blocks, height, tile_t), kernel, 0).view(count, blocks, kernel).sum(1)
+    """The filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]."""
+    x, grad, out = x.contiguous(), grad.contiguous(), x.new_empty(len(x), kernel)
+    for piece in _pieces(x, kernel, left):
+        _filter_kernels().correlate_gradient[(len(x),)](
+            x, grad, out, *piece.numbers, **piece.constants, TAPS=tile(piece.taps), TILE_R=32,
+            num_warps=8 if piece.constants["TILE_T"] == TAPS else 4, num_stages=1,
+        )  # fmt: skip
+    return out
+
+
+class _Piece(NamedTuple):
+    """So many taps of a filter, and what its kernel is launched with."""
+
+    first: int
+    taps: int
+    numbers: tuple[int, ...]  # rows, times in units, length of the whole filter, first, taps, lag
+    constants: dict[str, int]
+
+
+def _pieces(x: Tensor, kernel: int, left: int) -> Iterator[_Piece]:
+    """Filters of up to TAPS taps are one piece. A tile of the signal is twice as long as one of the output, which is
+    room for as many taps and the lag."""
+    _, rows, times = x.shape
+    unit = math.gcd(times, 4)
+    first = 0
+    while first < kernel:
+        begin = (first - left) // 4 * 4
+        lag = first - left - begin
+        taps = min(kernel - first, TAPS, TAPS + 1 - lag)
+        tile_t = TAPS // 2 if taps - 1 + lag <= TAPS // 2 else TAPS
+        numbers = rows, times // unit, kernel, first, taps, lag
+        yield _Piece(first, taps, numbers, {"UNIT": unit, "BEGIN": begin, "TILE_I": 2 * tile_t, "TILE_T": tile_t})
+        first += taps
 
 
 def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:

@@ -17,6 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import gpu
+from ..gpu import elementwise
 from ..gpu.autograd import apply
 
 
@@ -162,9 +163,16 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(size))
         self.register_buffer("running_var", torch.ones(size))
 
-    def track(self, mean: Tensor, var: Tensor, count: int, active: Tensor | None) -> None:
-        """Move the running statistics towards (P, F) batch ones; members that are not active stay."""
+    def track(self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None) -> None:
+        """Move the running statistics towards (P, F) batch ones, the mean plus `offset`; members that are not active
+        stay."""
         with torch.no_grad():
+            if elementwise.available(mean):
+                share = count / max(count - 1, 1)
+                running = self.running_mean.view(mean.shape), self.running_var.view(mean.shape)
+                elementwise.track(*running, mean, var, offset, active, share, self.momentum)
+                return
+            mean = mean if offset is None else mean + offset
             rate = self.momentum if active is None else self.momentum * active.to(mean.dtype)[:, None]
             unbiased = var * (count / max(count - 1, 1))
             running_mean = self.running_mean.view(mean.shape)
@@ -189,7 +197,7 @@ class BatchNorm(nn.Module):
             weight, bias = self.weight.reshape(size), self.bias.reshape(size)
             h: Tensor
             h, mean, var = apply(_Normalise, v, weight, bias, offset, self.eps)
-            self.track(mean if offset is None else mean + offset, var, v.shape[-1], active)
+            self.track(mean, var, v.shape[-1], active, offset)
             return h
         scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
         if offset is not None:
