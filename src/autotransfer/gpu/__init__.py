@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 SHORT = 64  # a side of a matrix that fits into one tile
+PROGRAMS = 4096  # of one warp, that keep a GPU busy
 TAPS = 64  # of a filter, worked on at once
 
 
@@ -34,6 +35,13 @@ class Dropping(NamedTuple):
     def boost(self) -> Tensor:
         """(P,) what the others are multiplied by."""
         return 1.0 / (1.0 - self.drop)
+
+
+class Picked(NamedTuple):
+    """Windows that were not gathered: x[rows], (G, B, channels, times)."""
+
+    x: Tensor  # (N, channels, times) all windows
+    rows: Tensor  # (G, B)
 
 
 @cache
@@ -65,14 +73,51 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     if m > SHORT or (k > SHORT and n > SHORT):
         return torch.bmm(a, b if group is None else b[group])
-    out = a.new_empty(a.shape[0], m, n)
     wide = k <= SHORT  # many columns, in tiles; else one tile that sums over k
     tile_n, tile_k = (128, tile(k)) if wide else (tile(n), 64)
-    _kernels().multiply[(a.shape[0], -(-n // tile_n))](
-        a, b, out, a if group is None else group, m, n, k, *a.stride(), *b.stride(), *out.stride(), TILE_M=tile(m),
+    shares, share = (1, k) if wide else _shares(len(a), k, tile_k)
+    out = a.new_empty(shares, len(a), m, n)
+    _kernels().multiply[(len(a), -(-n // tile_n), shares)](
+        a, b, out, a if group is None else group, m, n, k, share, *a.stride(), *b.stride(), TILE_M=tile(m),
         TILE_N=tile_n, TILE_K=tile_k, SHARED=group is not None, num_warps=4 if wide else 1, num_stages=3,
     )  # fmt: skip
+    return out[0] if shares == 1 else out.sum(0)
+
+
+def _shares(members: int, k: int, least: int) -> tuple[int, int]:
+    """Into how many sums a long one is cut so that there is work for the whole device, and their length: a multiple of
+    `least`."""
+    wanted = max(1, PROGRAMS // members)
+    share = -(-k // (wanted * least)) * least
+    return -(-k // share), share
+
+
+def product_picked(a: Tensor, picked: Picked, group: Tensor | None = None) -> Tensor:
+    """(P, m, C) × windows (G, B, C, T) -> (P, m, B·T), factors rounded as in TF32; group as in `product`."""
+    (members, m, channels), (_, batch), times = a.shape, picked.rows.shape, picked.x.shape[-1]
+    out = a.new_empty(members, m, batch * times)
+    a = a if a.stride(2) == 1 else a.contiguous()
+    tile_n = min(128, tile(times))
+    _kernels().multiply_picked[(members, batch * -(-times // tile_n))](
+        a, picked.x, picked.rows, out, a if group is None else group, m, channels, batch, times, *a.stride()[:2],
+        TILE_M=tile(m), TILE_N=tile_n, TILE_K=min(SHORT, tile(channels)), SHARED=group is not None, num_warps=4,
+        num_stages=1 if channels <= SHORT else 3,
+    )  # fmt: skip
     return out
+
+
+def product_picked_gradient(grad: Tensor, picked: Picked, group: Tensor | None = None) -> Tensor:
+    """Its gradient for a: grad (P, m, B·T) -> (P, m, C)."""
+    (members, m, _), (_, batch), (_, channels, times) = grad.shape, picked.rows.shape, picked.x.shape
+    tile_n = min(SHORT, tile(channels))
+    shares, share = _shares(members, batch, 1)
+    out = grad.new_empty(shares, members, m, channels)
+    _kernels().multiply_picked_gradient[(members, -(-channels // tile_n), shares)](
+        grad.contiguous(), picked.x, picked.rows, out, grad if group is None else group, m, channels, batch, times,
+        share, TILE_M=tile(m), TILE_N=tile_n, TILE_K=min(64, tile(times)), SHARED=group is not None,
+        num_warps=tile_n // 16, num_stages=3,
+    )  # fmt: skip
+    return out[0] if shares == 1 else out.sum(0)
 
 
 def _power(side: int) -> int:

@@ -33,7 +33,7 @@ def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
 
 def fold_in(keys: Tensor, values: Tensor) -> Tensor:
     """randomness.fold_in of keys int32 and whole numbers, which are broadcast."""
-    single, shape = values.numel() == 1, torch.broadcast_shapes(keys.shape, values.shape)
+    single, shape = values.numel() == 1, torch.broadcast_shapes(keys.shape, values.shape)  # type: ignore[no-untyped-call]  # torch's
     keys = keys.expand(shape).contiguous()
     values = values if single else values.expand(shape).contiguous()
     out = torch.empty_like(keys)

@@ -17,7 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import gpu
-from ..gpu import elementwise
+from ..gpu import Picked, elementwise
 from ..gpu.autograd import apply
 
 
@@ -76,6 +76,27 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
         mixed: Tensor = apply(_SharedProduct, w, x, group)
         return mixed
     return torch.bmm(w, x if group is None else x[group])
+
+
+class _PickedProduct(Function):
+    """mix_signals of windows that were not gathered."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, x: Tensor, rows: Tensor, group: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, rows, group)
+        return gpu.product_picked(w, Picked(x, rows), group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        x, rows, group = ctx.saved_tensors
+        return gpu.product_picked_gradient(grad, Picked(x, rows), group), None, None, None
+
+
+def mix_picked(w: Tensor, picked: Picked, group: Tensor | None) -> Tensor:
+    """Windows (G, B, in, T) mixed by each member's w (P, out, in) -> (P, out, B·T); group: (P,), None where G = P."""
+    mixed: Tensor = apply(_PickedProduct, w, *picked, group)
+    return mixed
 
 
 class _Normalise(Function):

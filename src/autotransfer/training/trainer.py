@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..augment import Batch
 from ..fusing import fusing
+from ..gpu import Picked
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
@@ -75,6 +76,7 @@ class Trainer:
             first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
+        self.picks = not self.augmentation and bool(getattr(self.net, "picks", False))
         self.flat = self.members.flatten()
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         methods = {setting.method for setting in settings if setting.method is not None}
@@ -144,9 +146,10 @@ class Trainer:
     def _next_step(self) -> None:
         with fusing(self.fused):
             rows = self.plan.index_select(0, self.tick.view(1))[0]
-            self._step(rows, self.prepared.gather(rows))
+            picked = self.prepared.picked(rows) if self.picks else None
+            self._step(rows, self.prepared.gather(rows) if picked is None else picked)
 
-    def _step(self, rows: Tensor, x: Tensor) -> None:
+    def _step(self, rows: Tensor, x: Tensor | Picked) -> None:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
@@ -154,10 +157,11 @@ class Trainer:
         y, s = batch.y[group], batch.s[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
         for place, augment in enumerate(self.augmentation):
+            assert isinstance(x, Tensor)
             x = augment(x, fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows), batch)
         # Tables are of windows as they were; those of changed ones the encoder works out.
         moments = None if self.augmentation else self.prepared.moments(x, rows)
-        with quick_products(x.device):
+        with quick_products(rows.device):
             codes = self.net(
                 x, group=self.groups.shared, moments=moments, noise=noise, drop=self.drop, active=active
             )  # fmt: skip
@@ -170,7 +174,7 @@ class Trainer:
         penalty = self.censors.penalty(z, y, s, losses)
         loss = task + self.strength * warmed_up(self.clock, self.warm_up) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
-        with quick_products(x.device):
+        with quick_products(rows.device):
             encoder = torch.autograd.grad(codes, list(self.net.parameters()), grad, materialize_grads=True)
         gradient = torch.cat([one.flatten(1) for one in (*encoder, *classifier)], 1)
         self.optimiser.step(gradient, self.lr * self.decay, active)
