@@ -102,16 +102,6 @@ def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> No
     close(gpu.correlate_gradient(signal, slope, kernel, left), grad_w)
 
 
-@pytest.mark.parametrize(("times", "rows", "kernel"), [(40, 40, 7), (33, 33, 16), (32, 47, 16), (130, 130, 64)])
-def test_toeplitz_and_its_gradient(times: int, rows: int, kernel: int) -> None:
-    w, full = torch.randn(3, kernel), torch.randn(3, rows, times)
-    offset = (kernel - 1) // 2 if rows == times else 0
-    expected = filtering._toeplitz(w, times, offset, rows)
-    torch.testing.assert_close(gpu.toeplitz(w.to(DEVICE), times, offset, rows).cpu(), expected)
-    sums = filtering._sum_diagonals(full, kernel, offset)
-    torch.testing.assert_close(gpu.sum_diagonals(full.to(DEVICE), kernel, offset).cpu(), sums, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("rows", [17, 60, 128])
 def test_sign(rows: int) -> None:
     matrix = torch.randn(2, rows, rows)

@@ -252,21 +252,3 @@ def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
 def _coefficients(steps: tuple[tuple[float, float, float], ...], device: torch.device) -> Tensor:
     """Made once: a copy from the host has no place in a captured program."""
     return torch.tensor(steps, dtype=torch.float32, device=device)
-
-
-def toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
-    """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
-    out = w.new_empty(w.shape[0], rows, times)
-    grid = (w.shape[0], -(-rows // 32))
-    _kernels().toeplitz[grid](w.contiguous(), out, rows, times, w.shape[1], offset, BLOCK_I=32, BLOCK_T=128)
-    return out
-
-
-def sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
-    """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
-    count, rows, times = full.shape
-    out = full.new_empty(count, kernel)
-    block = min(64, tile(kernel))
-    grid = (count, -(-kernel // block))
-    _kernels().sum_diagonals[grid](full.contiguous(), out, rows, times, kernel, offset, BLOCK_K=block, BLOCK_T=32)
-    return out

@@ -213,32 +213,6 @@ def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexp
 
 
 @triton.jit
-def toeplitz(w, out, rows, times, kernel, offset, BLOCK_I: tl.constexpr, BLOCK_T: tl.constexpr):
-    """out[n, i, t] = w[n, i - t + offset], 0 outside the filter."""
-    n = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1) * BLOCK_I + tl.arange(0, BLOCK_I)[:, None]
-    for start in range(0, times, BLOCK_T):
-        t = start + tl.arange(0, BLOCK_T)[None, :]
-        tap = i - t + offset
-        value = tl.load(w + n * kernel + tap, mask=(tap >= 0) & (tap < kernel), other=0.0)
-        tl.store(out + (n * rows + i) * times + t, value, mask=(i < rows) & (t < times))
-
-
-@triton.jit
-def sum_diagonals(full, out, rows, times, kernel, offset, BLOCK_K: tl.constexpr, BLOCK_T: tl.constexpr):
-    """out[n, k] = sum over t of full[n, t + k - offset, t], over what exists."""
-    n = tl.program_id(0).to(tl.int64)
-    k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)[:, None]
-    total = tl.zeros((BLOCK_K, BLOCK_T), dtype=tl.float32)
-    for start in range(0, times, BLOCK_T):
-        t = start + tl.arange(0, BLOCK_T)[None, :]
-        i = t + k - offset
-        total += tl.load(full + (n * rows + i) * times + t, mask=(i >= 0) & (i < rows) & (t < times), other=0.0)
-    place = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
-    tl.store(out + n * kernel + place, tl.sum(total, 1), mask=place < kernel)
-
-
-@triton.jit
 def multiply_picked(
     a, x, rows, out, which, m, k, batch, times, a_batch, a_row, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
     TILE_K: tl.constexpr, SHARED: tl.constexpr,
