@@ -10,6 +10,7 @@ import torch
 
 from autotransfer.gpu import elementwise
 from autotransfer.model.layers import BatchNorm
+from autotransfer.model.moments import _cumulate_diagonals
 from autotransfer.randomness import as_keys, bits, fold_in
 from autotransfer.training.optimiser import BETAS, EPS, update
 
@@ -29,6 +30,7 @@ def draws() -> None:
 def test_keys(groups: int) -> None:
     keys = as_keys(torch.randint(2**32, (groups,)).tolist())
     for value in (0, 7, 2**31 - 1):
+        assert torch.equal(elementwise.fold_in(keys.to(DEVICE), value).cpu(), fold_in(keys, value))
         tick = torch.tensor(value)
         assert torch.equal(elementwise.fold_in(keys.to(DEVICE), tick.to(DEVICE)).cpu(), fold_in(keys, value))
     rows = torch.randint(1000, (groups, 3))
@@ -41,6 +43,13 @@ def test_bits(n: int) -> None:
     keys = as_keys(torch.randint(2**32, (2, 3)).flatten().tolist()).view(2, 3)
     assert torch.equal(elementwise.bits(keys.to(DEVICE), n).cpu(), bits(keys, n))
     assert elementwise.bits(keys[:0].to(DEVICE), n).shape == (0, 3, n)
+
+
+@pytest.mark.parametrize("n", [1, 16, 31, 64])
+def test_sums_along_diagonals(n: int) -> None:
+    a = torch.randn(2, 3, n, n)
+    found = elementwise.cumulate_diagonals(a.to(DEVICE)).cpu()
+    torch.testing.assert_close(found, _cumulate_diagonals(a))
 
 
 @pytest.mark.parametrize("with_offset", [False, True])

@@ -43,10 +43,10 @@ def mix(h: Tensor) -> Tensor:
 
 def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
     """A new key from a key and a number (int32, broadcast): a step, an epoch, a layer."""
-    if isinstance(value, int):
-        value = torch.full((), value, dtype=torch.int32, device=key.device)
     if elementwise.available(key, torch.int32):
         return elementwise.fold_in(key, value)
+    if isinstance(value, int):
+        value = torch.full((), value, dtype=torch.int32, device=key.device)
     return mix(key ^ mix(value.to(torch.int32) + 0x3C6EF372))
 
 

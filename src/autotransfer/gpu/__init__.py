@@ -62,7 +62,13 @@ def _filter_kernels() -> Any:
 
 def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether there are kernels for this tensor."""
-    return signal.device.type == "cuda" and signal.dtype == dtype and _kernels() is not None
+    return signal.device.type == "cuda" and signal.dtype == dtype and _kernels() is not None and _modern(signal.device)
+
+
+@cache
+def _modern(device: torch.device) -> bool:
+    """Whether its tensor cores know TF32 and bfloat16."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from . import available as has_kernels
+from . import tile
 
 _BLOCK = 256
+WIDEST = 64  # columns of a matrix whose diagonals are cumulated on chip
 
 
 @cache
@@ -24,21 +26,27 @@ def _kernels() -> Any:
 def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether there are kernels for this tensor: on a GPU, and nothing of torch's follows what is done to it."""
     return (
-        has_kernels(tensor, dtype)
+        not torch.compiler.is_compiling()  # first: a compiler reads no further
+        and has_kernels(tensor, dtype)
         and type(tensor) in (Tensor, torch.nn.Parameter)
-        and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None  # vmap and its like
     )
 
 
-def fold_in(keys: Tensor, values: Tensor) -> Tensor:
+def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
     """randomness.fold_in of keys int32 and whole numbers, which are broadcast."""
+    if isinstance(values, int):
+        return _folded(keys.contiguous(), keys, values, -1)
     single, shape = values.numel() == 1, torch.broadcast_shapes(keys.shape, values.shape)  # type: ignore[no-untyped-call]  # torch's
     keys = keys.expand(shape).contiguous()
     values = values if single else values.expand(shape).contiguous()
+    return _folded(keys, values, 0, 0 if single else 1)
+
+
+def _folded(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
     out = torch.empty_like(keys)
     grid = (-(-keys.numel() // _BLOCK),)
-    _kernels().fold_in[grid](keys, values, out, keys.numel(), EACH=int(not single), BLOCK=_BLOCK)
+    _kernels().fold_in[grid](keys, values, out, keys.numel(), number, STRIDE=stride, BLOCK=_BLOCK)
     return out
 
 
@@ -48,6 +56,14 @@ def bits(keys: Tensor, n: int) -> Tensor:
     if out.numel():
         block = 4 * _BLOCK
         _kernels().bits[(keys.numel(), -(-n // block))](keys.contiguous(), out, n, BLOCK=block)
+    return out
+
+
+def cumulate_diagonals(a: Tensor) -> Tensor:
+    """Sums along each diagonal from its start, (..., n, n) with n ≤ WIDEST."""
+    n, a = a.shape[-1], a.contiguous()
+    out = torch.empty_like(a)
+    _kernels().cumulate_diagonals[(a.numel() // (n * n),)](a, out, n, SIDE=tile(n))
     return out
 
 

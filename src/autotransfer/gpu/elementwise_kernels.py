@@ -15,11 +15,15 @@ def _mix(h):
 
 
 @triton.jit
-def fold_in(keys, values, out, n, EACH: tl.constexpr, BLOCK: tl.constexpr):
-    """EACH: 1, or 0 where one value serves all keys."""
+def fold_in(keys, values, out, n, number, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """STRIDE: 1, or 0 where one value serves all keys; -1: `number` does."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     key = tl.load(keys + at, mask=at < n, other=0).to(tl.uint32, bitcast=True)
-    value = tl.load(values + at * EACH, mask=at < n, other=0).to(tl.int32).to(tl.uint32, bitcast=True)
+    if STRIDE < 0:
+        value = tl.full((BLOCK,), number, tl.int32)
+    else:
+        value = tl.load(values + at * STRIDE, mask=at < n, other=0).to(tl.int32)
+    value = value.to(tl.uint32, bitcast=True)
     tl.store(out + at, _mix(key ^ _mix(value + 0x3C6EF372)).to(tl.int32, bitcast=True), mask=at < n)
 
 
@@ -31,6 +35,17 @@ def bits(keys, out, n, BLOCK: tl.constexpr):
     counter = _mix((at + 1).to(tl.uint32) * 0x9E3779B9)
     place = out + tl.program_id(0).to(tl.int64) * n + at
     tl.store(place, _mix(key ^ counter).to(tl.int32, bitcast=True), mask=at < n)
+
+
+@triton.jit
+def cumulate_diagonals(a, out, n, SIDE: tl.constexpr):
+    """out[i, j] = sum over s ≥ 0 of a[i - s, j - s], one program for a matrix (n, n): diagonals become columns."""
+    matrix = tl.program_id(0).to(tl.int64) * n * n
+    i = tl.arange(0, SIDE)[:, None]
+    j = i + tl.arange(0, 2 * SIDE)[None, :] - (n - 1)
+    inside = (i < n) & (j >= 0) & (j < n)
+    terms = tl.load(a + matrix + i * n + j, mask=inside, other=0.0)
+    tl.store(out + matrix + i * n + j, tl.cumsum(terms, 0), mask=inside)
 
 
 @triton.jit

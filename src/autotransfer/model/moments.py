@@ -16,6 +16,7 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from ..fusing import fused
+from ..gpu import elementwise
 
 
 class Lags(NamedTuple):
@@ -56,6 +57,8 @@ def lag_sums(x: Tensor, kernel: int) -> Lags:
 
 def _cumulate_diagonals(a: Tensor) -> Tensor:
     """(..., n, n) -> sums along each diagonal from its start: out[i, j] = Σ_{s≥0} a[i-s, j-s]."""
+    if a.shape[-1] <= elementwise.WIDEST and not a.requires_grad and elementwise.available(a):
+        return elementwise.cumulate_diagonals(a)
     shift = 1
     while shift < a.shape[-1]:  # doubling: each pass covers twice as many terms
         a = a + F.pad(a, (shift, 0, shift, 0))[..., : a.shape[-2], : a.shape[-1]]
