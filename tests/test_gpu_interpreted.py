@@ -19,10 +19,11 @@ import torch
 # the interpreter longest.
 SAMPLES = {
     "test_gpu_elementwise.py": "",
+    "test_gpu_step.py": "",
     "test_gpu_kernels.py": "",
     "test_gpu_pairs.py": "not batch0 and not (perplexity_scales and (batch1 or 30)) and not (censors and perplexity)",
 }
-LEAST = {"test_gpu_elementwise.py": 10}  # tests in a sample; 30 elsewhere
+LEAST = {"test_gpu_elementwise.py": 10, "test_gpu_step.py": 2}  # tests in a sample; 30 elsewhere
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton, which there is for Linux")
