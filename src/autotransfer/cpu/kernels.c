@@ -517,7 +517,9 @@ static void mix_rows(
             row[i] = weight + own * wide;
             begin[i] = all(constant[own]);
         }
-        for (long t = 0; t < times; t += WIDE * LANES) {
+        for (long start = 0; start < times; start += WIDE * LANES) {
+            /* The last tile ends with the signal. One that is longer than the signal reads on: there is room for it. */
+            const long t = start + WIDE * LANES <= times || times < WIDE * LANES ? start : times - WIDE * LANES;
             vec total[MIXED][WIDE];
             for (int i = 0; i < MIXED; i++)
                 for (int j = 0; j < WIDE; j++) total[i][j] = begin[i];
@@ -595,28 +597,37 @@ static void network_item(const void *given, long number) {
     const long member = number / task->windows, window = number % task->windows;
     const long filters = task->filters, times = task->times, channels = task->channels, wide = channels + task->levels;
     const long steps = times / task->pool, longest = task->taps > task->second_taps ? task->taps : task->second_taps;
-    const long stride = STRIDE(times), padded = stride + STRIDE(longest);
+    const long stride = STRIDE(times), padded = stride + STRIDE(longest), second_padded = STRIDE(steps) + STRIDE(longest);
     const long rows = channels > task->hidden ? channels : task->hidden;
     const long codes = task->scale ? task->hidden * (steps / task->second_pool) : 0;
     const float *x = task->x + (task->group[member] * task->windows + window) * wide * times;
     const float *spatial = task->spatial + member * filters * wide;
     float *code = task->out + number * task->latent, *power = code + codes;
-    float *room = calloc((rows * stride + 2 * filters * padded + 2 * filters), 4);
+    float *room = malloc(4 * (rows * stride + filters * (padded + second_padded + 1)));
     if (!room) { /* no memory: let it be seen */
         for (long i = 0; i < task->latent; i++) code[i] = NAN;
         return;
     }
     float *signals = room, *mixed = signals + rows * stride, *second = mixed + filters * padded;
-    float *level = second + filters * padded;
-    for (long c = 0; c < channels; c++) memcpy(signals + c * stride, x + c * times, 4 * times);
-    for (long f = 0; f < filters; f++)
+    float *level = second + filters * second_padded;
+    const int apart = times < WIDE * LANES; /* windows that are shorter than a tile need room behind each row */
+    for (long c = 0; apart && c < channels; c++) {
+        memset(signals + c * stride, 0, 4 * stride);
+        memcpy(signals + c * stride, x + c * times, 4 * times);
+    }
+    for (long f = 0; f < filters; f++) {
+        level[f] = 0.0f;
         for (long c = channels; c < wide; c++) level[f] += spatial[f * wide + c] * x[c * times];
+    }
 
     const long left = (task->taps - 1) / 2, second_left = (task->second_taps - 1) / 2;
-    mix_rows(spatial, wide, signals, channels, stride, times, level, filters, mixed + left, padded);
+    mix_rows(spatial, wide, apart ? signals : x, channels, apart ? stride : times, times, level, filters, mixed + left,
+             padded);
+    if (task->scale) memset(second, 0, 4 * filters * second_padded);
     for (long f = 0; f < filters; f++) {
         const long own = member * filters + f;
         float *v = signals; /* whose content has been mixed */
+        memset(mixed + f * padded, 0, 4 * left);
         memset(mixed + f * padded + left + times, 0, 4 * (padded - left - times));
         filter_row(mixed + f * padded, task->temporal + own * task->taps, task->taps, times, v);
         if (task->power_scale) {
@@ -629,12 +640,12 @@ static void network_item(const void *given, long number) {
             }
         }
         if (task->scale)
-            pooled(v, times, task->pool, task->scale[own], task->shift[own], second + f * padded + second_left);
+            pooled(v, times, task->pool, task->scale[own], task->shift[own], second + f * second_padded + second_left);
     }
     if (task->scale) {
         for (long f = 0; f < filters; f++) {
             const float *taps = task->depthwise + (member * filters + f) * task->second_taps;
-            filter_row(second + f * padded, taps, task->second_taps, steps, mixed + f * padded);
+            filter_row(second + f * second_padded, taps, task->second_taps, steps, mixed + f * padded);
         }
         const float *pointwise = task->pointwise + member * task->hidden * filters;
         mix_rows(pointwise, filters, mixed, filters, padded, steps, task->bias + member * task->hidden, task->hidden,
@@ -777,8 +788,8 @@ void tangent_of(long windows, long channels, long times, double quiet, const flo
         for (long c = 0; c < channels; c++, x += times) {
             double mean, *own = centred(x, times, room + c * times, &mean), spread = deviation(own, times);
             out[c] = (float)log_of(spread, quiet);
-            if (spread != 0.0)
-                for (long t = 0; t < times; t++) own[t] /= spread;
+            const double factor = spread == 0.0 ? 1.0 : 1.0 / spread;
+            for (long t = 0; t < times; t++) own[t] *= factor;
             for (long d = 0; d <= c; d++) {
                 const double both = c == d && spread == 0.0 ? 1.0 : dot(own, room + d * times, times) / times;
                 correlation[c * channels + d] = correlation[d * channels + c] = both;

@@ -109,8 +109,9 @@ class Decoder:
     @torch.inference_mode()
     def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
         """The next windows (n, channels, times) of a person -> (n, classes)."""
-        found = [self._next(piece, people, adaptation) for piece in torch.split(X, STEP)]
-        return (found[0] if len(found) == 1 else torch.cat(found)).numpy()
+        if len(X) == 1:
+            return self._next(X, people, adaptation).numpy()
+        return torch.cat([self._next(piece, people, adaptation) for piece in torch.split(X, STEP)]).numpy()
 
     def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> Tensor:
         codes, log_p = self.read(X, people)
