@@ -99,12 +99,12 @@ class Decoder:
         """Somebody new."""
         return [stack.preprocessing.follow() for stack in self.stacks]
 
-    def adaptation(self) -> Adaptation:
-        """What follows somebody new in the codes."""
+    def adaptation(self, way: str = "shift", share: float | Tensor = 1.0) -> Adaptation:
+        """What follows somebody new in the codes, in one of WAYS."""
         effects = [stack.effects for stack in self.stacks]
         exponents = torch.split(self.exponents, [len(stack.mean) for stack in self.stacks])
         weights = [own @ stack.mean for own, stack in zip(exponents, self.stacks, strict=True)]
-        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights])
+        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights], way, share)
 
     @torch.inference_mode()
     def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
@@ -115,7 +115,7 @@ class Decoder:
 
     def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> Tensor:
         codes, log_p = self.read(X, people)
-        return (log_p if adaptation is None else adaptation.follow(codes, log_p)).softmax(-1)
+        return (log_p if adaptation is None else adaptation.follow(adaptation.project(codes), log_p)).softmax(-1)
 
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
         """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
