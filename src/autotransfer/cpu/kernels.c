@@ -669,29 +669,31 @@ typedef double dvec __attribute__((vector_size(4 * LANES), aligned(8), may_alias
 #define PAIRS (LANES / 2)
 #define POINTS 16 /* stretches, at most; as in represent.py */
 
+INLINE double total_of(const dvec sum[4]) {
+    const dvec together = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    double total = 0.0;
+    for (int j = 0; j < PAIRS; j++) total += together[j];
+    return total;
+}
+
 static double dot(const double *a, const double *b, long n) {
     dvec sum[4] = {{0}};
     long i = 0;
     for (; i + 4 * PAIRS <= n; i += 4 * PAIRS)
         for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(a + i + j * PAIRS) * *(const dvec *)(b + i + j * PAIRS);
-    const dvec all_of_them = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    double total = 0.0;
-    for (int j = 0; j < PAIRS; j++) total += all_of_them[j];
+    double total = total_of(sum);
     for (; i < n; i++) total += a[i] * b[i];
     return total;
 }
 
 static double sum_doubles(const double *x, long n) {
-    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
+    dvec sum[4] = {{0}};
     long i = 0;
-    for (; i + 4 <= n; i += 4) {
-        a += x[i];
-        b += x[i + 1];
-        c += x[i + 2];
-        d += x[i + 3];
-    }
-    for (; i < n; i++) a += x[i];
-    return (a + b) + (c + d);
+    for (; i + 4 * PAIRS <= n; i += 4 * PAIRS)
+        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(x + i + j * PAIRS);
+    double total = total_of(sum);
+    for (; i < n; i++) total += x[i];
+    return total;
 }
 
 /* A row less its mean, in place; gives the mean. Exactly 0 for one value throughout. */

@@ -46,6 +46,8 @@ class Decoder:
         self.mean: Tensor = torch.block_diag(*(stack.mean for stack in self.stacks))  # type: ignore[no-untyped-call]
         self.corrected = any(stack.correction is not None for stack in self.stacks)
         self.heads = [stack.head(self.corrected) for stack in self.stacks]
+        # Of each stack (P, D, R): the directions of its codes in which people differ.
+        self._axes = [stack.effects.projection.numpy() for stack in self.stacks if stack.effects is not None]
         # Stacks whose transforms remember nothing of a person.
         self.still = [not person.state() for person in self.follow()]
         self._recorded: Any = None
@@ -115,7 +117,17 @@ class Decoder:
 
     def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> Tensor:
         codes, log_p = self.read(X, people)
-        return (log_p if adaptation is None else adaptation.follow(adaptation.project(codes), log_p)).softmax(-1)
+        return (log_p if adaptation is None else adaptation.follow(self._projected(codes), log_p)).softmax(-1)
+
+    def _projected(self, codes: Sequence[Tensor]) -> Tensor:
+        """As `Adaptation.project`, which takes as long as following for a single window: (n, P of all stacks, R)."""
+        size = self.mean.shape[1], codes[0].shape[1], max(own.shape[2] for own in self._axes)
+        found, start = np.zeros(size, dtype=np.float32), 0
+        for z, own in zip(codes, self._axes, strict=True):
+            stop = start + len(own)
+            np.matmul(z.numpy(), own, out=found[start:stop, :, : own.shape[2]])
+            start = stop
+        return torch.from_numpy(found.transpose(1, 0, 2))
 
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
         """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities

@@ -87,10 +87,9 @@ class Session:
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
-        if isinstance(window, np.ndarray) and window.dtype == np.float32 and window.shape == self._shape:
-            # As it should be, and mostly is: all else takes longer to be told.
-            if window.min() >= -LARGEST and window.max() <= LARGEST:
-                return torch.from_numpy(window.copy())[None], True
+        right = isinstance(window, np.ndarray) and window.dtype == np.float32 and window.shape == self._shape
+        if right and window.min() >= -LARGEST and window.max() <= LARGEST:  # type: ignore[attr-defined]  # an array
+            return torch.from_numpy(window.copy())[None], True  # type: ignore[attr-defined]  # the rest takes longer
         try:
             single = np.ndim(window) == 2  # type: ignore[arg-type]  # whatever it is
         except ValueError:  # a ragged list, of which `check_windows` says so
