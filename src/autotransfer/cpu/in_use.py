@@ -150,7 +150,7 @@ def _tangent(x: Tensor, quiet: float) -> Tensor:
     _call("tangent_of", windows, channels, times, quiet, x, _room(channels, times), correlation, out)
     values, vectors = torch.linalg.eigh(correlation)
     below = vectors.mT.contiguous()  # as they come
-    _call("tangent_upper", windows, channels, quiet, values, below, _room(2, channels, channels), out)
+    _call("tangent_upper", windows, channels, quiet, values, below, _room(2 * channels + 1, channels), out)
     return out
 
 

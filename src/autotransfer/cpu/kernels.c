@@ -686,6 +686,25 @@ static double dot(const double *a, const double *b, long n) {
     return total;
 }
 
+/* Of one row with each of `count` rows (count, n): four at a time share what they load of it. */
+static void dots(const double *a, const double *rows, long count, long n, double *out) {
+    long r = 0;
+    for (; r + 4 <= count; r += 4, rows += 4 * n) {
+        dvec sum[4][2] = {{{0}}};
+        long i = 0;
+        for (; i + 2 * PAIRS <= n; i += 2 * PAIRS)
+            for (int k = 0; k < 4; k++)
+                for (int j = 0; j < 2; j++)
+                    sum[k][j] += *(const dvec *)(a + i + j * PAIRS) * *(const dvec *)(rows + k * n + i + j * PAIRS);
+        for (int k = 0; k < 4; k++) {
+            const dvec both[4] = {sum[k][0], sum[k][1]};
+            out[r + k] = total_of(both);
+            for (long rest = i; rest < n; rest++) out[r + k] += a[rest] * rows[k * n + rest];
+        }
+    }
+    for (; r < count; r++, rows += n) out[r] = dot(a, rows, n);
+}
+
 static double sum_doubles(const double *x, long n) {
     dvec sum[4] = {{0}};
     long i = 0;
@@ -792,8 +811,9 @@ void tangent_of(long windows, long channels, long times, double quiet, const flo
             out[c] = (float)log_of(spread, quiet);
             const double factor = spread == 0.0 ? 1.0 : 1.0 / spread;
             for (long t = 0; t < times; t++) own[t] *= factor;
+            dots(own, room, c + 1, times, correlation + c * channels);
             for (long d = 0; d <= c; d++) {
-                const double both = c == d && spread == 0.0 ? 1.0 : dot(own, room + d * times, times) / times;
+                const double both = c == d && spread == 0.0 ? 1.0 : correlation[c * channels + d] / times;
                 correlation[c * channels + d] = correlation[d * channels + c] = both;
                 square += (c == d ? 1.0 : 2.0) * both * both;
             }
@@ -819,9 +839,11 @@ void tangent_upper(long windows, long channels, double quiet, const double *valu
             }
         }
         out += channels;
-        for (long c = 0; c < channels; c++)
-            for (long d = c; d < channels; d++)
-                *out++ = (float)(dot(scaled + c * channels, room + d * channels, channels) * (c == d ? 1.0 : sqrt(2.0)));
+        double *found = scaled + channels * channels;
+        for (long c = 0; c < channels; c++) {
+            dots(scaled + c * channels, room + c * channels, channels - c, channels, found);
+            for (long d = c; d < channels; d++) *out++ = (float)(found[d - c] * (c == d ? 1.0 : sqrt(2.0)));
+        }
     }
 }
 
