@@ -102,6 +102,11 @@ def test_a_way_is_taken_by_what_people_gain_in_all_orders() -> None:
     gains["statistics", "one-sided", 1.0] = -0.01
     taken = following.chosen([followed(gains)] * 3)
     assert taken == (list(WAYS).index("shift"), following.SHARES.index(0.5))
+    # So is the score in one order, where the model is less wrong and yet decides worse.
+    gains["statistics", "one-sided", 1.0] = 0.1
+    misled = followed(gains)
+    misled.score[list(WAYS).index("statistics"), 0, -1] = 0.49
+    assert following.chosen([misled]) == (list(WAYS).index("shift"), following.SHARES.index(0.5))
     _, share = following.chosen([followed({("shift", "balanced", 1.0): -0.1})])
     assert following.SHARES[share] == 0
 

@@ -1,9 +1,10 @@
 """How a session follows a person without labels: found on held-out people who are played back.
 
 Every way (person/adaptation.py) is tried with several shares of its correction, in every order of the windows. The
-delivered model has the way and the share of the lowest Brier score over people and orders, among those that make it
-worse in no order. A share of 0 leaves the model as it was. The score is bounded, so that no person outvotes the others,
-and even small gains move it, so that whether to adapt at all does not hang on one person's windows.
+delivered model has the way and the share of the lowest Brier score over people and orders, among those that make
+neither it nor balanced accuracy worse in any order. A share of 0 leaves the model as it was. The Brier score is bounded, so
+that no person outvotes the others, and even small gains move it, so that whether to adapt at all does not hang on one
+person's windows.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ def _score(log_p: Tensor, y: Tensor) -> float:
 def chosen(people: Sequence[Followed]) -> tuple[int, int]:
     """Places of the way and the share that these people fare best with."""
     loss = np.mean([own.loss for own in people], axis=0)  # (ways, orders, shares)
-    harmless = (loss <= loss[..., :1]).all(1)  # (ways, shares): that of a share of 0 is no worse than itself
+    score = np.mean([own.score for own in people], axis=0)
+    # (ways, shares). A share of 0, the first, is no worse than itself.
+    harmless = ((loss <= loss[..., :1]) & (score >= score[..., :1])).all(1)
     way, share = np.unravel_index(int(np.where(harmless, loss.mean(1), np.inf).argmin()), harmless.shape)
     return int(way), int(share)
