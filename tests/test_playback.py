@@ -102,23 +102,24 @@ def test_a_way_is_taken_by_what_people_gain_in_all_orders() -> None:
     gains["statistics", "one-sided", 1.0] = -0.01
     taken = following.chosen([followed(gains)] * 3)
     assert taken == (list(WAYS).index("shift"), following.SHARES.index(0.5))
-    # So is the score in one order, where the model is less wrong and yet decides worse.
-    gains["statistics", "one-sided", 1.0] = 0.1
-    misled = followed(gains)
-    misled.score[list(WAYS).index("statistics"), 0, -1] = 0.49
-    assert following.chosen([misled]) == (list(WAYS).index("shift"), following.SHARES.index(0.5))
-    _, share = following.chosen([followed({("shift", "balanced", 1.0): -0.1})])
+    # So is a gain that is not clear: half of the people lose what the others gain.
+    lost = {key: -0.9 * gain for key, gain in gains.items()}
+    _, share = following.chosen([followed(gains), followed(lost)] * 4)
     assert following.SHARES[share] == 0
+    _, share = following.chosen([followed({("shift", "balanced", 1.0): -0.1})] * 3)
+    assert following.SHARES[share] == 0
+    _, share = following.chosen([followed({("shift", order, 0.5): 0.1 for order in ORDERS})])
+    assert following.SHARES[share] == 0, "one person alone shows nothing"
 
 
 def test_nobody_chooses_how_they_are_followed() -> None:
-    """One person gains by what the others lose by, and does not get it."""
-    every = {name: followed({("shift", order, 1.0): -0.1 for order in ORDERS}) for name in "abc"}
-    every["d"] = followed({("shift", order, 1.0): 0.4 for order in ORDERS})
+    """One person loses by what the others gain by, and gets it all the same."""
+    every = {name: followed({("shift", order, 1.0): 0.2 for order in ORDERS}) for name in "abc"}
+    every["d"] = followed({("shift", order, 1.0): -0.4 for order in ORDERS})
     found = playback.orders_of(every)
-    assert found["adapted"]["recorded"]["d"] == found["zero_shot"]["recorded"]["d"] == 0.5
-    assert found["adapted"]["recorded"]["a"] == pytest.approx(0.4)
-    assert found["ways"]["shift"]["balanced"]["d"] == pytest.approx(0.9)
+    assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
+    assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
+    assert found["ways"]["shift"]["balanced"]["a"] == pytest.approx(0.7)
 
 
 def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,9 @@
 """How a session follows a person without labels: found on held-out people who are played back.
 
 Every way (person/adaptation.py) is tried with several shares of its correction, in every order of the windows. The
-delivered model has the way and the share of the lowest Brier score over people and orders, among those that make
-neither it nor balanced accuracy worse in any order. A share of 0 leaves the model as it was. The Brier score is bounded, so
-that no person outvotes the others, and even small gains move it, so that whether to adapt at all does not hang on one
-person's windows.
+delivered model has the way and the share of the lowest Brier score over people and orders, among those that make it
+worse in no order, and better by more than twice the standard error over people: where it is not clear that people gain,
+the model stays as it was. The Brier score is bounded, so that no person outvotes the others.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from ..person.decoder import Decoder
 from ..training.metrics import balanced_accuracy_of
 
 SHARES = (0.0, 0.25, 0.5, 1.0)
+CLEARLY = 2.0  # standard errors
 
 
 class Followed(NamedTuple):
@@ -58,10 +58,10 @@ def _score(log_p: Tensor, y: Tensor) -> float:
 
 
 def chosen(people: Sequence[Followed]) -> tuple[int, int]:
-    """Places of the way and the share that these people fare best with."""
-    loss = np.mean([own.loss for own in people], axis=0)  # (ways, orders, shares)
-    score = np.mean([own.score for own in people], axis=0)
-    # (ways, shares). A share of 0, the first, is no worse than itself.
-    harmless = ((loss <= loss[..., :1]) & (score >= score[..., :1])).all(1)
-    way, share = np.unravel_index(int(np.where(harmless, loss.mean(1), np.inf).argmin()), harmless.shape)
+    """Places of the way and the share that these people fare best with; a share of 0 where none helps them."""
+    gains = np.stack([own.loss[..., :1] - own.loss for own in people])  # (people, ways, orders, shares)
+    each = gains.mean(2)  # (people, ways, shares)
+    error = each.std(0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.inf
+    taken = (gains.mean(0) >= 0).all(1) & (each.mean(0) > CLEARLY * error)  # (ways, shares)
+    way, share = np.unravel_index(int(np.where(taken, each.mean(0), 0.0).argmax()), taken.shape)
     return int(way), int(share)
