@@ -2,8 +2,8 @@
 
 Every way (person/adaptation.py) is tried with several shares of its correction, in every order of the windows. The
 delivered model has the way and the share of the lowest Brier score over people and orders, among those that make it
-worse in no order, and better by more than twice the standard error over people: where it is not clear that people gain,
-the model stays as it was. The Brier score is bounded, so that no person outvotes the others.
+worse in no order and whose gain has a 95 % interval over people above 0: where it is not clear that people gain, the
+model stays as it was. The Brier score is bounded, so that no person outvotes the others.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor
 
 from ..person.adaptation import WAYS
@@ -21,7 +22,6 @@ from ..person.decoder import Decoder
 from ..training.metrics import balanced_accuracy_of
 
 SHARES = (0.0, 0.25, 0.5, 1.0)
-CLEARLY = 2.0  # standard errors
 
 
 class Followed(NamedTuple):
@@ -61,7 +61,14 @@ def chosen(people: Sequence[Followed]) -> tuple[int, int]:
     """Places of the way and the share that these people fare best with; a share of 0 where none helps them."""
     gains = np.stack([own.loss[..., :1] - own.loss for own in people])  # (people, ways, orders, shares)
     each = gains.mean(2)  # (people, ways, shares)
-    error = each.std(0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.inf
-    taken = (gains.mean(0) >= 0).all(1) & (each.mean(0) > CLEARLY * error)  # (ways, shares)
+    taken = (gains.mean(0) >= 0).all(1) & clear(each)  # (ways, shares)
     way, share = np.unravel_index(int(np.where(taken, each.mean(0), 0.0).argmax()), taken.shape)
     return int(way), int(share)
+
+
+def clear(gains: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Of gains (people, ...): where the 95 % interval of their mean lies above 0 (...). One person shows nothing."""
+    if len(gains) < 2:
+        return np.zeros(gains.shape[1:], dtype=bool)
+    error = stats.t.ppf(0.975, len(gains) - 1) * gains.std(0, ddof=1) / np.sqrt(len(gains))
+    return np.asarray(gains.mean(0) > error)
