@@ -146,7 +146,7 @@ def played(
     """Scores of the person of these rows, by what is done and in which case; how a number of labels turns out, by how
     much they count; and how following them does."""
     y = recordings.y.numpy()
-    rows = _first(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
+    rows = first_of_each(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
     drawn = np.random.default_rng(len(rows)).permutation(len(rows))
     orders = dict(zip(ORDERS, (np.arange(len(rows)), drawn, np.argsort(y[rows], kind="stable")), strict=True))
     decoder = Decoder(model)
@@ -172,7 +172,7 @@ def _with_labels(decoder: Decoder, read: Reading) -> tuple[dict[tuple[str, str],
         z[0].double() for z, stack in zip(read.codes, decoder.stacks, strict=True) if stack.setting.encoder == "linear"
     ]
     for labels in LABELS:
-        known = np.isin(np.arange(len(y)), _first(read.y, np.arange(len(y)), labels))
+        known = np.isin(np.arange(len(y)), first_of_each(read.y, np.arange(len(y)), labels))
         left = ~known
         if len(np.unique(read.y[left])) < len(np.unique(read.y)):
             continue
@@ -192,7 +192,7 @@ def _own(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
     return (others @ weight.T + bias).log_softmax(-1)
 
 
-def _first(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
+def first_of_each(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
     """The first rows of each class, as many as `most`, in the order of recording."""
     return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))
 
