@@ -197,9 +197,7 @@ def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:
         if step < _HALVINGS:
             place = (low + high) / 2
             continue
-        falls = (
-            weight.mul_(scaled).sum(-1) / total - mean.square()
-        )  # by so much with log β: the variance of log weights
+        falls = weight.mul_(scaled).sum(-1) / total - mean.square()  # with log β: the variance of log weights
         place = place + away / falls.clamp(min=torch.finfo(nearness.dtype).tiny)
         place = torch.where((place >= low) & (place <= high), place, (low + high) / 2)
     return place
