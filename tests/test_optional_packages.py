@@ -71,7 +71,7 @@ def test_what_a_use_does_without(code: str, blocked: tuple[str, ...]) -> None:
 COMMAND = "import sys; from autotransfer.cli import main; main()"
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("more", [(), pytest.param(("--dry-run",), marks=[pytest.mark.slow])])
 def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tuple[str, ...]) -> None:
     wanted = ("run", "synthetic", "--out", str(tmp_path / "run"), "--search", "tpe", *more)
     done = python(COMMAND, "optuna", args=wanted)

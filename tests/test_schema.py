@@ -245,6 +245,7 @@ def one_change(setting: at.Setting, field: str) -> list[at.Setting]:
     return [other for other in found if getattr(other, field) != own]
 
 
+@pytest.mark.slow
 def test_settings_that_differ_have_names_that_differ() -> None:
     """Tables and choices go by name."""
     options = RunOptions(source="x", batch_size=64, lr=0.1)
