@@ -56,7 +56,7 @@ def known(folder: Path) -> pd.DataFrame:
             add(mode, NAMES[peer].removesuffix(" (transductive)"), evidence.peers.get(peer, {}))
     sets = played.played(folder)
     got = {dataset: played.delivered(own) for dataset, own in sets.items()}
-    add("online", "AutoTransfer", played.by_set(got, "adapted", "recorded"))
+    add("online", "AutoTransfer", played.by_set(sets, "adapted", "recorded"))
     for mode in MODES:
         if (labels := mode.removeprefix("labels-")) != mode:
             add(mode, "AutoTransfer", played.by_set(got, "calibrated", labels))

@@ -36,7 +36,7 @@ def columns(evidence: Evidence, folder: Path) -> dict[str, Scores]:
         "plain network": none.ours.get("none", {}),
         "best peer": peers["zero-shot"],
         "AutoTransfer": none.ours.get("nested", {}),
-        "following the person": played.by_set(got, "adapted", "recorded"),
+        "following the person": played.by_set(sets, "adapted", "recorded"),
         "best peer, all windows": peers["transductive"],
         "AutoTransfer, all windows": all_windows.ours.get("nested", {}),
         "own classifier, five labels": played.by_set(sets, "own", LABELS),

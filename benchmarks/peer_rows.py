@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ def known_rows(out: Path) -> list[dict[str, str]]:
         return [{name: as_it_was(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
-def begin(out: Path) -> None:
+def begin(out: Path, columns: Sequence[str] = COLUMNS) -> None:
     """The header, where there is no file yet."""
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(",".join(COLUMNS) + "\n")
+        out.write_text(",".join(columns) + "\n")
 
 
-def append(out: Path, rows: Iterable[dict[str, Any]]) -> None:
+def append(out: Path, rows: Iterable[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> None:
     with out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)

@@ -1,7 +1,8 @@
 """The parts of docs/results.md that say what people gain once they use a model, from FOLDER/average/playback.csv
 (`python -m benchmarks.proof`).
 
-Rows show what people get: whether a model adapts, and calibrates with so many labels, is decided by everybody else.
+Rows show what people get: how a model adapts, and whether it calibrates with so many labels, is decided by everybody
+else.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from autotransfer.person.adaptation import WAYS
 from autotransfer.person.calibration import LABELS
 from autotransfer.report.pooled import Pooled
 from autotransfer.report.statistics import spread
 from autotransfer.report.wording import interval, score, signed
 from autotransfer.runs.csv_tables import read_table
-from autotransfer.search.playback import ORDERS, decided
+from autotransfer.search.playback import ORDERS, calibrates
 
 from .drawing import curves
 from .evidence import Evidence, Scores, pairs, pool, read
@@ -36,22 +38,19 @@ def played(folder: Path) -> dict[str, Played]:
 
 
 def delivered(own: Played) -> Played:
-    """`adapted` and `calibrated` as people get them: where others did not gain, nothing is changed."""
-    got: Played = {"adapted": {}, "calibrated": {}}
+    """`calibrated` as people get it: with a number of labels by which others did not gain, nothing is changed."""
+    got: dict[str, dict[str, float]] = {}
     for person in own["zero_shot"]["recorded"]:
-        others = {
-            what: {case: {name: v for name, v in scores.items() if name != person} for case, scores in cases.items()}
-            for what, cases in own.items()
-        }
-        rule = decided(others)
-        for order in ORDERS:
-            chosen = own["adapted" if rule.adapts else "zero_shot"]
-            got["adapted"].setdefault(order, {})[person] = chosen[order][person]
+        before, after = (
+            {case: {name: v for name, v in scores.items() if name != person} for case, scores in own[what].items()}
+            for what in ("before", "calibrated")
+        )
+        helped = calibrates(before, after)
         for labels in map(str, LABELS):
             if person in own["calibrated"].get(labels, {}):
-                chosen = own["calibrated" if int(labels) in rule.calibrates else "before"]
-                got["calibrated"].setdefault(labels, {})[person] = chosen[labels][person]
-    return got
+                chosen = own["calibrated" if int(labels) in helped else "before"]
+                got.setdefault(labels, {})[person] = chosen[labels][person]
+    return {"calibrated": got}
 
 
 def by_set(sets: dict[str, Played], what: str, case: str) -> Scores:
@@ -68,28 +67,39 @@ def orders(evidence: Evidence, folder: Path) -> str:
     sets = played(folder)
     if not sets:
         return NOTHING
-    got = {dataset: delivered(own) for dataset, own in sets.items()}
     whole = read(folder / "average" / "transductive").ours.get("nested", {})
-    gains = {order: pairs(by_set(got, "adapted", order), by_set(sets, "zero_shot", order)) for order in ORDERS}
-    always = {order: pairs(by_set(sets, "adapted", order), by_set(sets, "zero_shot", order)) for order in ORDERS}
+    gains = {order: pairs(by_set(sets, "adapted", order), by_set(sets, "zero_shot", order)) for order in ORDERS}
     rows = []
     for dataset in sorted(sets):
         before, after = (
             spread(list(tables["recorded"].values()))
-            for tables in (sets[dataset]["zero_shot"], got[dataset]["adapted"])
+            for tables in (sets[dataset]["zero_shot"], sets[dataset]["adapted"])
         )
-        asked = ", ".join(signed(always[order][dataset].mean) for order in ORDERS)
         told = [signed(gains[order][dataset].mean) for order in ORDERS]
         least = f"{score(before.lower_quartile)} / {score(after.lower_quartile)}"
         knowing = score(float(np.mean(list(whole[dataset].values())))) if dataset in whole else "–"
-        rows.append([dataset, str(before.n), score(before.mean), *told, least, asked, knowing])
+        rows.append([dataset, str(before.n), score(before.mean), *told, least, knowing])
     pooled = [_told(pool(gains[order])) for order in ORDERS]
-    asked = ", ".join(_told(pool(always[order])) for order in ORDERS)
-    rows.append(["**all people**", str(sum(len(own["zero_shot"]["recorded"]) for own in sets.values())), "", *pooled,
-                 "", asked, ""])  # fmt: skip
+    people = sum(len(own["zero_shot"]["recorded"]) for own in sets.values())
+    rows.append(["**all people**", str(people), "", *pooled, "", ""])
     heads = ["", "people", "zero-shot", *(f"adapted, {order}" for order in ORDERS)]
-    heads += ["lower quartile, recorded: zero-shot / adapted", "always adapted", "transductive"]
+    heads += ["lower quartile, recorded: zero-shot / adapted", "transductive"]
     return markdown(heads, rows)
+
+
+def ways(evidence: Evidence, folder: Path) -> str:
+    """What each way of following a person gains with all of its correction, beside the one that others choose."""
+    sets = played(folder)
+    rows = []
+    for way in (*WAYS, "adapted"):
+        gains = {order: pairs(by_set(sets, way, order), by_set(sets, "zero_shot", order)) for order in ORDERS}
+        if not gains["recorded"]:
+            continue
+        worst = min((pair.mean, dataset, order) for order, own in gains.items() for dataset, pair in own.items())
+        rows.append(["as others choose" if way == "adapted" else way, *(_told(pool(gains[order])) for order in ORDERS),
+                     f"{signed(worst[0])} ({worst[1]}, {worst[2]})"])  # fmt: skip
+    heads = ["way", *ORDERS, "worst set and order"]
+    return markdown(heads, rows) if len(rows) > 1 else NOTHING
 
 
 def labels(evidence: Evidence, folder: Path) -> str:

@@ -137,6 +137,7 @@ def played_rows(playback: Playback | None) -> list[dict[str, object]]:
     found: dict[str, dict[str, Scores]] = {}
     if playback is not None:
         found = {what: getattr(playback, what) for what in ("zero_shot", "adapted", "before", "calibrated", "own")}
+        found |= playback.ways
     return [
         {"what": what, "case": case, "subject": subject, "score": score}
         for what, cases in found.items()

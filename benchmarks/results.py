@@ -26,6 +26,7 @@ from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read
 from .markdown import METHODS, NAMES, NOTHING, beside, markdown
+from .tuned import tuned
 
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -231,7 +232,8 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
     "optimism": optimism, "preprocessings": preprocessings, "average_zero_shot": averages.zero_shot,
     "average_transductive": averages.transductive, "average_kinds": averages.kinds,
-    "turned": turned, "played_orders": played.orders, "played_labels": played.labels,
+    "turned": turned, "played_orders": played.orders, "played_ways": played.ways, "played_tuned": tuned,
+    "played_labels": played.labels,
     "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,10 +139,16 @@ class Windows:
             variance = (share * (self.variances[trained] + (self.means[trained] - centre) ** 2)).sum(0)
             mean.append(centre)
             spread.append(np.where(variance > 0, np.sqrt(variance), 1.0))
-        return self._column(mean), self._column(spread)
+        return self.column(mean), self.column(spread)
 
-    def _column(self, values: list[Any]) -> Tensor:
+    def column(self, values: Sequence[Array]) -> Tensor:
+        """A number for each channel, of each member: P times (C,) -> (P, 1, C, 1)."""
         return torch.from_numpy(np.stack(values)).to(self.X)[:, None, :, None]
+
+    def gathered(self, rows: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        """Standardised windows of rows (P, B): (P, B, C, T), stored channel-major as the encoder likes them."""
+        x = self.X[rows]
+        return x.transpose(1, 2).contiguous().transpose(1, 2).sub_(mean).div_(spread)
 
 
 def in_turn(rows: Ints, n: int, generator: np.random.Generator) -> Ints:
@@ -178,22 +184,21 @@ class Batches:
 class Population(nn.Module):
     """P networks with their classifiers and adaptation terms, for tasks of one data set."""
 
-    def __init__(self, tasks: Sequence[Task], method: str) -> None:
+    def __init__(self, tasks: Sequence[Task], method: str | None = None) -> None:
+        """method: None for no adaptation term."""
         super().__init__()
         _, channels, times = tasks[0].X.shape
         members, kernel = len(tasks), min(temporal_kernel_for(tasks[0].sfreq), times)
-        self.encoder = EEGNet(channels, times, members, temporal_kernel=kernel, seeds=_keys("encoder", tasks))
+        self.encoder = EEGNet(channels, times, members, temporal_kernel=kernel, seeds=keys_of("encoder", tasks))
         width = self.encoder.latent_dim
-        self.classifier = Linear(members, width, tasks[0].n_classes, seeds=_keys("classifier", tasks))
-        self.term = METHODS[method](members, width, _keys("term", tasks))
+        self.classifier = Linear(members, width, tasks[0].n_classes, seeds=keys_of("classifier", tasks))
+        self.term = (Nothing if method is None else METHODS[method])(members, width, keys_of("term", tasks))
 
     def losses(self, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
         """x (P, 2B, C, T), source first; y (P, B) of the source; noise (P,) keys of dropout -> (P,)."""
         z = self.encoder(x, noise=noise)
-        logits = self.classifier(z[:, : y.shape[1]])
-        fit = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
         term: Tensor = self.term(z)
-        return fit + term
+        return cross_entropy(self.classifier(z[:, : y.shape[1]]), y) + term
 
     def forward(self, x: Tensor) -> Tensor:
         """(P, B, C, T) -> logits (P, B, K)."""
@@ -201,7 +206,12 @@ class Population(nn.Module):
         return logits
 
 
-def _keys(role: str, tasks: Sequence[Task]) -> list[int]:
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Each member's mean: logits (P, B, K), classes (P, B) -> (P,)."""
+    return F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
+
+
+def keys_of(role: str, tasks: Sequence[Task]) -> list[int]:
     return [key_of(role, task.seed, task.fold.key) for task in tasks]
 
 
@@ -215,13 +225,12 @@ class Trainer:
         self.optimiser = torch.optim.AdamW(self.population.parameters(), lr=RATE, fused=True)
         self.mean, self.spread = windows.standardisation(tasks)
         self.y = torch.from_numpy(np.stack([task.y for task in tasks])).to(device)  # (P, N), -1 for the test subject
-        self.noise = as_keys(_keys("dropout", tasks), device)
+        self.noise = as_keys(keys_of("dropout", tasks), device)
         self.batches = [Batches(task) for task in tasks]
 
     def gathered(self, rows: Tensor) -> Tensor:
-        """Standardised windows of rows (P, B): (P, B, C, T), stored channel-major as the encoder likes them."""
-        x = self.windows.X[rows]
-        return x.transpose(1, 2).contiguous().transpose(1, 2).sub_(self.mean).div_(self.spread)
+        """Windows of rows (P, B) as each member sees them."""
+        return self.windows.gathered(rows, self.mean, self.spread)
 
     def step(self, rows: Tensor, number: int) -> None:
         """rows: (P, 2B), source first."""
@@ -249,15 +258,20 @@ class Trainer:
                     final[name][members] = value[members]
         self.population.load_state_dict(final)
 
-    @torch.no_grad()
     def predict(self) -> list[Ints]:
         """Each member's classes (n_test,) of its test subject's windows."""
-        self.population.eval()
-        longest = max(len(task.test) for task in self.tasks)
-        rows = torch.from_numpy(np.stack([np.resize(task.test, longest) for task in self.tasks])).to(self.y.device)
-        parts = [self.population(self.gathered(part)).argmax(-1) for part in torch.split(rows, 2 * BATCH, 1)]
-        found = torch.cat(parts, 1).cpu().numpy()
-        return [own[: len(task.test)] for own, task in zip(found, self.tasks, strict=True)]
+        return classes_of(self.population, self.gathered, [task.test for task in self.tasks])
+
+
+@torch.no_grad()
+def classes_of(population: Population, gathered: Callable[[Tensor], Tensor], rows: Sequence[Ints]) -> list[Ints]:
+    """What each member says of its own rows (n,). gathered: windows of rows (P, B), as members see them."""
+    population.eval()
+    longest = max(map(len, rows))
+    padded = torch.from_numpy(np.stack([np.resize(own, longest) for own in rows]))
+    sent = padded.to(population.classifier.weight.device)
+    found = torch.cat([population(gathered(part)).argmax(-1) for part in torch.split(sent, 2 * BATCH, 1)], 1)
+    return [own[: len(asked)] for own, asked in zip(found.cpu().numpy(), rows, strict=True)]
 
 
 def predictions(windows: Windows, tasks: Sequence[Task], method: str, epochs: int) -> list[Ints]:

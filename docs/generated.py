@@ -339,11 +339,14 @@ AVERAGE = {
 PLAYBACK = {
     "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`): score by subject of the model as it "
     "is delivered",
-    "adapted": "the same with adaptation",
+    "adapted": "the same with adaptation, in the way that the others choose",
+    "ways": "by the way of following (`shift`, `prototypes`, `statistics`, `entropy`), then as above: each with all of its "
+    "correction",
     "before": "by the number of labelled windows of each class: score by subject on the others, as delivered",
     "calibrated": "the same calibrated with the labels",
     "own": "the same of a linear classifier of the labels alone",
-    "adapts": "whether the delivered model adapts where it is asked to",
+    "follows": "the way in which the delivered model adapts where it is asked to; `none`: it does not",
+    "follow_share": "how much of that correction counts",
     "calibrates": "numbers of labels by which it is calibrated",
     "trust": "number of labels → how much of a correction counts, and the sharpness of what is said with it",
 }

@@ -30,7 +30,9 @@ MIB = 2**20
 MAY_BE_NOTHING = ("exponent", "peak MiB", "faults", "system ms")
 
 
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize(
+    "section", [pytest.param(name, marks=[pytest.mark.slow] if name == "censors" else []) for name in SECTIONS]
+)
 def test_section(section: str, tmp_path: Path) -> None:
     options = Options(size="tiny", rounds=2)
     tables = list(SECTIONS[section](options))
@@ -141,6 +143,7 @@ def hold(mebibytes: int) -> Step:
     return Step(lambda: held.add_(1))
 
 
+@pytest.mark.slow
 def test_peak_memory_of_a_fresh_process() -> None:
     found = fresh_process(peaks_here, [partial(hold, 64), partial(hold, 160)])
     if None in found:

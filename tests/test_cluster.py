@@ -169,7 +169,11 @@ def test_local_workers_need_a_package_that_is_named_before_any_work(monkeypatch:
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("local:0", "at least 1"), ("local:many", "at least 1"), ("127.0.0.1:1", "cannot reach a Dask scheduler")],
+    [
+        ("local:0", "at least 1"),
+        ("local:many", "at least 1"),
+        pytest.param("127.0.0.1:1", "cannot reach a Dask scheduler", marks=pytest.mark.slow),  # Dask tries for a while
+    ],
 )
 def test_a_wrong_address_is_told(address: str, words: str) -> None:
     with pytest.raises(UserError, match=words):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from autotransfer.errors import UserError
 from autotransfer.model.eegnet import EEGNet, temporal_kernel_for
 from autotransfer.model.filtering import filter_times
-from autotransfer.model.layers import elu_pool
+from autotransfer.model.layers import BatchNorm, elu_pool
 from autotransfer.model.moments import padding, window_moments
 from autotransfer.randomness import as_keys
 from plain_eegnet import PlainEEGNet, copy_member, our_name
@@ -181,3 +181,16 @@ def test_window_moments_equal_unfolded_windows(kernel: int, times: int) -> None:
     moments = window_moments(x, kernel)
     torch.testing.assert_close(moments.mean, mean, atol=1e-12, rtol=0)
     torch.testing.assert_close(moments.covariance, second - mean[:, :, None] * mean[:, None, :], atol=1e-11, rtol=0)
+
+
+def test_a_frozen_normalisation_stays_frozen_beside_dropout() -> None:
+    """With kernels as without them: its stored statistics are used and kept."""
+    net = EEGNet(3, 64, 2, temporal_kernel=16, seeds=[0, 1], dropout=0.0).train()
+    for layer in net.modules():
+        if isinstance(layer, BatchNorm):
+            layer.eval()
+    before = {name: value.clone() for name, value in net.named_buffers()}
+    x = 3 + torch.randn(2, 5, 3, 64)
+    z = net(x, noise=as_keys([1, 2]))
+    assert all((value == before[name]).all() for name, value in net.named_buffers())
+    torch.testing.assert_close(z, net.eval()(x))

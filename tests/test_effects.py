@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from autotransfer.training import effects as module
 from autotransfer.training.effects import Effects, Evidence, fit_effects, stacked
 
 
@@ -31,9 +30,8 @@ def one(b: float, e: float, mu: Tensor) -> Effects:
 
 
 @pytest.mark.parametrize("counts", [(1, 0, 2), (4, 4, 4), (30, 0, 0)])
-def test_posterior_is_that_of_the_joint_gaussian(monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...]) -> None:
+def test_posterior_is_that_of_the_joint_gaussian(counts: tuple[int, ...]) -> None:
     """By brute force: condition (δ, ε_1 … ε_C) on every window, and read off the means of the classes."""
-    monkeypatch.setattr(module, "KNOWN", 1.0)
     b, e, mu = 2.0, 0.7, torch.tensor([0.0, 1.0, -2.0])
     rng = np.random.default_rng(1)
     y = np.repeat(np.arange(3), counts)
@@ -45,17 +43,16 @@ def test_posterior_is_that_of_the_joint_gaussian(monkeypatch: pytest.MonkeyPatch
     reads = np.concatenate([np.ones((3, 1)), np.eye(3)], 1)  # δ + ε_c
     effects = one(b, e, mu)
     evidence = effects.evidence(torch.from_numpy(x).float().view(1, -1, 1), torch.eye(3)[torch.from_numpy(y)])
-    found = effects.given(evidence, labelled=True)
+    found = effects.given(evidence, alike=1.0)
     np.testing.assert_allclose(found.means[0, :, 0], mu.numpy() + reads @ mean, atol=1e-5)
     variance = np.diag(reads @ cov @ reads.T).mean()
     np.testing.assert_allclose(float(found.shift + found.interaction), variance, atol=1e-5)
 
 
-def test_without_labels_only_the_shift_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GUESSED", 1.0)
+def test_without_labels_only_the_shift_moves() -> None:
     effects = one(1.0, 0.5, torch.tensor([0.0, 4.0]))
     # Two windows that are surely of the second class, 1 above its mean: e + 1/n = 1, so half of it is the person's.
-    found = effects.given(Evidence(torch.tensor([[[0.0], [10.0]]]), torch.tensor([0.0, 2.0])), labelled=False)
+    found = effects.given(Evidence(torch.tensor([[[0.0], [10.0]]]), torch.tensor([0.0, 2.0])), classes=False, alike=1.0)
     np.testing.assert_allclose(found.means[0, :, 0], [0.5, 4.5])
     np.testing.assert_allclose(float(found.shift), 0.5)
     assert float(found.interaction) == 0.5
@@ -65,7 +62,7 @@ def test_nothing_known_changes_nothing() -> None:
     z, y, s = people()
     effects = fit_effects(z, y, s, 3)
     for labelled in (False, True):
-        posterior = effects.given(effects.nothing, labelled=labelled)
+        posterior = effects.given(effects.nothing, classes=labelled)
         for own in effects.correction(posterior):
             np.testing.assert_allclose(own, 0, atol=1e-6)
 
@@ -75,7 +72,7 @@ def test_correction_is_the_difference_of_two_discriminants() -> None:
     z, y, s = people()
     effects = fit_effects(z, y, s, 3)
     evidence = effects.evidence(effects.project(z[None, :7].float()), torch.eye(3)[y[:7]])
-    after = effects.given(evidence, labelled=True)
+    after = effects.given(evidence)
     x = effects.project(z[None, -9:].float())
     weight, bias = effects.correction(after)
 
@@ -124,9 +121,9 @@ def test_a_shifted_person_gains_even_from_one_class_alone(labelled: bool) -> Non
         effects = fit_effects(z[seen], y[seen], s[seen], 3)
         first = torch.flatten((new & (y == 0)).nonzero())[:30]  # nothing but class 0
         x = effects.project(z[None, first].float())
-        posterior = effects.given(effects.evidence(x, torch.eye(3)[y[first]]), labelled=labelled)
+        posterior = effects.given(effects.evidence(x, torch.eye(3)[y[first]]), classes=labelled)
         others = new & (y != 0)
-        before = accuracy(effects, effects.given(effects.nothing, labelled=labelled), z[others], y[others])
+        before = accuracy(effects, effects.given(effects.nothing, classes=labelled), z[others], y[others])
         gained.append(accuracy(effects, posterior, z[others], y[others]) - before)
     assert np.mean(gained) > 0.05
     assert min(gained) > -0.03
@@ -138,9 +135,9 @@ def test_members_are_stacked_as_they_are_alone() -> None:
     both = stacked(alone)
     codes = torch.stack([z[:6], 2 * z[:6] + 1]).float()
     weight = torch.eye(3)[y[:6]]
-    together = both.given(both.evidence(both.project(codes), weight), labelled=True)
+    together = both.given(both.evidence(both.project(codes), weight))
     for member, own in enumerate(alone):
-        single = own.given(own.evidence(own.project(codes[member : member + 1]), weight), labelled=True)
+        single = own.given(own.evidence(own.project(codes[member : member + 1]), weight))
         for found, wanted in zip(together[1:], single[1:], strict=True):
             np.testing.assert_allclose(found[member], wanted[0], rtol=1e-4, atol=1e-5)
 

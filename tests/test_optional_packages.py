@@ -71,7 +71,7 @@ def test_what_a_use_does_without(code: str, blocked: tuple[str, ...]) -> None:
 COMMAND = "import sys; from autotransfer.cli import main; main()"
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("more", [(), pytest.param(("--dry-run",), marks=[pytest.mark.slow])])
 def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tuple[str, ...]) -> None:
     wanted = ("run", "synthetic", "--out", str(tmp_path / "run"), "--search", "tpe", *more)
     done = python(COMMAND, "optuna", args=wanted)
@@ -82,7 +82,7 @@ def test_a_missing_optuna_is_one_line_before_any_work(tmp_path: Path, more: tupl
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+@pytest.mark.parametrize("more", [("--dry-run",), pytest.param((), marks=[pytest.mark.slow])])
 def test_so_is_what_the_end_of_a_run_needs(tmp_path: Path, more: tuple[str, ...]) -> None:
     done = python(COMMAND, "plotly", args=("run", "synthetic", "--out", str(tmp_path / "run"), *more))
     assert done.returncode == 2

@@ -12,11 +12,12 @@ import torch
 
 import autotransfer as at
 from autotransfer.folds import Fold
+from autotransfer.person.adaptation import WAYS
 from autotransfer.person.calibration import LABELS, calibrated
 from autotransfer.runs.assembly import Part, assemble_mixture
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.mixture import Mixture
-from autotransfer.search import playback
+from autotransfer.search import following, playback
 from autotransfer.search.playback import ORDERS, played
 from autotransfer.search.trust import SHARES, SHARPNESS, best, try_all
 from autotransfer.settings import Setting
@@ -45,18 +46,25 @@ def model(request: pytest.FixtureRequest) -> Mixture:
 
 
 def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
-    found, _ = played(model, REC, ROWS)
+    _, _, found = played(model, REC, ROWS)
     y = REC.y.numpy()
     drawn = np.random.default_rng(len(ROWS)).permutation(len(ROWS))
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
-    for name, order in orders.items():
-        for what, adapt in (("zero_shot", False), ("adapted", True)):
-            said = at.Session(model, adapt=adapt).predict_proba(REC.X[order])
-            assert found[what, name] == balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes), (what, name)
+    for place, order in enumerate(orders.values()):
+        for way, name in enumerate(WAYS):
+            for k, share in enumerate(following.SHARES):
+                model.card = replace(model.card, follows=name, follow_share=share)
+                said = at.Session(model, adapt=share > 0).predict_proba(REC.X[order])
+                score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
+                assert found.score[way, place, k] == pytest.approx(score, abs=0.03), (name, place, share)
+                p = torch.from_numpy(said)
+                each = (p - torch.nn.functional.one_hot(torch.from_numpy(y[order]), REC.n_classes)).square().sum(1)
+                brier = np.mean([each[y[order] == c].mean() for c in range(REC.n_classes)])
+                assert found.loss[way, place, k] == pytest.approx(brier, rel=1e-3), (name, place, share)
 
 
 def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
-    (found, trials), y = played(model, REC, ROWS), REC.y.numpy()
+    (found, trials, _), y = played(model, REC, ROWS), REC.y.numpy()
     before = model.predict_proba(REC.X[ROWS])
     for labels in LABELS:
         known = np.concatenate([ROWS[y[ROWS] == c][:labels] for c in range(REC.n_classes)])
@@ -70,24 +78,48 @@ def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
             assert whole == balanced_accuracy_of(said.argmax(1), y[rest], REC.n_classes)
 
 
-def test_what_people_lose_by_is_not_done() -> None:
+def test_labels_that_people_lose_by_are_not_used() -> None:
     people = {f"P{n}": 0.5 + 0.01 * n for n in range(8)}
-
-    def moved(gain: float) -> dict[str, float]:
-        return {name: value + gain for name, value in people.items()}
-
     gains = {"1": -0.1, "2": 0.0, "5": 0.1, "10": 0.2}
-    found = {
-        "zero_shot": dict.fromkeys(ORDERS, people),
-        "adapted": dict.fromkeys(ORDERS, moved(0.05)),
-        "before": dict.fromkeys(gains, people),
-        "calibrated": {k: moved(gain) for k, gain in gains.items()},
-    }
-    decided = playback.decided(found)
-    assert decided.adapts
-    assert decided.calibrates == [2, 5, 10]
-    # One order is enough to forbid it, however much is gained in the others.
-    assert not playback.decided(found | {"adapted": found["adapted"] | {"one-sided": moved(-0.05)}}).adapts
+    after = {k: {name: value + gain for name, value in people.items()} for k, gain in gains.items()}
+    assert playback.calibrates(dict.fromkeys(gains, people), after) == [2, 5, 10]
+
+
+def followed(gains: dict[tuple[str, str, float], float]) -> following.Followed:
+    """Somebody who gains by way, order and share, and nothing otherwise."""
+    score = np.full((len(WAYS), len(ORDERS), len(following.SHARES)), 0.5)
+    for (way, order, share), gain in gains.items():
+        score[list(WAYS).index(way), ORDERS.index(order), following.SHARES.index(share)] += gain
+    return following.Followed(1 - score, score)
+
+
+def test_a_way_is_taken_by_what_people_gain_in_all_orders() -> None:
+    gains = {("shift", order, 0.5): 0.1 for order in ORDERS}
+    gains |= {("statistics", order, 1.0): 0.3 for order in ORDERS}
+    taken = following.chosen([followed(gains)] * 3)
+    assert taken == (list(WAYS).index("statistics"), following.SHARES.index(1.0))
+    # One order is enough to forbid a way, however much is gained in the others.
+    gains["statistics", "one-sided", 1.0] = -0.01
+    taken = following.chosen([followed(gains)] * 3)
+    assert taken == (list(WAYS).index("shift"), following.SHARES.index(0.5))
+    # So is a gain that is not clear: half of the people lose what the others gain.
+    lost = {key: -0.9 * gain for key, gain in gains.items()}
+    _, share = following.chosen([followed(gains), followed(lost)] * 4)
+    assert following.SHARES[share] == 0
+    _, share = following.chosen([followed({("shift", "balanced", 1.0): -0.1})] * 3)
+    assert following.SHARES[share] == 0
+    _, share = following.chosen([followed({("shift", order, 0.5): 0.1 for order in ORDERS})])
+    assert following.SHARES[share] == 0, "one person alone shows nothing"
+
+
+def test_nobody_chooses_how_they_are_followed() -> None:
+    """One person loses by what the others gain by, and gets it all the same."""
+    every = {name: followed({("shift", order, 1.0): 0.2 for order in ORDERS}) for name in "abc"}
+    every["d"] = followed({("shift", order, 1.0): -0.4 for order in ORDERS})
+    found = playback.orders_of(every)
+    assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
+    assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
+    assert found["ways"]["shift"]["balanced"]["a"] == pytest.approx(0.7)
 
 
 def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +141,9 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     choice = read_choice(tmp_path / "run")
     assert choice.playback is not None
     card = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
-    assert (card["adapts"], card["calibrates"]) == (choice.playback.adapts, choice.playback.calibrates)
+    told = choice.playback
+    assert (card["follows"], card["follow_share"]) == (told.follows, told.follow_share)
+    assert card["calibrates"] == told.calibrates
     assert {person for person, _ in seen} == set(range(6))
     assert all(person not in people for person, people in seen)
     assert set(choice.playback.zero_shot["recorded"]) == {str(n) for n in range(6)}

@@ -69,7 +69,9 @@ def test_every_figure_is_drawn(browser: Browser, pages: Path, name: str, n_figur
     assert_drawn(browser, n_figures)
 
 
-@pytest.mark.parametrize(("name", "n_figures"), [("gain", 11), ("average", 16), ("hostile", 16), ("forty", 11)])
+@pytest.mark.parametrize(
+    ("name", "n_figures"), [("average", 16), ("hostile", 16), pytest.param("forty", 11, marks=pytest.mark.slow)]
+)
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html", width=390, height=844, phone=True)
     assert_drawn(browser, n_figures)

@@ -226,14 +226,12 @@ def test_played_people_get_what_others_gained_by(tmp_path: Path) -> None:
     lost = dict.fromkeys(people, 0.4) | {"P0": 0.9}
     own = {
         "zero_shot": dict.fromkeys(ORDERS, level),
-        "adapted": dict.fromkeys(ORDERS, lost),
         "before": {"1": level, "5": level},
         "calibrated": {"1": lost, "5": dict.fromkeys(people, 0.6) | {"P0": 0.1}},
         "own": {"1": level, "5": level},
     }
     got = played.delivered(own)
-    assert got["adapted"]["one-sided"]["P0"] == 0.5  # others lost by it
-    assert got["calibrated"]["1"]["P0"] == 0.5
+    assert got["calibrated"]["1"]["P0"] == 0.5  # others lost by it
     assert got["calibrated"]["5"]["P0"] == 0.1  # others gained
     assert set(got["calibrated"]) == {"1", "5"}
 

@@ -35,7 +35,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize(
+    "number", [pytest.param(own, marks=[] if own == signal.SIGTERM else [pytest.mark.slow]) for own in CODES]
+)
 def test_a_signal_ends_with_a_checkpoint_and_the_way_on(
     tmp_path: Path, source: Path, undisturbed: Path, number: signal.Signals
 ) -> None:

@@ -34,25 +34,28 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
-    """Whether there are kernels for this tensor, this width of pooling and this length of filters."""
+def available(
+    tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1, recorded: bool = False
+) -> bool:
+    """Whether there are kernels for this tensor, this width of pooling and this length of filters. recorded: it is
+    asked for one that torch.jit can record."""
     return (
         tensor.device.type == "cpu"
         and tensor.dtype == dtype
         and pool <= WIDEST
         and taps <= LONGEST
         and os.environ.get("AUTOTRANSFER_KERNELS") != "0"
-        and not _transformed(tensor)
+        and not _transformed(tensor, recorded)
         and tensor.numel() > 0
         and library() is not None
     )
 
 
-def _transformed(tensor: Tensor) -> bool:
+def _transformed(tensor: Tensor, recorded: bool) -> bool:
     """Whether torch follows what is done to a tensor, or stands something else in its place: it would not see us."""
     return (
         type(tensor) not in (Tensor, torch.nn.Parameter)
-        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch's
+        or (torch.jit.is_tracing() and not recorded)  # type: ignore[attr-defined, no-untyped-call]  # torch's
         or torch.compiler.is_compiling()
         or torch._C._functorch.peek_interpreter_stack() is not None  # vmap and its like
     )
@@ -69,14 +72,18 @@ def _pool_of_threads() -> int | None:
 
 
 def _run(name: str, signal: Tensor, task: ctypes.Structure) -> None:
-    """Without the interpreter's lock, on as many threads as torch uses. A forked process has not its parent's."""
+    """Without the interpreter's lock, on as many threads as torch uses."""
+    run_on(1 if signal.numel() < GRAIN else torch.get_num_threads(), name, len(signal), task)
+
+
+def run_on(threads: int, name: str, count: int, task: ctypes.Structure) -> None:
+    """A forked process has not its parent's threads."""
     kernels = library()
     assert kernels is not None
-    parallel = None if _forked else _pool_of_threads()
-    threads = 1 if signal.numel() < GRAIN else torch.get_num_threads()
+    parallel = None if _forked or threads == 1 else _pool_of_threads()
     function = getattr(kernels, name)
     function.restype = None
-    function(c_void_p(parallel), c_long(threads), c_long(len(signal)), ctypes.byref(task))
+    function(c_void_p(parallel), c_long(threads), c_long(count), ctypes.byref(task))
 
 
 class _NormPool(ctypes.Structure):
@@ -101,7 +108,7 @@ class _Filter(ctypes.Structure):
     )
 
 
-def _pointers(**tensors: Tensor | None) -> dict[str, int]:
+def pointers(**tensors: Tensor | None) -> dict[str, int]:
     """Addresses of contiguous tensors; whoever asks keeps the tensors."""
     assert all(tensor is None or tensor.is_contiguous() for tensor in tensors.values())
     return {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
@@ -117,7 +124,7 @@ def norm_pool_forward(
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     halves, group, threshold, boost = draws(dropping, members)
-    found = _pointers(
+    found = pointers(
         v=v, gamma=gamma, beta=beta, halves=halves, group=group, threshold=threshold, boost=boost, out=out,
         squares=squares, mean=mean, variance=variance,
     )  # fmt: skip
@@ -136,7 +143,7 @@ def norm_pool_backward(
     grad_squares = None if grad_squares is None else grad_squares.contiguous()
     grad_v, grad_gamma, grad_beta = torch.empty_like(v), torch.empty_like(mean), torch.empty_like(mean)
     halves, group, threshold, boost = draws(dropping, members)
-    found = _pointers(
+    found = pointers(
         v=v, gamma=gamma, beta=beta, halves=halves, group=group, threshold=threshold, boost=boost, mean=mean,
         variance=variance, grad=grad, grad_squares=grad_squares, grad_v=grad_v, grad_gamma=grad_gamma,
         grad_beta=grad_beta,
@@ -151,7 +158,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     _, rows, times = x.shape
     x, w = x.contiguous(), w.contiguous()
     out = torch.empty_like(x)
-    found = _pointers(x=x, w=w, out=out)
+    found = pointers(x=x, w=w, out=out)
     task = _Filter(**found, rows=rows, times=times, taps=w.shape[1], left=left, flipped=flipped)
     _run("filter_times", x, task)
     return out
@@ -162,7 +169,7 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     count, rows, times = x.shape
     x, grad = x.contiguous(), grad.contiguous()
     out = x.new_empty(count, kernel)
-    found = _pointers(x=x, grad=grad, out=out)
+    found = pointers(x=x, grad=grad, out=out)
     _run("filter_gradient", x, _Filter(**found, rows=rows, times=times, taps=kernel, left=left))
     return out
 

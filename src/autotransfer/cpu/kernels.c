@@ -477,6 +477,404 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
     spread(parallel, threads, count, gradient_item, task);
 }
 
+/* ---- whole networks in use ------------------------------------------------------------------------------------------
+
+   EEGNet and Shallow with stored statistics, one network and one window after the other: between layers signals stay in
+   the nearest cache. There, rows have room for a whole number of tiles: what is worked out beyond a window's end is
+   never read. */
+
+typedef struct {
+    const float *x;                                 /* (G, n, C + L, T): the last L channels have one value each */
+    const int64_t *group;                           /* (P,) whose windows a network reads */
+    const float *spatial, *temporal, *constant;     /* (P, F, C + L), (P, F, K), (P, F): a filter's signal */
+    const float *power_scale, *power_shift;         /* (P, F); NULL: the code has no power */
+    const float *scale, *shift;                     /* (P, F): what ELU takes of a signal; NULL: the code is power */
+    const float *depthwise, *pointwise, *bias;      /* (P, F, K'), (P, H, F), (P, H) */
+    float *out;                                     /* (P, n, D) */
+    long windows, channels, levels, times, filters, taps, stretch, pool, second_taps, second_pool, hidden, latent;
+    float floor;                                    /* added to power before its logarithm */
+} Networks;
+
+#if defined(__AVX__) && !defined(__AVX512F__)
+#define WIDE 2 /* vectors of a row, times MIXED rows that are mixed at once */
+#else
+#define WIDE 4
+#endif
+#define MIXED 4
+#define SPREAD 8 /* vectors of a signal that are filtered at once */
+#define STRIDE(times) (((times) + SPREAD * LANES - 1) / (SPREAD * LANES) * (SPREAD * LANES))
+
+/* Rows (count, k) of weights, `wide` apart, times signals (k, times), plus a number for each row. */
+static void mix_rows(
+    const float *weight, long wide, const float *x, long k, long stride, long times, const float *constant, long count,
+    float *out, long out_stride
+) {
+    for (long r = 0; r < count; r += MIXED) {
+        const float *row[MIXED];
+        vec begin[MIXED];
+        for (int i = 0; i < MIXED; i++) {
+            const long own = r + i < count ? r + i : count - 1;
+            row[i] = weight + own * wide;
+            begin[i] = all(constant[own]);
+        }
+        for (long start = 0; start < times; start += WIDE * LANES) {
+            /* The last tile ends with the signal. One that is longer than the signal reads on: there is room for it. */
+            const long t = start + WIDE * LANES <= times || times < WIDE * LANES ? start : times - WIDE * LANES;
+            vec total[MIXED][WIDE];
+            for (int i = 0; i < MIXED; i++)
+                for (int j = 0; j < WIDE; j++) total[i][j] = begin[i];
+            const float *from = x + t;
+            for (long c = 0; c < k; c++, from += stride) {
+                vec samples[WIDE];
+                for (int j = 0; j < WIDE; j++) samples[j] = load(from + j * LANES);
+                for (int i = 0; i < MIXED; i++)
+                    for (int j = 0; j < WIDE; j++) total[i][j] += samples[j] * row[i][c];
+            }
+            for (int i = 0; i < MIXED && r + i < count; i++)
+                for (int j = 0; j < WIDE; j++) store(out + (r + i) * out_stride + t + j * LANES, total[i][j]);
+        }
+    }
+}
+
+/* A signal that has its padding in front of it, and zeros behind it. Taps that are a vector apart share what they load:
+   loading takes as long as the arithmetic. */
+static void filter_row(const float *padded, const float *taps, long count, long times, float *out) {
+    for (long t = 0; t < times; t += SPREAD * LANES) {
+        vec total[SPREAD] = {{0}};
+        long k = 0;
+        for (; k + 2 * LANES <= count; k += LANES)
+            for (int i = 0; i < LANES; i++, k++) {
+                const float *from = padded + t + k;
+                vec before = load(from);
+                for (int j = 0; j < SPREAD; j++) {
+                    vec next = load(from + (j + 1) * LANES);
+                    total[j] += before * taps[k];
+                    total[j] += next * taps[k + LANES];
+                    before = next;
+                }
+                __asm__ volatile("" ::: "memory"); /* or gcc would keep samples for later turns: moves cost more */
+            }
+        for (; k < count; k++)
+            for (int j = 0; j < SPREAD; j++) total[j] += load(padded + t + k + j * LANES) * taps[k];
+        for (int j = 0; j < SPREAD; j++) store(out + t + j * LANES, total[j]);
+    }
+}
+
+/* ELU of a signal, then means over `pool` neighbours. */
+INLINE void elu_means(float *v, long used, int pool, float scale, float shift, float *out) {
+    for (long i = 0; i < used; i += AHEAD * LANES) {
+        vec h[AHEAD];
+        for (int j = 0; j < AHEAD; j++) h[j] = load(v + i + j * LANES) * scale + shift;
+        for (int j = 0; j < AHEAD; j++) store(v + i + j * LANES, elu(h[j]));
+    }
+    for (long u = 0; u < used / pool; u++) {
+        float total = v[u * pool];
+        for (int i = 1; i < pool; i++) total += v[u * pool + i];
+        out[u] = total / pool;
+    }
+}
+
+static void pooled(float *v, long times, long pool, float scale, float shift, float *out) {
+    if (pool == 4)
+        elu_means(v, times / 4 * 4, 4, scale, shift, out);
+    else if (pool == 8)
+        elu_means(v, times / 8 * 8, 8, scale, shift, out);
+    else
+        elu_means(v, times / pool * pool, (int)pool, scale, shift, out);
+}
+
+static float mean_square(const float *v, long n) {
+    vec sum = {0};
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) sum += load(v + i) * load(v + i);
+    double total = sum_lanes(sum);
+    for (; i < n; i++) total += v[i] * v[i];
+    return (float)(total / n);
+}
+
+static void network_item(const void *given, long number) {
+    const Networks *task = given;
+    const long member = number / task->windows, window = number % task->windows;
+    const long filters = task->filters, times = task->times, channels = task->channels, wide = channels + task->levels;
+    const long steps = times / task->pool, longest = task->taps > task->second_taps ? task->taps : task->second_taps;
+    const long stride = STRIDE(times), padded = stride + STRIDE(longest), second_padded = STRIDE(steps) + STRIDE(longest);
+    const long rows = channels > task->hidden ? channels : task->hidden;
+    const long codes = task->scale ? task->hidden * (steps / task->second_pool) : 0;
+    const float *x = task->x + (task->group[member] * task->windows + window) * wide * times;
+    const float *spatial = task->spatial + member * filters * wide;
+    float *code = task->out + number * task->latent, *power = code + codes;
+    float *room = malloc(4 * (rows * stride + filters * (padded + second_padded + 1)));
+    if (!room) { /* no memory: let it be seen */
+        for (long i = 0; i < task->latent; i++) code[i] = NAN;
+        return;
+    }
+    float *signals = room, *mixed = signals + rows * stride, *second = mixed + filters * padded;
+    float *level = second + filters * second_padded;
+    const int apart = times < WIDE * LANES; /* windows that are shorter than a tile need room behind each row */
+    for (long c = 0; apart && c < channels; c++) {
+        memset(signals + c * stride, 0, 4 * stride);
+        memcpy(signals + c * stride, x + c * times, 4 * times);
+    }
+    for (long f = 0; f < filters; f++) {
+        level[f] = 0.0f;
+        for (long c = channels; c < wide; c++) level[f] += spatial[f * wide + c] * x[c * times];
+    }
+
+    const long left = (task->taps - 1) / 2, second_left = (task->second_taps - 1) / 2;
+    mix_rows(spatial, wide, apart ? signals : x, channels, apart ? stride : times, times, level, filters, mixed + left,
+             padded);
+    if (task->scale) memset(second, 0, 4 * filters * second_padded);
+    for (long f = 0; f < filters; f++) {
+        const long own = member * filters + f;
+        float *v = signals; /* whose content has been mixed */
+        memset(mixed + f * padded, 0, 4 * left);
+        memset(mixed + f * padded + left + times, 0, 4 * (padded - left - times));
+        filter_row(mixed + f * padded, task->temporal + own * task->taps, task->taps, times, v);
+        if (task->power_scale) {
+            const float constant = task->constant[own];
+            if (constant != 0.0f)
+                for (long t = 0; t < times; t++) v[t] += constant;
+            for (long s = 0; s < times / task->stretch; s++) {
+                const float square = mean_square(v + s * task->stretch, task->stretch);
+                *power++ = logf(square + task->floor) * task->power_scale[own] + task->power_shift[own];
+            }
+        }
+        if (task->scale)
+            pooled(v, times, task->pool, task->scale[own], task->shift[own], second + f * second_padded + second_left);
+    }
+    if (task->scale) {
+        for (long f = 0; f < filters; f++) {
+            const float *taps = task->depthwise + (member * filters + f) * task->second_taps;
+            filter_row(second + f * second_padded, taps, task->second_taps, steps, mixed + f * padded);
+        }
+        const float *pointwise = task->pointwise + member * task->hidden * filters;
+        mix_rows(pointwise, filters, mixed, filters, padded, steps, task->bias + member * task->hidden, task->hidden,
+                 signals, stride);
+        for (long h = 0; h < task->hidden; h++, code += steps / task->second_pool)
+            pooled(signals + h * stride, steps, task->second_pool, 1.0f, 0.0f, code);
+    }
+    free(room);
+}
+
+void networks(Parallel parallel, long threads, long members, const Networks *task) {
+    spread(parallel, threads, members * task->windows, network_item, task);
+}
+
+/* ---- windows of one person ------------------------------------------------------------------------------------------
+
+   What is done to a window before a network sees it, in float64: so few numbers that torch would take most of the time
+   to begin and end its operations. What is not finite stays so, hence `a < b ? b : a` with a that may be NaN. */
+
+typedef double dvec __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
+#define PAIRS (LANES / 2)
+#define POINTS 16 /* stretches, at most; as in represent.py */
+
+INLINE double total_of(const dvec sum[4]) {
+    const dvec together = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    double total = 0.0;
+    for (int j = 0; j < PAIRS; j++) total += together[j];
+    return total;
+}
+
+static double dot(const double *a, const double *b, long n) {
+    dvec sum[4] = {{0}};
+    long i = 0;
+    for (; i + 4 * PAIRS <= n; i += 4 * PAIRS)
+        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(a + i + j * PAIRS) * *(const dvec *)(b + i + j * PAIRS);
+    double total = total_of(sum);
+    for (; i < n; i++) total += a[i] * b[i];
+    return total;
+}
+
+/* Of one row with each of `count` rows (count, n): four at a time share what they load of it. */
+static void dots(const double *a, const double *rows, long count, long n, double *out) {
+    long r = 0;
+    for (; r + 4 <= count; r += 4, rows += 4 * n) {
+        dvec sum[4][2] = {{{0}}};
+        long i = 0;
+        for (; i + 2 * PAIRS <= n; i += 2 * PAIRS)
+            for (int k = 0; k < 4; k++)
+                for (int j = 0; j < 2; j++)
+                    sum[k][j] += *(const dvec *)(a + i + j * PAIRS) * *(const dvec *)(rows + k * n + i + j * PAIRS);
+        for (int k = 0; k < 4; k++) {
+            const dvec both[4] = {sum[k][0], sum[k][1]};
+            out[r + k] = total_of(both);
+            for (long rest = i; rest < n; rest++) out[r + k] += a[rest] * rows[k * n + rest];
+        }
+    }
+    for (; r < count; r++, rows += n) out[r] = dot(a, rows, n);
+}
+
+static double sum_doubles(const double *x, long n) {
+    dvec sum[4] = {{0}};
+    long i = 0;
+    for (; i + 4 * PAIRS <= n; i += 4 * PAIRS)
+        for (int j = 0; j < 4; j++) sum[j] += *(const dvec *)(x + i + j * PAIRS);
+    double total = total_of(sum);
+    for (; i < n; i++) total += x[i];
+    return total;
+}
+
+/* A row less its mean, in place; gives the mean. Exactly 0 for one value throughout. */
+static double centre(double *x, long n) {
+    const double first = x[0];
+    for (long i = 0; i < n; i++) x[i] -= first;
+    const double mean = sum_doubles(x, n) / n;
+    for (long i = 0; i < n; i++) x[i] -= mean;
+    return first + mean;
+}
+
+static double *centred(const float *x, long n, double *own, double *mean) {
+    for (long i = 0; i < n; i++) own[i] = x[i];
+    *mean = centre(own, n);
+    return own;
+}
+
+static double deviation(const double *centred, long n) { return sqrt(dot(centred, centred, n) / n); }
+
+/* Means of `count` stretches of n numbers, as equal as can be, longer ones first. */
+static void stretches(const double *x, long n, long count, double *out) {
+    for (long s = 0; s < count; s++) {
+        const long length = n / count + (s < n % count);
+        out[s] = sum_doubles(x, length) / length;
+        x += length;
+    }
+}
+
+/* As OwnScale: rows (N, T) with mean 0 and deviation 1. */
+void standardise_rows(long rows, long times, const float *x, float *out, double *room) {
+    for (long r = 0; r < rows; r++, x += times, out += times) {
+        double mean, spread = deviation(centred(x, times, room, &mean), times), scale = 1.0 / spread;
+        scale = spread == 0.0 ? 0.0 : scale > 3.4028234663852886e38 ? 3.4028234663852886e38 : scale;
+        const float shift = (float)mean, factor = (float)scale;
+        for (long t = 0; t < times; t++) out[t] = (x[t] - shift) * factor;
+    }
+}
+
+/* As WithScale: windows (N, C, T) -> (N, 3C, T). */
+void append_scale(long windows, long channels, long times, double flat, double quiet, const float *x, float *out,
+                  double *room) {
+    for (long n = 0; n < windows; n++, out += 3 * channels * times)
+        for (long c = 0; c < channels; c++, x += times) {
+            double mean, spread = deviation(centred(x, times, room, &mean), times);
+            const double factor = 1.0 / (spread < flat ? flat : spread);
+            const float level = (float)mean, size = (float)log(spread + quiet);
+            float *shape = out + c * times, *means = shape + channels * times, *sizes = means + channels * times;
+            for (long t = 0; t < times; t++) {
+                shape[t] = (float)(room[t] * factor);
+                means[t] = level;
+                sizes[t] = size;
+            }
+        }
+}
+
+static double log_of(double x, double quiet) { return log(x < quiet ? quiet : x); }
+
+/* As `features`, in two parts: rows (N, T) under a window, of which the caller takes spectra (N, T // 2 + 1), and the
+   numbers before and behind the bands; then the bands. out: (N, means + bands + 2). */
+void features_of(long rows, long times, long means, long bands, double quiet, const float *x, const double *window,
+                 double *windowed, double *slope, float *out) {
+    double found[POINTS];
+    for (long r = 0; r < rows; r++, x += times, windowed += times, out += means + bands + 2) {
+        double mean, spread = deviation(centred(x, times, windowed, &mean), times);
+        stretches(windowed, times, means, found);
+        for (long s = 0; s < means; s++) out[s] = (float)(found[s] + mean);
+        out[means + bands] = (float)log_of(spread, quiet);
+        for (long t = 0; t + 1 < times; t++) slope[t] = windowed[t + 1] - windowed[t];
+        centre(slope, times - 1);
+        out[means + bands + 1] = (float)log_of(deviation(slope, times - 1), quiet);
+        for (long t = 0; t < times; t++) windowed[t] *= window[t];
+    }
+}
+
+void features_bands(long rows, long times, long means, long bands, double quiet, const double *spectra, double *power,
+                    float *out) {
+    double found[POINTS];
+    for (long r = 0; r < rows; r++, spectra += 2 * (times / 2 + 1), out += means + bands + 2) {
+        for (long k = 0; k < times / 2; k++) {
+            const double real = spectra[2 * k + 2], imaginary = spectra[2 * k + 3];
+            power[k] = real * real + imaginary * imaginary;
+        }
+        stretches(power, times / 2, bands, found);
+        for (long s = 0; s < bands; s++) out[means + s] = (float)log_of(found[s], quiet);
+    }
+}
+
+/* As `tangent`, in two parts: windows (N, C, T) -> shrunk correlations (N, C, C), of which the caller takes eigenvalues
+   and eigenvectors, and the log deviations; then the logarithm's upper triangle. out: (N, C + C (C + 1) / 2). */
+void tangent_of(long windows, long channels, long times, double quiet, const float *x, double *room,
+                double *correlation, float *out) {
+    for (long n = 0; n < windows; n++, correlation += channels * channels, out += channels * (channels + 3) / 2) {
+        double square = 0.0;
+        for (long c = 0; c < channels; c++, x += times) {
+            double mean, *own = centred(x, times, room + c * times, &mean), spread = deviation(own, times);
+            out[c] = (float)log_of(spread, quiet);
+            const double factor = spread == 0.0 ? 1.0 : 1.0 / spread;
+            for (long t = 0; t < times; t++) own[t] *= factor;
+            dots(own, room, c + 1, times, correlation + c * channels);
+            for (long d = 0; d <= c; d++) {
+                const double both = c == d && spread == 0.0 ? 1.0 : correlation[c * channels + d] / times;
+                correlation[c * channels + d] = correlation[d * channels + c] = both;
+                square += (c == d ? 1.0 : 2.0) * both * both;
+            }
+        }
+        square /= channels * channels;
+        const double below = (times + 1) * (square - 1.0 / channels);
+        double share = (square + 1.0) / (below < 1e-12 ? 1e-12 : below);
+        share = share > 1.0 ? 1.0 : share;
+        for (long i = 0; i < channels * channels; i++) correlation[i] *= 1.0 - share;
+        for (long c = 0; c < channels; c++) correlation[c * channels + c] += share;
+    }
+}
+
+void tangent_upper(long windows, long channels, double quiet, const double *values, const double *vectors,
+                   double *room, float *out) {
+    double *scaled = room + channels * channels;
+    for (long n = 0; n < windows; n++, values += channels, vectors += channels * channels) {
+        for (long k = 0; k < channels; k++) { /* of eigenvectors one below the other, rows of the matrix of them */
+            const double own = log_of(values[k], quiet);
+            for (long c = 0; c < channels; c++) {
+                room[c * channels + k] = vectors[k * channels + c];
+                scaled[c * channels + k] = vectors[k * channels + c] * own;
+            }
+        }
+        out += channels;
+        double *found = scaled + channels * channels;
+        for (long c = 0; c < channels; c++) {
+            dots(scaled + c * channels, room + c * channels, channels - c, channels, found);
+            for (long d = c; d < channels; d++) *out++ = (float)(found[d - c] * (c == d ? 1.0 : sqrt(2.0)));
+        }
+    }
+}
+
+/* As Templates, before its codes are standardised: windows (M, N, C, T), M = 1 or P, filters (P, F, C), responses
+   (P, F, T) -> (P, N, F · points + F). */
+void templates_of(long members, long shared, long windows, long channels, long times, long filters, long points,
+                  double flat, double quiet, const float *x, const float *weight, const float *response, double *room,
+                  float *out) {
+    double found[POINTS];
+    for (long p = 0; p < members; p++)
+        for (long n = 0; n < windows; n++, out += filters * (points + 1)) {
+            const float *window = x + ((shared ? 0 : p * windows) + n) * channels * times;
+            for (long f = 0; f < filters; f++) {
+                const float *own = weight + (p * filters + f) * channels, *like = response + (p * filters + f) * times;
+                double level = 0.0, product = 0.0;
+                memset(room, 0, 8 * times);
+                for (long c = 0; c < channels; c++) {
+                    const double factor = own[c];
+                    for (long t = 0; t < times; t++) room[t] += factor * window[c * times + t];
+                }
+                stretches(room, times, points, found);
+                for (long s = 0; s < points; s++) out[f * points + s] = (float)found[s];
+                for (long t = 0; t < times; t++) level += fabs(room[t]);
+                centre(room, times);
+                for (long t = 0; t < times; t++) product += room[t] * like[t];
+                const double spread = deviation(room, times) + flat * (level / times);
+                out[filters * points + f] = (float)(product / times / (spread < quiet ? quiet : spread));
+            }
+        }
+}
+
 /* ---- random bits --------------------------------------------------------------------------------------------------- */
 
 /* As `mix` in randomness.py. */

@@ -227,7 +227,10 @@ class EEGNet(nn.Module):
         first block's mean squares of v as well, in the same shape."""
         times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
         squared = self.power_norm is not None and norm is self.norm2
-        kernels = kernels_for(v, pool=pool) if self.training and noise is not None else None
+        learns = (
+            self.training and norm.training
+        )  # a frozen normalisation has its stored statistics, with dropout or not
+        kernels = kernels_for(v, pool=pool) if learns and noise is not None else None
         if kernels is not None and noise is not None:
             dropping = self._dropping(v, v.shape[1] * batch * (times // pool), layer, group, noise, drop)
             return norm_pool(kernels, norm, v, times, pool, dropping, offset, active, squared=squared)

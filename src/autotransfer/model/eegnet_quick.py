@@ -1,4 +1,5 @@
-"""EEGNet for a few windows at a time on a CPU: normalisations folded into filters, filters by way of their spectra."""
+"""EEGNet for a few windows at a time on a CPU: normalisations folded into filters, then one kernel for all networks, or
+where there is none, filters by way of their spectra."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..cpu import available
+from ..cpu.in_use import Networks
 from .eegnet_graph import folded
+from .encoder import group_of
 from .power import FLOOR
 from .spectral import ROOT, FilteredMixtures, MixedFilters, elu_mean, mean_square
 
@@ -29,9 +33,19 @@ class QuickEEGNet:
                                ("depthwise", net.depthwise.shape[-1]), ("pointwise", wide))
         )  # fmt: skip
         self.pools = net.pools
-        # ELU takes its argument times log₂ e.
-        bias, last_bias = (ROOT * own[name].reshape(members, -1) for name in ("temporal_bias", "pointwise_bias"))
+        scale = own.get("scale", torch.ones(members * wide))
         self.power = net.power_norm is not None
+        rows = {
+            name: tensor.float().reshape(members, -1).contiguous()
+            for name, tensor in {**own, "scale": scale, "none": torch.zeros(members * wide)}.items()
+        }
+        self.networks = Networks(
+            spatial.float(), temporal.float(), levels, FLOOR, self.pools[0] * self.pools[1],
+            (rows["none"], rows["power_scale"], rows["power_shift"]) if self.power else None, self.pools,
+            (rows["scale"], rows["temporal_bias"], depthwise.float(), pointwise.float(), rows["pointwise_bias"]),
+        )  # fmt: skip
+        # Without kernels. ELU takes its argument times log₂ e.
+        bias, last_bias = (ROOT * own[name].reshape(members, -1) for name in ("temporal_bias", "pointwise_bias"))
         if self.power:
             self.first = MixedFilters(spatial, temporal, None, net.n_times, levels)
             self.scale = (ROOT * own["scale"]).float().view(members, wide, 1, 1)
@@ -44,6 +58,8 @@ class QuickEEGNet:
         self.second = FilteredMixtures(depthwise, ROOT * pointwise, last_bias, net.n_times // self.pools[0])
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
+        if available(x, recorded=True):
+            return self.networks(x, group_of(sizes))
         v = self.first(x, sizes)
         parts = []
         if self.power:

@@ -141,7 +141,7 @@ def quick(stack: nn.Module, levels: int = 0) -> Quick:
 
 def group_of(sizes: Sequence[int]) -> Tensor:
     """Which of the groups of so many members each member belongs to: (P,)."""
-    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return torch.tensor([group for group, size in enumerate(sizes) for _ in range(size)])
 
 
 class InTurn(nn.Module):

@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from ..cpu import available
+from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
-from .encoder import EncoderOptions, Quick, Size, check_common, kernel_length
+from .encoder import EncoderOptions, Quick, Size, check_common, group_of, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
@@ -211,10 +213,15 @@ class QuickShallow:
         self.length = net.length
         scale, shift = net.norm.folded()
         temporal = net.temporal.double() * scale[..., None]
-        self.filters = MixedFilters(net.spatial, temporal, shift, net.n_times, levels)
-        self.scale, self.shift = (part.float()[..., None, None] for part in net.power_norm.folded())
+        power_scale, power_shift = net.power_norm.folded()
+        power = shift.float(), power_scale.float(), power_shift.float()
+        self.networks = Networks(net.spatial.detach().contiguous(), temporal.float(), levels, FLOOR, net.length, power)
+        self.filters = MixedFilters(net.spatial, temporal, shift, net.n_times, levels)  # without kernels
+        self.scale, self.shift = (part[..., None, None] for part in power[1:])
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
+        if available(x, recorded=True):
+            return self.networks(x, group_of(sizes))
         power = mean_square(self.filters(x, sizes), self.length).add_(FLOOR).log_()  # (P, F, n, S)
         return power.mul_(self.scale).add_(self.shift).transpose(1, 2).flatten(2)
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..cpu.in_use import few, operations
 from ..errors import check_at_most, check_positive
 from ..preprocessing.represent import POINTS, QUIET, centred, stretches
-from .encoder import Size
+from .encoder import Quick, Size, group_of
 from .solved import Batches, Solved, SolvedOptions
 
 MOST_FILTERS = 32  # of all classes together, unless there are more classes than that
@@ -66,6 +67,15 @@ class Templates(Solved):
         product = (own * self.templates[members, None].to(torch.float64)).mean(-1)
         likeness = product / spread.clamp(min=QUIET)
         return torch.cat([stretches(signals).flatten(2), likeness], -1).to(x.dtype)
+
+    def quick(self, levels: int = 0) -> Quick:
+        def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
+            x = x if len(x) == 1 else x[group_of(sizes)]
+            if not few(x):
+                return self.standardised(self.raw(x))
+            return self.standardised(operations.templates(x, self.filters, self.templates, POINTS, FLAT, QUIET))
+
+        return codes
 
     def fit_(self, members: Sequence[int], batches: Batches) -> None:
         response, covariance, samples = statistics(batches, self.classes)

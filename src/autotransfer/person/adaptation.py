@@ -1,71 +1,218 @@
-"""Adaptation without labels: a session follows where a person's codes lie beside those of people trained on.
+"""Adaptation without labels: a session follows a person in the codes of a model, window after window.
 
-Every window moves the person's shift (training/effects.py). It counts for each class as much as the model believes in
-it, so a person who shows one class alone is not taken for somebody whose classes all look like that one, and few
-windows move little.
+There are several ways, and held-out people who are played back choose among them (search/following.py). Each turns the
+windows so far into a correction of the logits that is linear in the code, 0 as long as nothing is known:
+
+    shift        where the person's codes lie beside those of people trained on (training/effects.py). A window counts
+                 for each class as much as the model believes in it, so a person who shows one class alone is not taken
+                 for somebody whose classes all look like that one
+    prototypes   the same of every class by itself, from windows of which the model is sure (after T3A, Iwasawa and
+                 Matsuo 2021)
+    statistics   mean and variance of the codes become those of people trained on, as batch normalisation with the
+                 statistics of the person does (after AdaBN, Li et al. 2018). Classes that are not balanced mislead it
+    entropy      the classes' logits move so that the model is surer of each window, while all classes stay in use
+                 (after TENT, Wang et al. 2021, and SHOT, Liang et al. 2020). It rests while windows are one-sided
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..training.effects import Effects, Evidence
+from ..training.effects import GUESSED, Effects, Evidence
+
+SURE = 0.4  # share of the entropy of guessing, above which a window says too little
+MOMENTS = 16.0  # windows that the mean and variance of everybody count
+RATE = 0.05  # of a step down the entropy
+FORGETTING = 0.02  # of what such steps have moved, and of the windows before, with every window
+ONE_SIDED = 0.9  # share of one class among the last windows
+TINY = 1e-12
+
+State = dict[str, Tensor]  # what is known of a person
+
+
+class Way(Protocol):
+    """One way to follow a person. Tensors may have further axes in front, for people who are followed side by side."""
+
+    def __init__(self, everyone: Effects, total: float) -> None:
+        """everyone: of the P members; total: of what their corrections count."""
+
+    def begin(self) -> State:
+        """Of somebody who has not come yet."""
+
+    def count(self, known: State, x: Tensor, p: Tensor) -> State:
+        """With one more window: its projected codes (..., P, R), and how probable its classes are (..., C)."""
+
+    def posterior(self, known: State) -> Effects:
+        """How the person is known to differ from others."""
+
+    def correction(self, known: State) -> tuple[Tensor, Tensor]:
+        """Weights (..., P, R, C) and bias (..., P, C) of what is added to the logits of a projected code."""
+
+
+class Shift:
+    classes_known = False
+
+    def __init__(self, everyone: Effects, total: float) -> None:
+        self.everyone = everyone
+
+    def begin(self) -> State:
+        return dict(self.everyone.nothing._asdict())
+
+    def count(self, known: State, x: Tensor, p: Tensor) -> State:
+        return {"sums": known["sums"] + p[..., None, :, None] * x[..., None, :], "counts": known["counts"] + p}
+
+    def posterior(self, known: State) -> Effects:
+        return self.everyone.given(Evidence(**known), classes=self.classes_known, alike=GUESSED)
+
+    def correction(self, known: State) -> tuple[Tensor, Tensor]:
+        return self.everyone.correction(self.posterior(known))
+
+
+class Prototypes(Shift):
+    classes_known = True
+
+    def count(self, known: State, x: Tensor, p: Tensor) -> State:
+        sure = entropy(p) < SURE * math.log(p.shape[-1])
+        likeliest = torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).to(p)
+        return super().count(known, x, likeliest * sure[..., None])
+
+
+class Statistics:
+    def __init__(self, everyone: Effects, total: float) -> None:
+        self.everyone = everyone
+        self.mean = everyone.means.mean(-2)  # (P, R)
+        between = everyone.means.var(-2, correction=0)
+        self.variance = 1 + everyone.shift + everyone.interaction + between
+
+    def begin(self) -> State:
+        nothing = torch.zeros_like(self.mean)
+        return {"sum": nothing, "squares": nothing, "count": nothing.new_zeros(())}
+
+    def count(self, known: State, x: Tensor, p: Tensor) -> State:
+        away = x - self.mean
+        return {
+            "sum": known["sum"] + away,
+            "squares": known["squares"] + away.square(),
+            "count": known["count"] + 1,
+        }
+
+    def posterior(self, known: State) -> Effects:
+        return self.everyone
+
+    def correction(self, known: State) -> tuple[Tensor, Tensor]:
+        windows = MOMENTS + known["count"][..., None, None]
+        mean = known["sum"] / windows  # beside everybody's
+        variance = (MOMENTS * self.variance + known["squares"]) / windows - mean.square()
+        scale = (self.variance / variance).sqrt()
+        weight = self.everyone.logits  # (P, R, C)
+        # x becomes mean + (x − mean of the person) · scale, and the logits are linear in it.
+        moved = self.mean - scale * (self.mean + mean)
+        return (scale - 1)[..., None] * weight, (moved[..., None] * weight).sum(-2)
+
+
+class Entropy:
+    def __init__(self, everyone: Effects, total: float) -> None:
+        self.everyone, self.total = everyone, total
+
+    def begin(self) -> State:
+        n_classes = self.everyone.means.shape[-2]
+        return {
+            "bias": self.everyone.means.new_zeros(n_classes),
+            "classes": self.everyone.means.new_full((n_classes,), 1 / n_classes),
+        }
+
+    def count(self, known: State, x: Tensor, p: Tensor) -> State:
+        bias, classes = known["bias"], known["classes"]
+        classes = classes + FORGETTING * (p - classes)
+        doubt, used = entropy(p)[..., None], classes.clamp(min=TINY).log()
+        surer = p * (p.clamp(min=TINY).log() + doubt)  # minus the gradient of the entropy of p
+        spread = -p * (used - (p * used).sum(-1, keepdim=True))  # and of how unevenly classes are used
+        n_classes = p.shape[-1]
+        moves = (doubt < SURE * math.log(n_classes)) & (classes.amax(-1, keepdim=True) < ONE_SIDED)
+        return {"bias": (1 - FORGETTING) * bias + RATE * moves * (surer + spread), "classes": classes}
+
+    def posterior(self, known: State) -> Effects:
+        return self.everyone
+
+    def correction(self, known: State) -> tuple[Tensor, Tensor]:
+        bias = known["bias"][..., None, :] / self.total  # (..., 1, C), for each member
+        weight = torch.zeros_like(self.everyone.logits)
+        return weight.expand(*bias.shape[:-2], *weight.shape), bias.expand(*bias.shape[:-2], *weight.shape[::2])
+
+
+WAYS: dict[str, type[Way]] = {
+    "shift": Shift,
+    "prototypes": Prototypes,
+    "statistics": Statistics,
+    "entropy": Entropy,
+}
+
+
+def entropy(p: Tensor) -> Tensor:
+    """(..., C) -> (...)."""
+    found: Tensor = torch.special.entr(p).sum(-1)
+    return found
 
 
 class Adaptation:
     """One person: what their windows have told so far.
 
     effects: of the P members of each stack; weights: (P,) of each, what a member's correction counts
+    way: one of WAYS; share: of the correction that counts, or several (K,), each followed by itself
     """
 
-    def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor]) -> None:
-        self.effects, self.weights = list(effects), list(weights)
+    def __init__(
+        self,
+        effects: Sequence[Effects],
+        weights: Sequence[Tensor],
+        way: str = "shift",
+        share: float | Tensor = 1.0,
+    ) -> None:
+        self.effects, self.weights, self.share = list(effects), list(weights), share
         # Members of all stacks side by side. A direction that a stack does not have says nothing: everybody is at 0.
-        self._sizes = [(len(own.means), own.means.shape[-1]) for own in effects]
-        self._directions = max(directions for _, directions in self._sizes)
+        self._directions = max(own.means.shape[-1] for own in effects)
         means = torch.cat([self._wide(own.means) for own in effects])
         shift = torch.cat([self._wide(own.shift, 1.0) for own in effects])
         interaction = torch.cat([self._wide(own.interaction, 1.0) for own in effects])
-        self._everyone = Effects(means.new_empty(0), means, shift, interaction)
         self._weights = torch.cat(self.weights)
-        self.restore([own.nothing for own in effects])
+        self.way = WAYS[way](Effects(means.new_empty(0), means, shift, interaction), float(self._weights.sum()))
+        self.restore(self.way.begin())
 
     def _wide(self, own: Tensor, value: float = 0.0) -> Tensor:
         """(..., R of a stack) -> (..., most R)."""
         return torch.nn.functional.pad(own, (0, self._directions - own.shape[-1]), value=value)
 
-    def restore(self, evidence: Sequence[Evidence]) -> None:
-        """Go on from there: what was known by each stack."""
-        self._evidence = Evidence(torch.cat([self._wide(own.sums) for own in evidence]), evidence[0].counts)
+    def restore(self, known: State) -> None:
+        """Go on from there."""
+        self.known = known
         self._correct()
 
-    @property
-    def evidence(self) -> list[Evidence]:
-        """What each stack knows."""
-        sums, counts = self._evidence
-        each = torch.split(sums, [members for members, _ in self._sizes])
-        return [Evidence(own[..., :directions], counts) for own, (_, directions) in zip(each, self._sizes, strict=True)]
-
     def _correct(self) -> None:
-        """What is known by now, as a correction: (P · R, C) and (C,)."""
-        weight, bias = self._everyone.correction(self._everyone.given(self._evidence, labelled=False))
-        self._correction = (weight * self._weights[:, None, None]).flatten(0, 1), self._weights @ bias
+        """What is known by now, as a correction: (..., P · R, C) and (..., C)."""
+        weight, bias = self.way.correction(self.known)
+        weight = weight * self._weights[:, None, None]
+        self._correction = weight.flatten(-3, -2), (self._weights[:, None] * bias).sum(-2)
 
-    def follow(self, codes: Sequence[Tensor], log_p: Tensor) -> Tensor:
-        """The next windows: codes (P, n, D) of each stack, log-probabilities (n, C) up to a constant -> those of the
-        person (n, C). Each is corrected by the windows before it, then counts itself."""
+    def project(self, codes: Sequence[Tensor]) -> Tensor:
+        """Codes (P, n, D) of each stack -> (n, P of all, R)."""
         each = [self._wide(own.project(z)) for own, z in zip(self.effects, codes, strict=True)]
+        return torch.cat(each).transpose(0, 1)
+
+    def follow(self, x: Tensor, log_p: Tensor) -> Tensor:
+        """The next windows: projected codes (n, ..., P, R), log-probabilities (n, ..., C) up to a constant -> those of
+        the person (n, ..., C). Each is corrected by the windows before it, then counts itself."""
         found = []
-        for x, said in zip(torch.cat(each).transpose(0, 1), log_p, strict=True):  # (P, R)
+        for own, said in zip(x, log_p, strict=True):
             weight, bias = self._correction
-            said = said + x.flatten() @ weight + bias
+            correction = (own.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias
+            said = said + self.share * correction
             found.append(said)
-            share = said.softmax(-1).to(x.dtype)
-            sums, counts = self._evidence
-            self._evidence = Evidence(sums + share[:, None] * x[:, None], counts + share)
+            self.known = self.way.count(self.known, own, said.softmax(-1).to(own.dtype))
             self._correct()
         return torch.stack(found)
 
@@ -76,6 +223,6 @@ class Adaptation:
         for effects, z, weights in zip(self.effects, codes, self.weights, strict=True):
             x, n_classes = effects.project(z), effects.means.shape[1]
             evidence = effects.evidence(x[:, known], torch.nn.functional.one_hot(y[known], n_classes))
-            weight, bias = effects.correction(effects.given(evidence, labelled=True))
+            weight, bias = effects.correction(effects.given(evidence))
             found = found + torch.einsum("pnc,p->nc", x @ weight + bias[:, None], weights)
         return found

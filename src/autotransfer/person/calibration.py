@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..recordings import Raw, check_windows
 from ..recordings.container import check_sfreq
 from ..recordings.labels import encode
@@ -24,6 +24,7 @@ from ..recordings.messages import show
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import Correction, SavedModel
 from ..training.effects import Effects
+from .adaptation import WAYS
 
 LABELS = (1, 2, 5, 10)  # of each class, that held-out people are calibrated with
 
@@ -39,7 +40,12 @@ def calibrated(model: Model, X: Tensor, y: Tensor) -> Model:
         return model
     weight = torch.nn.functional.one_hot(y, len(model.card.classes)).double()
     share, sharpness = trust_in(model, least)
-    found = _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, weight), labelled=True), share)
+
+    def labelled(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+        after = effects.given(effects.evidence(x, weight))
+        return after, *effects.correction(after)
+
+    found = _for_person(model, X, labelled, share)
     return found if sharpness == 1 else _sharpened(found, sharpness)
 
 
@@ -106,11 +112,33 @@ def adapted(model: Model, X: Tensor) -> Model:
     round all windows may end in one class.
     """
     check_effects(model)
-    if model.card.adapts is False:
-        warnings.warn("held-out people lost by adaptation: the model stays as it is", stacklevel=3)
+    way, share = following(model)
+    if way is None:
+        warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
         return model
-    guess = torch.from_numpy(model.predict_proba(X))
-    return _for_person(model, X, lambda effects, x: effects.given(effects.evidence(x, guess), labelled=False))
+    guess = torch.from_numpy(model.predict_proba(X)).float()
+    total = sum(model.exponents) if isinstance(model, Mixture) else 1.0
+
+    def followed(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+        """All windows, in any order."""
+        own = WAYS[way](effects, total)
+        known = own.begin()
+        for code, p in zip(x.transpose(0, 1), guess, strict=True):
+            known = own.count(known, code, p)
+        return own.posterior(known), *own.correction(known)
+
+    return _for_person(model, X, followed, share)
+
+
+def following(model: Model) -> tuple[str | None, float]:
+    """How a person is followed without labels, one of WAYS, and the share that it counts. As most people gain by where
+    nobody has looked; None: held-out people did not gain."""
+    way = model.card.follows
+    if way is None:
+        return "shift", 1.0
+    if way not in (*WAYS, "none"):
+        raise UserError(f"the model follows people by {shown(way)}, which is none of {', '.join(WAYS)}; make it again")
+    return (None, 0.0) if way == "none" else (way, model.card.follow_share)
 
 
 def lost_with(model: Model, labels: int) -> str | None:
@@ -137,23 +165,25 @@ def _check_effects(part: SavedModel) -> None:
         )
 
 
-def _for_person(model: Model, X: Tensor, posterior: Callable[[Effects, Tensor], Effects], share: float = 1.0) -> Model:
+Found = Callable[[Effects, Tensor], tuple[Effects, Tensor, Tensor]]  # the posterior, weight and bias of a correction
+
+
+def _for_person(model: Model, X: Tensor, found: Found, share: float = 1.0) -> Model:
     """share: of the correction that counts."""
     if isinstance(model, Mixture):
-        found = copy.copy(model)
-        found.parts = [_part_for(part, X, posterior, share) for part in model.parts]
-        return found
-    return _part_for(model, X, posterior, share)
+        own = copy.copy(model)
+        own.parts = [_part_for(part, X, found, share) for part in model.parts]
+        return own
+    return _part_for(model, X, found, share)
 
 
-def _part_for(part: SavedModel, X: Tensor, posterior: Callable[[Effects, Tensor], Effects], share: float) -> SavedModel:
+def _part_for(part: SavedModel, X: Tensor, found: Found, share: float) -> SavedModel:
     assert part.effects is not None, "checked"
     effects = part.effects
-    after = posterior(effects, effects.project(part.latents(X)))
-    weight, bias = effects.correction(after)
+    after, weight, bias = found(effects, effects.project(part.latents(X)))
     correction = Correction(share * (effects.projection @ weight), share * bias)
     if part.correction is not None:  # known from before
         correction = Correction(correction.weight + part.correction.weight, correction.bias + part.correction.bias)
-    found = copy.copy(part)
-    found.correction, found.effects = correction, after
-    return found
+    own = copy.copy(part)
+    own.correction, own.effects = correction, after
+    return own

@@ -39,10 +39,15 @@ class Decoder:
         for place, part in enumerate(model.parts):
             places.setdefault(_likeness(part), []).append(place)
         self.stacks = [Stack([model.parts[place] for place in own]) for own in places.values()]
-        self.mixed = isinstance(model, Mixture)
         exponents = model.exponents if isinstance(model, Mixture) else [1.0]
         order = [place for own in places.values() for place in own]
-        self.exponents = torch.tensor([exponents[place] for place in order], dtype=torch.float64)[:, None, None]
+        self.exponents = torch.tensor([exponents[place] for place in order], dtype=torch.float64)  # (parts,)
+        # (parts, P of all stacks)
+        self.mean: Tensor = torch.block_diag(*(stack.mean for stack in self.stacks))  # type: ignore[no-untyped-call]
+        self.corrected = any(stack.correction is not None for stack in self.stacks)
+        self.heads = [stack.head(self.corrected) for stack in self.stacks]
+        # Of each stack (P, D, R): the directions of its codes in which people differ.
+        self._axes = [stack.effects.projection.numpy() for stack in self.stacks if stack.effects is not None]
         # Stacks whose transforms remember nothing of a person.
         self.still = [not person.state() for person in self.follow()]
         self._recorded: Any = None
@@ -79,30 +84,50 @@ class Decoder:
         codes = []
         for stack, still, x in zip(self.stacks, self.still, inputs, strict=True):
             codes.append(stack.codes(stack.preprocessing.follow().feed(x) if still else x))
-        own = [stack.log_proba(z) for stack, z in zip(self.stacks, codes, strict=True)]
-        each = own[0] if len(own) == 1 else torch.cat(own)  # (parts, n, classes)
-        return (each * self.exponents).sum(0) if self.mixed else each[0], *codes
+        said = [products(z, weight) + bias for z, (weight, bias) in zip(codes, self.heads, strict=True)]
+        return self._combined((said[0] if len(said) == 1 else torch.cat(said)).double()), *codes
+
+    def _combined(self, said: Tensor) -> Tensor:
+        """What all members say (P, n, classes, or twice as many with corrections) -> log-probabilities (n, classes)."""
+        classes = int(said.shape[2]) // (2 if self.corrected else 1)
+        size = int(said.shape[1]), classes
+        logits = said[..., :classes] if self.corrected else said
+        log_p: Tensor = self.exponents @ (self.mean @ logits.softmax(-1).flatten(1)).clamp(min=TINY).log()
+        if self.corrected:
+            log_p = log_p + (self.exponents @ self.mean) @ said[..., classes:].flatten(1)
+        return log_p.view(size)
 
     def follow(self) -> list[Person]:
         """Somebody new."""
         return [stack.preprocessing.follow() for stack in self.stacks]
 
-    def adaptation(self) -> Adaptation:
-        """What follows somebody new in the codes."""
+    def adaptation(self, way: str = "shift", share: float | Tensor = 1.0) -> Adaptation:
+        """What follows somebody new in the codes, in one of WAYS."""
         effects = [stack.effects for stack in self.stacks]
-        exponents = torch.split(self.exponents[:, 0, 0], [len(stack.mean) for stack in self.stacks])
+        exponents = torch.split(self.exponents, [len(stack.mean) for stack in self.stacks])
         weights = [own @ stack.mean for own, stack in zip(exponents, self.stacks, strict=True)]
-        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights])
+        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights], way, share)
 
     @torch.inference_mode()
     def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
         """The next windows (n, channels, times) of a person -> (n, classes)."""
-        found = [self._next(piece, people, adaptation) for piece in torch.split(X, STEP)]
-        return (found[0] if len(found) == 1 else torch.cat(found)).numpy()
+        if len(X) == 1:
+            return self._next(X, people, adaptation).numpy()
+        return torch.cat([self._next(piece, people, adaptation) for piece in torch.split(X, STEP)]).numpy()
 
     def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> Tensor:
         codes, log_p = self.read(X, people)
-        return (log_p if adaptation is None else adaptation.follow(codes, log_p)).softmax(-1)
+        return (log_p if adaptation is None else adaptation.follow(self._projected(codes), log_p)).softmax(-1)
+
+    def _projected(self, codes: Sequence[Tensor]) -> Tensor:
+        """As `Adaptation.project`, which takes as long as following for a single window: (n, P of all stacks, R)."""
+        size = self.mean.shape[1], codes[0].shape[1], max(own.shape[2] for own in self._axes)
+        found, start = np.zeros(size, dtype=np.float32), 0
+        for z, own in zip(codes, self._axes, strict=True):
+            stop = start + len(own)
+            np.matmul(z.numpy(), own, out=found[start:stop, :, : own.shape[2]])
+            start = stop
+        return torch.from_numpy(found.transpose(1, 0, 2))
 
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
         """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
@@ -160,17 +185,14 @@ class Stack:
         z: Tensor = self.net(x, self.sizes if len(x) > 1 else [sum(self.sizes)])
         return z
 
-    def log_proba(self, z: Tensor) -> Tensor:
-        """Codes (P, n, D) -> (parts, n, classes), float64."""
-        found = self._means((products(z, self.weight) + self.bias).double().softmax(-1)).clamp(min=TINY).log()
-        if self.correction is None:
-            return found
-        weight, bias = self.correction
-        return (found + self._means((products(z, weight) + bias[:, None]).double())).log_softmax(-1)
-
-    def _means(self, each: Tensor) -> Tensor:
-        """Of the members (P, n, classes) of each part: (parts, n, classes)."""
-        return (self.mean @ each.flatten(1)).view(-1, *each.shape[1:])
+    def head(self, corrected: bool) -> tuple[Tensor, Tensor]:
+        """Weight (P, D, classes) and bias (P, 1, classes) of what members say of a code, logits; beside them, if asked
+        for, those of the correction of a person, which may be 0."""
+        if not corrected:
+            return self.weight, self.bias
+        own = self.correction
+        weight, bias = (0 * self.weight, 0 * self.bias) if own is None else (own.weight, own.bias[:, None])
+        return torch.cat([self.weight, weight], -1), torch.cat([self.bias, bias], -1)
 
 
 def _in_order(parts: Sequence[Named | None], order: Tensor) -> Named | None:

@@ -24,14 +24,14 @@ from ..runs.binding import digest_of
 from ..runs.files import refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
-from ..training.effects import Evidence
-from .calibration import check_effects
+from .calibration import check_effects, following
 from .decoder import Decoder
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 Array = NDArray[Any]
+NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation remembers
 MARK = "autotransfer_session"  # what the header of a session's file has
 
 
@@ -61,15 +61,17 @@ class Session:
 
     def _may_adapt(self) -> bool:
         check_effects(self.model)
-        if self.model.card.adapts is False:
-            warnings.warn("held-out people lost by adaptation: the session does not adapt", stacklevel=3)
-        return self.model.card.adapts is not False
+        way, _ = following(self.model)
+        if way is None:
+            warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
+        return way is not None
 
     def reset(self) -> None:
         """As if the person had not come yet."""
         self.n_windows = 0  # fed so far
         self._people = self._decoder.follow()
-        self._adaptation = self._decoder.adaptation() if self.adapts else None
+        way, share = following(self.model) if self.adapts else (None, 0.0)
+        self._adaptation = None if way is None else self._decoder.adaptation(way, share)
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
         """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
@@ -85,11 +87,9 @@ class Session:
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
-        if isinstance(window, np.ndarray) and window.dtype == np.float32 and window.shape == self._shape:
-            own = torch.from_numpy(window.copy())[None]
-            low, high = own.aminmax()
-            if low >= -LARGEST and high <= LARGEST:  # as it should be, and mostly is: all else takes longer to be told
-                return own, True
+        right = isinstance(window, np.ndarray) and window.dtype == np.float32 and window.shape == self._shape
+        if right and window.min() >= -LARGEST and window.max() <= LARGEST:  # type: ignore[attr-defined]  # an array
+            return torch.from_numpy(window.copy())[None], True  # type: ignore[attr-defined]  # the rest takes longer
         try:
             single = np.ndim(window) == 2  # type: ignore[arg-type]  # whatever it is
         except ValueError:  # a ragged list, of which `check_windows` says so
@@ -101,29 +101,24 @@ class Session:
     # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, and stacks.0.evidence.NAME."""
+        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, and adaptation.NAME."""
         found = {
             f"stacks.{k}.{name}": tensor
             for k, person in enumerate(self._people)
             for name, tensor in person.state().items()
         }
-        for k, own in enumerate([] if self._adaptation is None else self._adaptation.evidence):
-            found |= {f"stacks.{k}.evidence.{name}": tensor for name, tensor in own._asdict().items()}
+        if self._adaptation is not None:
+            found |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.known.items()}
         return found
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
         if unknown := set(state) - set(self._state()):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
-        evidence = []
-        for k, person in enumerate(self._people):
-            prefix = f"stacks.{k}."
-            own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
-            if self._adaptation is not None:
-                evidence.append(_evidence(own, self._adaptation.evidence[k]))
-            person.restore(own)
         if self._adaptation is not None:
-            self._adaptation.restore(evidence)
+            self._adaptation.restore(_known(_below(state, "adaptation."), self._adaptation.known))
+        for k, person in enumerate(self._people):
+            person.restore(_below(state, f"stacks.{k}."))
 
     def save(self, path: str | Path) -> None:
         """What is known of the person, as one file, which `load` opens again with the same model."""
@@ -186,15 +181,19 @@ def _alone(window: object) -> object:
     return window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
 
 
-def _evidence(state: dict[str, Tensor], like: Evidence) -> Evidence:
-    """Taken out of what is known of a person; ValueError where it does not fit."""
-    found = Evidence(*(state.pop(f"evidence.{name}", torch.empty(0)) for name in Evidence._fields))
-    for name, own, wanted in zip(Evidence._fields, found, like, strict=True):
+def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
+
+
+def _known(state: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What is known of a person; ValueError where it does not fit."""
+    for name, wanted in like.items():
+        own = state.get(name, torch.empty(0))
         if own.shape != wanted.shape or own.dtype != wanted.dtype:
-            raise ValueError(f"evidence.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
-    if (found.counts < 0).any():
-        raise ValueError("a count of the evidence is below 0")
-    return found
+            raise ValueError(f"adaptation.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
+        if name in NEVER_NEGATIVE and (own < 0).any():
+            raise ValueError(f"adaptation.{name} is below 0")
+    return state
 
 
 def _read(content: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..cpu.in_use import operations
 from ..errors import UserError
 from .standardise import Standardise
 from .transform import Fitted, Rows, Stage, Transform
@@ -51,6 +52,10 @@ class WithScale(Fitted):
         """(..., C, T) -> (..., 3C, T)."""
         shapes, scale = parted(x)
         return torch.cat([shapes, scale.expand(*scale.shape[:-1], x.shape[-1])], -2)
+
+    def few(self, x: Tensor) -> Tensor:
+        found: Tensor = operations.append_scale(x, FLAT, QUIET)
+        return found
 
 
 def parted(x: Tensor) -> tuple[Tensor, Tensor]:

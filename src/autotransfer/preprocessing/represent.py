@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..cpu.in_use import operations
 from ..errors import UserError, check_choice
 from ..recordings.chunks import row_chunks
 from .transform import Fitted, Rows, Stage, Transform
@@ -92,6 +93,10 @@ class Features(Fitted):
         """(..., C, T) -> (..., C, means + bands + 2)."""
         return in_pieces(x, lambda piece: features(piece, spectrum))
 
+    def few(self, x: Tensor) -> Tensor:
+        found: Tensor = operations.features(x, _hann(int(x.shape[-1])), POINTS, QUIET)
+        return found
+
     def graph(self) -> nn.Module:
         return FeaturesGraph()
 
@@ -139,6 +144,10 @@ class Tangent(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         """(..., C, T) -> (..., 1, C + C(C + 1)/2)."""
         return in_pieces(x, lambda piece: tangent(piece, logarithm))
+
+    def few(self, x: Tensor) -> Tensor:
+        found: Tensor = operations.tangent(x, QUIET)
+        return found
 
     def graph(self) -> nn.Module:
         return TangentGraph()

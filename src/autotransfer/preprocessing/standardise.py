@@ -17,6 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..cpu.in_use import operations
 from ..errors import UserError, check_choice
 from .align import moments
 from .statistics import Scale, scale_of, sums_of, window_sums
@@ -70,6 +71,10 @@ class OwnScale(Fitted):
         inv_std = torch.where(constant | (deviation == 0), 0.0, (1 / deviation).clamp(max=torch.finfo(x.dtype).max))
         size = (*x.shape[:-1], 1)
         return (x - mean.view(size)) * inv_std.to(x.dtype).view(size)
+
+    def few(self, x: Tensor) -> Tensor:
+        found: Tensor = operations.standardise(x)
+        return found
 
     def graph(self) -> nn.Module:
         return PooledScale((3,))

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..cpu.in_use import few
 from ..errors import check_types
 from ..recordings.chunks import row_chunks
 
@@ -90,6 +91,11 @@ class Fitted(nn.Module, ABC):
         windows are one new person's.
         """
 
+    def few(self, x: Tensor) -> Tensor:
+        """The same for a few windows (G or 1, n, C, T) of one new person; overridden where a kernel does it sooner."""
+        found: Tensor = self(x)
+        return found
+
     def affine(self) -> tuple[Tensor, Tensor] | None:
         """Shift and factor (G, C) where that is all it does to a window, so that gathering can do it in passing."""
         return None
@@ -160,7 +166,7 @@ class Stateless(Follower):
         self.fitted = fitted
 
     def feed(self, batch: Batch) -> Batch:
-        return Batch(self.fitted(batch.x))
+        return Batch(self.fitted.few(batch.x) if few(batch.x) else self.fitted(batch.x))
 
 
 class Stage:

@@ -96,13 +96,15 @@ def adaptation(summary: Summary) -> Figure | None:
         plot.axes(across | {"nticks": 6}, placed.axis()),
         {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}},
     )
-    adapts = "adapts where it is asked to" if played.adapts else "does not adapt: people did not gain by it"
+    adapts = (
+        f"follows people by {played.follows}" if played.follows != "none" else "does not adapt: people did not gain"
+    )
     return Figure(
         key="adaptation",
         title="What following a person is worth",
         caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
         "one, and class after class. A dot is a person's balanced accuracy with adaptation minus without; right of "
-        f"zero they gain. The delivered model {adapts}.",
+        f"zero they gain. How much to adapt, and in which way, is decided by the others. The delivered model {adapts}.",
         data=data,
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),

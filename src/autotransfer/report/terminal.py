@@ -95,7 +95,7 @@ def _played(played: Playback | None) -> list[str]:
     if played is None:
         return []
     gain = np.mean([_mean(played.adapted[order]) - _mean(own) for order, own in played.zero_shot.items()])
-    verdict = "" if played.adapts else ": not worth it here"
+    verdict = ": not worth it here" if played.follows == "none" else f" (by {played.follows})"
     lines = [
         f"following {len(next(iter(played.zero_shot.values())))} held-out people without labels: {gain:+.3f}{verdict}"
     ]

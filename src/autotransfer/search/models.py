@@ -69,7 +69,10 @@ def _save(
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     if played is not None:
-        model.card = replace(model.card, adapts=played.adapts, calibrates=played.calibrates, trust=played.trust)
+        model.card = replace(
+            model.card, follows=played.follows, follow_share=played.follow_share, calibrates=played.calibrates,
+            trust=played.trust,
+        )  # fmt: skip
     save_model(folder, model)
 
 

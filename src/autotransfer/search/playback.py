@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..person.adaptation import WAYS
 from ..person.calibration import LABELS
 from ..person.decoder import Decoder
 from ..recordings import Recordings
@@ -26,6 +27,7 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import Classes
 from ..training.metrics import balanced_accuracy_of
+from . import following
 from .average import Nested
 from .trust import SHARES, SHARPNESS, Tried, best, try_all
 
@@ -49,6 +51,7 @@ def play_back(
     places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
     found: dict[str, dict[str, Scores]] = {}
     trials: dict[str, dict[str, Tried]] = {}  # by the number of labels and the person
+    followed: dict[str, following.Followed] = {}
     for count, person in enumerate(people[place] for place in places):
         if until is not None and time.monotonic() > until:
             if count < FEWEST:
@@ -59,7 +62,7 @@ def play_back(
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == person)
         name = str(recordings.subjects[person])
-        scores, tried = played(model, recordings, rows)
+        scores, tried, followed[name] = played(model, recordings, rows)
         for (what, case), score in scores.items():
             found.setdefault(what, {}).setdefault(case, {})[name] = score
         for labels, own in tried.items():
@@ -69,7 +72,33 @@ def play_back(
             share, _ = best([other for whose, other in of_people.items() if whose != name])
             found.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(own.score[share])
     places_of = {labels: best(list(of_people.values())) for labels, of_people in trials.items()}
-    return decided(found, {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()})
+    trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
+    way, share = following.chosen(list(followed.values()))
+    return Playback(
+        **orders_of(followed),
+        before=found.get("before", {}),
+        calibrated=found.get("calibrated", {}),
+        own=found.get("own", {}),
+        follows=list(WAYS)[way] if share else "none",
+        follow_share=following.SHARES[share],
+        calibrates=calibrates(found.get("before", {}), found.get("calibrated", {})),
+        trust=trust,
+    )
+
+
+def orders_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
+    """What people score by the order of their windows: `zero_shot`, `adapted` in the way that others choose, and
+    `ways`, each with all of its correction."""
+    found: dict[str, Any] = {"zero_shot": {}, "adapted": {}, "ways": {way: {} for way in WAYS}}
+    for name, own in followed.items():
+        others = [other for whose, other in followed.items() if whose != name]
+        way, share = following.chosen(others) if others else (0, 0)
+        for k, order in enumerate(ORDERS):
+            found["zero_shot"].setdefault(order, {})[name] = float(own.score[0, k, 0])
+            found["adapted"].setdefault(order, {})[name] = float(own.score[way, k, share])
+            for j, each in enumerate(WAYS):
+                found["ways"][each].setdefault(order, {})[name] = float(own.score[j, k, -1])
+    return found
 
 
 def model_without(
@@ -111,11 +140,13 @@ class Reading(NamedTuple):
 
 
 @torch.inference_mode()
-def played(model: Mixture, recordings: Recordings, rows: Rows) -> tuple[dict[tuple[str, str], float], dict[str, Tried]]:
-    """Scores of the person of these rows, by what is done and in which case; and how a number of labels turns out, by
-    how much they count."""
+def played(
+    model: Mixture, recordings: Recordings, rows: Rows
+) -> tuple[dict[tuple[str, str], float], dict[str, Tried], following.Followed]:
+    """Scores of the person of these rows, by what is done and in which case; how a number of labels turns out, by how
+    much they count; and how following them does."""
     y = recordings.y.numpy()
-    rows = _first(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
+    rows = first_of_each(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
     drawn = np.random.default_rng(len(rows)).permutation(len(rows))
     orders = dict(zip(ORDERS, (np.arange(len(rows)), drawn, np.argsort(y[rows], kind="stable")), strict=True))
     decoder = Decoder(model)
@@ -125,11 +156,9 @@ def played(model: Mixture, recordings: Recordings, rows: Rows) -> tuple[dict[tup
 
     recorded = read(orders["recorded"])
     found, trials = _with_labels(decoder, recorded)
-    for name, order in orders.items():
-        own = recorded.ordered(order) if model.adaptation == "none" else read(order)
-        found["zero_shot", name] = own.score(own.log_p)
-        found["adapted", name] = own.score(decoder.adaptation().follow(own.codes, own.log_p))
-    return found, trials
+    read_in = [recorded.ordered(own) if model.adaptation == "none" else read(own) for own in orders.values()]
+    log_p, truth = torch.stack([own.log_p for own in read_in]), torch.from_numpy(np.stack([own.y for own in read_in]))
+    return found, trials, following.follow_all(decoder, [own.codes for own in read_in], log_p, truth)
 
 
 def _with_labels(decoder: Decoder, read: Reading) -> tuple[dict[tuple[str, str], float], dict[str, Tried]]:
@@ -143,7 +172,7 @@ def _with_labels(decoder: Decoder, read: Reading) -> tuple[dict[tuple[str, str],
         z[0].double() for z, stack in zip(read.codes, decoder.stacks, strict=True) if stack.setting.encoder == "linear"
     ]
     for labels in LABELS:
-        known = np.isin(np.arange(len(y)), _first(read.y, np.arange(len(y)), labels))
+        known = np.isin(np.arange(len(y)), first_of_each(read.y, np.arange(len(y)), labels))
         left = ~known
         if len(np.unique(read.y[left])) < len(np.unique(read.y)):
             continue
@@ -163,35 +192,17 @@ def _own(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
     return (others @ weight.T + bias).log_softmax(-1)
 
 
-def _first(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
+def first_of_each(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
     """The first rows of each class, as many as `most`, in the order of recording."""
     return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))
 
 
-def decided(found: dict[str, dict[str, Scores]], trust: dict[str, list[float]] | None = None) -> Playback:
-    """Scores by what is done, in which case and of whom, with what they decide. trust: of the same name there."""
-    gains = {order: _gain(found["zero_shot"][order], found["adapted"][order]) for order in ORDERS}
-    calibrates = [
-        labels
+def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
+    """Numbers of labels that people gained by, from their scores without and with calibration. How much labels count
+    is found already (trust.py); to ask for a clear gain as well would leave much undone that helps."""
+    gains = {
+        labels: [score - before[str(labels)][name] for name, score in after[str(labels)].items()]
         for labels in LABELS
-        if str(labels) in found.get("calibrated", {})
-        and _gain(found["before"][str(labels)], found["calibrated"][str(labels)])[0] >= 0
-    ]
-    return Playback(
-        zero_shot=found["zero_shot"],
-        adapted=found["adapted"],
-        before=found.get("before", {}),
-        calibrated=found.get("calibrated", {}),
-        own=found.get("own", {}),
-        # Above 0 over all orders, and in none of them below it by more than chance.
-        adapts=float(np.mean([mean for mean, _ in gains.values()])) >= 0
-        and all(mean >= -error for mean, error in gains.values()),
-        calibrates=calibrates,
-        trust=trust or {},
-    )
-
-
-def _gain(before: Scores, after: Scores) -> tuple[float, float]:
-    """Mean over people, and its standard error."""
-    each = np.array([after[name] - before[name] for name in after])
-    return float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
+        if str(labels) in after
+    }
+    return [labels for labels, own in gains.items() if np.mean(own) >= 0]

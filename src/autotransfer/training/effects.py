@@ -60,30 +60,34 @@ class Effects(NamedTuple):
         """Projected codes (P, n, R) that count (n, C) for the classes."""
         return Evidence(weight.T.to(x) @ x, weight.sum(0).to(x))
 
-    def given(self, evidence: Evidence, *, labelled: bool) -> Effects:
-        """The posterior for the person that the evidence is of. labelled: its classes are known, and not guessed."""
-        alike = KNOWN if labelled else GUESSED
-        n = (evidence.counts / alike)[:, None]  # (C, 1)
-        e, b = self.interaction[:, None], self.shift  # (P, 1, R), (P, R)
+    @property
+    def logits(self) -> Tensor:
+        """Weights (P, R, C) of the logits of a projected code, for somebody of whom nothing is known."""
+        return (self.means / (1 + self.shift + self.interaction)[..., None, :]).transpose(-1, -2)
+
+    def given(self, evidence: Evidence, *, classes: bool = True, alike: float = KNOWN) -> Effects:
+        """The posterior for the person that the evidence is of. classes: it tells what the person does to each class,
+        and not the shift alone; alike: windows that count as one."""
+        n = (evidence.counts / alike)[..., None, :, None]  # (..., 1, C, 1)
+        e, b = self.interaction[..., None, :], self.shift  # (P, 1, R), (P, R)
         precise = 1 / (1 + n * e)
         residual = (evidence.sums / alike - n * self.means) * precise  # (mean − μ_c) / (e + 1/n)
-        left = 1 / (1 / b + (n * precise).sum(1))  # variance of the shift
-        shift = (residual.sum(1) * left)[:, None]
-        if not labelled:
+        left = 1 / (1 / b + (n * precise).sum(-2))  # variance of the shift
+        shift = (residual.sum(-2) * left)[..., None, :]
+        if not classes:
             return self._replace(means=self.means + shift, shift=left)
         known = n * e * precise
         means = self.means + shift + e * residual - known * shift
-        unknown = (1 - known).mean(1)
+        unknown = (1 - known).mean(-2)
         return self._replace(
-            means=means, shift=(1 - known).square().mean(1) * left, interaction=self.interaction * unknown
+            means=means, shift=(1 - known).square().mean(-2) * left, interaction=self.interaction * unknown
         )
 
     def correction(self, posterior: Effects) -> tuple[Tensor, Tensor]:
-        """Weights (P, R, C) and bias (P, C) of what the posterior adds to the logits of a projected code."""
-        before, after = 1 / (1 + self.shift + self.interaction), 1 / (1 + posterior.shift + posterior.interaction)
-        now, then = posterior.means * after[:, None], self.means * before[:, None]
-        bias = -0.5 * ((now * posterior.means).sum(-1) - (then * self.means).sum(-1))
-        return (now - then).transpose(1, 2), bias
+        """Weights (..., P, R, C) and bias (..., P, C) of what the posterior adds to the logits of a projected code."""
+        now, then = posterior.logits, self.logits
+        half = -0.5 * ((now.mT * posterior.means).sum(-1) - (then.mT * self.means).sum(-1))
+        return now - then, half
 
 
 def fit_effects(codes: Tensor, y: Tensor, people: Tensor, n_classes: int) -> Effects:

@@ -1,0 +1,298 @@
+"""Networks that learn from a person's first labelled windows:
+python -m benchmarks.fine_tuning FILE... --out fine_tuning.csv --seeds 1
+
+What a person calibrates our model with (search/playback.py) is given to the published EEGNet instead: the same windows
+of everybody are played, the first 1, 2, 5 and 10 of each class are labelled, the others are scored.
+
+    scratch      a network of the person alone: their labelled windows are all that it sees
+    before       the network of everybody else, as it is
+    fine_tuned   the same, all weights trained further on the labelled windows
+    head_tuned   the same, its linear classifier alone trained further, on codes without dropout
+
+The network of everybody else is the peer `eegnet` of benchmarks.deep, trained by the library: EEGNet-8,2 on channels
+standardised by the training subjects, AdamW at 1e-3 with 128 windows a step, the epoch of lowest loss on the validation
+subject, as many epochs as a run of the library has. The test person is no part of it.
+
+The protocol was fixed before any of it was run, and nothing of it was tuned on these sets. 200 steps of AdamW with 64
+windows each: a person's labelled windows in turn, shuffled anew whenever they are used up, so that fewer are repeated
+and need no padding, which batch statistics would see. Rates: 1e-3 from scratch and for the head alone, the default of
+Adam that EEGNet was published with (Lawhern et al. 2018); 1e-4 for all weights, a tenth of the rate that they were
+trained with, as is usual since R-CNN (Girshick et al. 2014). Dropout stays .25, weight decay is torch's .01, and the
+last weights are used: there is nobody to stop early by.
+
+A network that is fine-tuned keeps the running statistics of its normalisation layers, in training and in use; their
+scale and shift are weights like others. Statistics of a few windows are noise, and they would be of classes in equal
+shares, which the windows to come need not have. Detectors are tuned with fixed statistics, too (He et al. 2016). A
+network from scratch has no others than its own; its channels are standardised by the labelled windows.
+
+All people and numbers of labels are one program, the member on axis 0. Rows that the CSV has are not computed again.
+`seconds` is the time of the program divided by its members; for `before`, training on everybody else included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import autotransfer as at
+from autotransfer.folds import scorable
+from autotransfer.model.eegnet import temporal_kernel_for
+from autotransfer.model.layers import BatchNorm
+from autotransfer.person.calibration import LABELS
+from autotransfer.randomness import as_keys, fold_in, key_of
+from autotransfer.search.playback import WINDOWS
+from autotransfer.search.playback import first_of_each as first_of_each
+from autotransfer.training.metrics import balanced_accuracy_of
+from autotransfer.training.packing import resolve_device
+
+from .peer_rows import append, begin, known_rows
+from .shallow import Task, task_of
+from .stacked_peers import (
+    RATE,
+    Ints,
+    Population,
+    Windows,
+    classes_of,
+    cross_entropy,
+    in_turn,
+    keys_of,
+    room,
+    usual_epochs,
+)
+
+COLUMNS = ("dataset", "pipeline", "labels", "subject", "seed", "score", "seconds")
+BATCH, STEPS = 64, 200
+
+
+class Way(NamedTuple):
+    """What is done with the labelled windows."""
+
+    pooled: bool  # it begins with the network of everybody else
+    rate: float
+    steps: int = STEPS
+    head_only: bool = False
+
+
+WAYS = {
+    "scratch": Way(pooled=False, rate=RATE),
+    "before": Way(pooled=True, rate=0.0, steps=0),
+    "fine_tuned": Way(pooled=True, rate=RATE / 10),
+    "head_tuned": Way(pooled=True, rate=RATE, head_only=True),
+}
+
+State = Mapping[str, Tensor]  # of one network
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Member:
+    """A person with some labelled windows."""
+
+    task: Task  # of the fold that tests them
+    labels: int  # windows of each class
+    known: Ints  # (n,) rows of labelled windows
+    y: Ints  # (n,) their classes
+    left: Ints  # (m,) rows that are scored
+
+    @property
+    def subject(self) -> str:
+        return str(self.task.fold.test_subject)
+
+
+def labelled(y: Ints, rows: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+    """Numbers of labels of each class that a person of these rows can give, with the labelled rows and those that are
+    scored: as playback has them."""
+    n_classes = len(np.unique(y[rows]))
+    played = first_of_each(y, rows, max(WINDOWS // n_classes, 2 * max(LABELS)))
+    for labels in LABELS:
+        known = first_of_each(y, played, labels)
+        left = np.setdiff1d(played, known)
+        if len(np.unique(y[left])) == n_classes:
+            yield labels, known, left
+
+
+def members_of(recordings: at.Recordings, seed: int) -> list[Member]:
+    y, folds = recordings.y.numpy(), at.leave_one_subject_out(recordings)
+    tasks = [task_of(recordings, folds[person], seed) for person in scorable(recordings)]
+    return [
+        Member(task, labels, known, y[known], left)
+        for task in tasks
+        for labels, known, left in labelled(y, task.fold.test)
+    ]
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def pooled_setting(recordings: at.Recordings, epochs: int) -> at.Setting:
+    """EEGNet as benchmarks.deep trains it."""
+    kernel = min(temporal_kernel_for(recordings.sfreq), recordings.n_times)
+    return at.Setting(standardise="train", temporal_kernel=kernel, lr=RATE, schedule="constant", max_epochs=epochs)
+
+
+def pooled_networks(
+    recordings: at.Recordings, folds: Sequence[at.Fold], seed: int, epochs: int, device: torch.device
+) -> dict[str, State]:
+    """By the test subject, who is not among the people that it learnt from."""
+    setting = pooled_setting(recordings, epochs)
+    outcomes = at.train(recordings, [at.Job(setting, fold, seed) for fold in folds], device)
+    return {str(outcome.job.fold.test_subject): outcome.state for outcome in outcomes}
+
+
+class Tuner:
+    """Networks of members, each to be trained on its labelled windows. states: of the networks of everybody else that
+    they begin with; None for new ones."""
+
+    def __init__(self, windows: Windows, members: Sequence[Member], states: Sequence[State] | None) -> None:
+        self.windows, self.members, self.pooled = windows, members, states is not None
+        tasks, device = [member.task for member in members], windows.X.device
+        self.population = Population(tasks)
+        if states is None:
+            self.mean, self.spread = own_standardisation(windows, members)
+        else:
+            stacked = {name: torch.stack([state[name] for state in states]) for name in self.population.state_dict()}
+            self.population.load_state_dict(stacked)
+            self.mean, self.spread = windows.standardisation(tasks)
+        self.population.to(device, windows.X.dtype)
+        self.noise = as_keys(keys_of("dropout", tasks), device)
+        longest = max(len(member.known) for member in members)
+        self.known, self.y = (
+            torch.from_numpy(np.stack([np.resize(own, longest) for own in rows])).to(device)
+            for rows in ([member.known for member in members], [member.y for member in members])
+        )  # (P, n); batches have no place behind a member's own windows
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """Windows of rows (P, B) as each member sees them."""
+        return self.windows.gathered(rows, self.mean, self.spread)
+
+    def train(self, way: Way) -> None:
+        if not way.steps:
+            return
+        encoder, head = self.population.encoder, self.population.classifier
+        trained = head if way.head_only else self.population
+        optimiser = torch.optim.AdamW(trained.parameters(), lr=way.rate, fused=True)
+        codes = self._codes() if way.head_only else None
+        self.population.train()
+        if self.pooled:
+            for layer in encoder.modules():
+                if isinstance(layer, BatchNorm):
+                    layer.eval()
+        for number, places in enumerate(self._batches(way.steps)):
+            if codes is None:
+                z = encoder(self.gathered(self.known.gather(1, places)), noise=fold_in(self.noise, number))
+            else:
+                z = codes.gather(1, places[..., None].expand(-1, -1, codes.shape[2]))
+            optimiser.zero_grad()
+            torch.autograd.backward(cross_entropy(head(z), self.y.gather(1, places)).sum())
+            optimiser.step()
+
+    def predict(self) -> list[Ints]:
+        """Each member's classes (m,) of the windows that are scored."""
+        return classes_of(self.population, self.gathered, [member.left for member in self.members])
+
+    def _batches(self, steps: int) -> Tensor:
+        """(steps, P, B) places among a member's labelled windows, a function of the member alone."""
+        drawn = []
+        for member in self.members:
+            draw = np.random.default_rng(key_of("tuning", member.task.seed, member.task.fold.key, member.labels))
+            drawn.append(in_turn(np.arange(len(member.known)), steps * BATCH, draw).reshape(steps, BATCH))
+        return torch.from_numpy(np.stack(drawn, 1)).to(self.known.device)
+
+    @torch.no_grad()
+    def _codes(self) -> Tensor:
+        """(P, n, D) of the labelled windows, in use."""
+        codes: Tensor = self.population.eval().encoder(self.gathered(self.known))
+        return codes
+
+
+def own_standardisation(windows: Windows, members: Sequence[Member]) -> tuple[Tensor, Tensor]:
+    """Mean and spread of each member's labelled windows: two (P, 1, C, 1)."""
+    own = [member.task.X[member.known].astype(np.float64) for member in members]
+    spreads = [x.std((0, 2)) for x in own]
+    return windows.column([x.mean((0, 2)) for x in own]), windows.column([np.where(s > 0, s, 1.0) for s in spreads])
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def evaluate(
+    recordings: at.Recordings, *, seed: int, epochs: int, device: torch.device, population: int | None,
+    skip: set[tuple[str, int, str, int]],
+) -> Iterator[list[dict[str, Any]]]:  # fmt: skip
+    """Rows of one population after the other.
+
+    population: members at once, at most; None for as many as fit.
+    skip: pipelines, numbers of labels, subjects and seeds that are known already.
+    """
+    members = members_of(recordings, seed)
+    missing = {name: [m for m in members if (name, m.labels, m.subject, seed) not in skip] for name in WAYS}
+    windows = Windows(recordings.X.numpy(), recordings.subject.numpy(), device)
+    truth, most = recordings.y.numpy(), min(population or len(members), room(recordings, device))
+    states: dict[str, State] = {}
+    for name, way in WAYS.items():
+        start = time.perf_counter()
+        if way.pooled and not states:
+            asked = [m for other, own in missing.items() if WAYS[other].pooled for m in own]
+            folds = {member.subject: member.task.fold for member in asked}
+            states = pooled_networks(recordings, list(folds.values()), seed, epochs, device) if folds else {}
+        share = (time.perf_counter() - start) / max(len(missing[name]), 1)
+        for first in range(0, len(missing[name]), most):
+            start, own = time.perf_counter(), missing[name][first : first + most]
+            tuner = Tuner(windows, own, [states[member.subject] for member in own] if way.pooled else None)
+            tuner.train(way)
+            found = tuner.predict()
+            seconds = round(share + (time.perf_counter() - start) / len(own), 3)
+            rows = []
+            for member, predicted in zip(own, found, strict=True):
+                reached = round(balanced_accuracy_of(predicted, truth[member.left], recordings.n_classes), 6)
+                values = (recordings.name, name, member.labels, member.subject, seed, reached, seconds)
+                rows.append(dict(zip(COLUMNS, values, strict=True)))
+            yield rows
+
+
+def run(files: Sequence[str], options: argparse.Namespace) -> None:
+    """Append the rows of every population the moment they are there."""
+    begin(options.out, COLUMNS)
+    device = resolve_device(options.device)
+    for source in files:
+        recordings = at.load(source)
+        epochs = options.epochs or usual_epochs(recordings)
+        own = [row for row in known_rows(options.out) if row["dataset"] == recordings.name]
+        skip = {(row["pipeline"], int(row["labels"]), row["subject"], int(row["seed"])) for row in own}
+        how = {"epochs": epochs, "device": device, "population": options.population, "skip": skip}
+        for seed in range(options.seeds):
+            for rows in evaluate(recordings, seed=seed, **how):
+                append(options.out, rows, COLUMNS)
+                seconds = sum(row["seconds"] for row in rows)
+                told = ", ".join(
+                    f"{np.mean(scores):.3f} with {labels}"
+                    for labels in LABELS
+                    if (scores := [row["score"] for row in rows if row["labels"] == labels])
+                )
+                print(f"{recordings.name}, seed {seed}, {rows[0]['pipeline']}: {told} ({seconds:.0f} s)", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="FILE", help=".npz, or anything that autotransfer.load takes")
+    parser.add_argument("--out", type=Path, default=Path("fine_tuning.csv"))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, help="of the network of everybody else; default: as a run would have")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--population", type=int, help="networks tuned at once; default: as many as fit")
+    options = parser.parse_args()
+    run(options.files, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The part of docs/results.md that sets a calibrated model beside networks that learn from the same labelled windows,
+from FOLDER/fine_tuning.csv (`python -m benchmarks.fine_tuning`) and FOLDER/average/playback.csv."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from autotransfer.person.calibration import LABELS
+from autotransfer.report.wording import interval, score, signed
+from autotransfer.runs.csv_tables import read_table
+
+from .drawing import curves
+from .evidence import Evidence, Scores, pairs, pool
+from .markdown import NOTHING, markdown
+from .played import by_set, delivered, played
+
+NAMES = {"fine_tuned": "fine-tuned", "head_tuned": "head alone", "scratch": "from scratch"}
+CASES = [str(number) for number in LABELS]
+
+
+def networks(folder: Path) -> dict[str, dict[str, Scores]]:
+    """Pipeline -> number of labels -> what people of each set score, seeds averaged."""
+    table = read_table(folder / "fine_tuning.csv", dtype={"subject": str, "dataset": str, "labels": str})
+    found: dict[str, dict[str, Scores]] = {name: {case: {} for case in CASES} for name in ("before", *NAMES)}
+    means = table.groupby(["pipeline", "labels", "dataset", "subject"], sort=False)["score"].mean().reset_index()
+    for row in means.to_dict("records"):
+        found[row["pipeline"]][row["labels"]].setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
+    return found
+
+
+def tuned(evidence: Evidence, folder: Path) -> str:
+    """Calibrated with a few labels of each class, beside EEGNet tuned on the same windows: people that both have."""
+    if not (folder / "fine_tuning.csv").exists():
+        return NOTHING
+    theirs, calibrated = networks(folder), _calibrated(folder)
+    means = {case: _means(calibrated[case], {name: theirs[name][case] for name in NAMES}) for case in CASES}
+    sets = sorted({dataset for by_case in means.values() for dataset in by_case})
+    if not sets:
+        return NOTHING
+    rows = [[dataset, *(_cell(means[case].get(dataset)) for case in CASES)] for dataset in sets]
+    rows += [_differences(f"calibrated minus {label}", calibrated, theirs[name]) for name, label in NAMES.items()]
+    for name in ("fine_tuned", "head_tuned"):
+        rows.append(_differences(f"{NAMES[name]} minus the network as it was", theirs[name], theirs["before"]))
+    heads = [" / ".join(("calibrated", *NAMES.values())), *(f"{case} label{'s' * (case != '1')}" for case in CASES)]
+    return _drawn(means, sets, folder) + markdown(heads, rows)
+
+
+def _drawn(means: dict[str, dict[str, dict[str, float]]], sets: list[str], folder: Path) -> str:
+    """A figure of the sets whose people can give every number of labels, where there are any."""
+    whole = [dataset for dataset in sets if all(len(means[case].get(dataset, {})) == 1 + len(NAMES) for case in CASES)]
+    if not whole:
+        return ""
+    lines = {
+        name: [float(np.mean([means[case][dataset][name] for dataset in whole])) for case in CASES]
+        for name in ("calibrated", NAMES["fine_tuned"], NAMES["scratch"])
+    }
+    figure = curves(list(LABELS), lines, "labelled windows of each class", "balanced accuracy, mean over sets")
+    (folder / "tuned.svg").write_text(figure, encoding="utf-8")
+    return f"![Score by the number of labels, beside tuned networks]({folder.name}/tuned.svg)\n\n"
+
+
+def _calibrated(folder: Path) -> dict[str, Scores]:
+    """By the number of labels, as people get it."""
+    got = {dataset: delivered(own) for dataset, own in played(folder).items()}
+    return {case: by_set(got, "calibrated", case) for case in CASES}
+
+
+def _means(ours: Scores, theirs: dict[str, Scores]) -> dict[str, dict[str, float]]:
+    """Data set -> who -> mean over the people that everybody with scores of the set has."""
+    found: dict[str, dict[str, float]] = {}
+    for dataset, own in ours.items():
+        tables = {NAMES[name]: scores[dataset] for name, scores in theirs.items() if dataset in scores}
+        people = [person for person in own if all(person in table for table in tables.values())]
+        if tables and people:
+            every = {"calibrated": own, **tables}
+            found[dataset] = {who: float(np.mean([table[p] for p in people])) for who, table in every.items()}
+    return found
+
+
+def _cell(means: dict[str, float] | None) -> str:
+    if means is None:
+        return "–"
+    others = [score(means[label]) if label in means else "–" for label in NAMES.values()]
+    return " / ".join([f"**{score(means['calibrated'])}**", *others])
+
+
+def _differences(label: str, first: dict[str, Scores], second: dict[str, Scores]) -> list[str]:
+    """A row of what they differ by over all people, by the number of labels."""
+    whole = [pool(pairs(first[case], second[case])) for case in CASES]
+    return [f"**{label}**, all people", *(f"{signed(one.mean)} ({interval(one)})" if one else "–" for one in whole)]

@@ -1,0 +1,138 @@
+"""Ways to follow a person: each against its definition, and what none of them may do."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from autotransfer.person import adaptation
+from autotransfer.person.adaptation import WAYS, Adaptation, Entropy, Prototypes, Statistics, Way
+from autotransfer.training.effects import Effects, Evidence
+
+P, C, R = 2, 3, 4
+DRAW = torch.Generator().manual_seed(0)
+EVERYONE = Effects(
+    torch.eye(R).expand(P, R, R),
+    1.2 * torch.randn(P, C, R, generator=DRAW),
+    torch.rand(P, R, generator=DRAW) + 0.5,
+    torch.rand(P, R, generator=DRAW) + 0.1,
+)
+WEIGHTS = torch.tensor([0.6, 0.4])
+
+
+def windows(n: int, shift: float = 0.0, classes: int = C) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes (n, P, R) of a person who lies elsewhere, what the model says of them (n, C), and their classes (n,)."""
+    y = torch.arange(n) % classes
+    x = EVERYONE.means[:, y].transpose(0, 1) + torch.randn(n, P, R, generator=DRAW) + shift
+    variance = 1 + EVERYONE.shift + EVERYONE.interaction
+    each = -0.5 * ((x[:, :, None] - EVERYONE.means).square() / variance[:, None]).sum(-1)  # (n, P, C)
+    return x, (each * WEIGHTS[:, None]).sum(1).log_softmax(-1), y
+
+
+def known_after(way: Way, x: Tensor, p: Tensor) -> dict[str, Tensor]:
+    known = way.begin()
+    for own, said in zip(x, p, strict=True):
+        known = way.count(known, own, said)
+    return known
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_nothing_known_corrects_nothing(name: str) -> None:
+    way = WAYS[name](EVERYONE, 1.0)
+    weight, bias = way.correction(way.begin())
+    assert (weight.shape, bias.shape) == ((P, R, C), (P, C))
+    np.testing.assert_allclose(weight, 0, atol=1e-6)
+    np.testing.assert_allclose(bias, 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_people_side_by_side_are_people_by_themselves(name: str) -> None:
+    """Orders and shares are followed as further axes; each is as it would be alone."""
+    shares = torch.tensor([0.3, 1.0])[:, None]
+    (x, log_p, _), (x2, log_p2, _) = windows(30, 1.0), windows(30, -0.5)
+    together = Adaptation([EVERYONE], [WEIGHTS], name, shares)
+    found = together.follow(torch.stack([x, x2], 1)[:, :, None], torch.stack([log_p, log_p2], 1)[:, :, None])
+    assert found.shape == (30, 2, 2, C)
+    for person, (own, said) in enumerate([(x, log_p), (x2, log_p2)]):
+        for k, share in enumerate((0.3, 1.0)):
+            alone = Adaptation([EVERYONE], [WEIGHTS], name, share).follow(own, said)
+            np.testing.assert_allclose(found[:, person, k], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_prototypes_are_the_classes_of_sure_windows() -> None:
+    x, log_p, _ = windows(60, 0.7)
+    p = log_p.softmax(-1)
+    way = Prototypes(EVERYONE, 1.0)
+    known = known_after(way, x, p)
+    doubt = -(p * p.log()).sum(-1)
+    sure = doubt < adaptation.SURE * math.log(C)
+    assert 5 < int(sure.sum()) < 60
+    hard = torch.nn.functional.one_hot(p.argmax(-1), C)[sure].float()
+    sums = torch.einsum("nc,npr->pcr", hard, x[sure])
+    np.testing.assert_allclose(known["sums"], sums, rtol=1e-4, atol=1e-4)
+    want = EVERYONE.given(Evidence(sums, hard.sum(0)), alike=adaptation.GUESSED)
+    np.testing.assert_allclose(way.posterior(known).means, want.means, rtol=1e-4, atol=1e-4)
+
+
+def test_statistics_are_those_of_a_normalisation() -> None:
+    """Windows and MOMENTS pseudo-windows of everybody, normalised, then as everybody's are: the logits of that."""
+    x, log_p, _ = windows(50, 1.5)
+    way = Statistics(EVERYONE, 1.0)
+    weight, bias = way.correction(known_after(way, x, log_p.softmax(-1)))
+    n0, mean0 = adaptation.MOMENTS, EVERYONE.means.mean(1)
+    variance0 = 1 + EVERYONE.shift + EVERYONE.interaction + EVERYONE.means.var(1, correction=0)
+    mean = (n0 * mean0 + x.sum(0)) / (n0 + 50)
+    variance = (n0 * (variance0 + (mean0 - mean).square()) + (x - mean).square().sum(0)) / (n0 + 50)
+    moved = mean0 + (x - mean) * (variance0 / variance).sqrt()
+    logits = EVERYONE.means / (1 + EVERYONE.shift + EVERYONE.interaction)[:, None]
+    want = torch.einsum("npr,pcr->npc", moved - x, logits)
+    np.testing.assert_allclose(torch.einsum("npr,prc->npc", x, weight) + bias, want, rtol=1e-3, atol=1e-3)
+
+
+def test_entropy_goes_down_the_gradient_of_its_objective() -> None:
+    """One window: entropy of p minus how evenly classes are used, whose weight is that of the window in the mean."""
+    way = Entropy(EVERYONE, 2.0)
+    start = way.begin()
+    start["classes"] = torch.tensor([0.5, 0.3, 0.2])
+    said = torch.tensor([3.0, 0.2, -1.0], requires_grad=True)
+    p = said.softmax(-1)
+    known = way.count(start, torch.zeros(P, R), p.detach())
+    used = (start["classes"] + adaptation.FORGETTING * (p.detach() - start["classes"])).log()
+    loss = -(p * p.log()).sum() + (p * used).sum()
+    (gradient,) = torch.autograd.grad(loss, said)
+    np.testing.assert_allclose(known["bias"], -adaptation.RATE * gradient, rtol=1e-4, atol=1e-6)
+    weight, bias = way.correction(known)
+    assert not weight.any()
+    np.testing.assert_allclose(2.0 * bias[0], known["bias"], rtol=1e-6)
+
+
+def test_entropy_rests_where_windows_are_one_sided_or_doubtful() -> None:
+    way = Entropy(EVERYONE, 1.0)
+    one_sided = way.begin() | {"classes": torch.tensor([0.98, 0.01, 0.01])}
+    sure, doubtful = torch.tensor([0.97, 0.02, 0.01]), torch.tensor([0.4, 0.35, 0.25])
+    assert not way.count(one_sided, torch.zeros(P, R), sure)["bias"].any()
+    assert not way.count(way.begin(), torch.zeros(P, R), doubtful)["bias"].any()
+    assert way.count(way.begin(), torch.zeros(P, R), sure)["bias"].any()
+
+
+@pytest.mark.parametrize("name", ["shift", "prototypes", "statistics"])
+def test_a_shifted_person_gains(name: str) -> None:
+    x, log_p, y = windows(600, 1.5)
+    after = Adaptation([EVERYONE], [WEIGHTS], name).follow(x, log_p)[300:].argmax(-1)
+    before = log_p[300:].argmax(-1)
+    assert (after == y[300:]).double().mean() > (before == y[300:]).double().mean() + 0.03
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_years_of_windows_stay_finite(name: str) -> None:
+    way = WAYS[name](EVERYONE, 1.0)
+    known = way.begin()
+    sure = torch.tensor([1.0, 0.0, 0.0])
+    for _ in range(2000):
+        known = way.count(known, 30 * torch.ones(P, R), sure)
+    for own in (*known.values(), *way.correction(known)):
+        assert torch.isfinite(own).all()
