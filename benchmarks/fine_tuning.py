@@ -48,8 +48,7 @@ from autotransfer.model.eegnet import temporal_kernel_for
 from autotransfer.model.layers import BatchNorm
 from autotransfer.person.calibration import LABELS
 from autotransfer.randomness import as_keys, fold_in, key_of
-from autotransfer.search.playback import WINDOWS
-from autotransfer.search.playback import first_of_each as first_of_each
+from autotransfer.search.playback import WINDOWS, first_of_each
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import resolve_device
 

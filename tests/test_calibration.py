@@ -358,6 +358,10 @@ def test_a_way_that_nobody_knows_is_refused() -> None:
     clf = with_model(mixed(), with_card(mixed().model_, follows="guesswork"))
     with pytest.raises(UserError, match=r"'guesswork', which is none of shift, prototypes"):
         at.Session(clf, adapt=True)
+    for share in (float("nan"), -0.5, 1e9):
+        clf = with_model(mixed(), with_card(mixed().model_, follows="shift", follow_share=share))
+        with pytest.raises(UserError, match=r"follow_share of the model is .* must lie in \[0, 1\]"):
+            at.Session(clf, adapt=True)
 
 
 @pytest.mark.parametrize("way", WAYS)

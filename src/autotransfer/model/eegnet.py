@@ -227,9 +227,7 @@ class EEGNet(nn.Module):
         first block's mean squares of v as well, in the same shape."""
         times, layer = v.shape[-1] // batch, 1 if norm is self.norm2 else 2
         squared = self.power_norm is not None and norm is self.norm2
-        learns = (
-            self.training and norm.training
-        )  # a frozen normalisation has its stored statistics, with dropout or not
+        learns = self.training and norm.training  # a frozen one has its stored statistics, with dropout or not
         kernels = kernels_for(v, pool=pool) if learns and noise is not None else None
         if kernels is not None and noise is not None:
             dropping = self._dropping(v, v.shape[1] * batch * (times // pool), layer, group, noise, drop)

@@ -138,7 +138,9 @@ def following(model: Model) -> tuple[str | None, float]:
         return "shift", 1.0
     if way not in (*WAYS, "none"):
         raise UserError(f"the model follows people by {shown(way)}, which is none of {', '.join(WAYS)}; make it again")
-    return (None, 0.0) if way == "none" else (way, model.card.follow_share)
+    if not 0 <= (share := model.card.follow_share) <= 1:
+        raise UserError(f"the follow_share of the model is {shown(share)}, it must lie in [0, 1]; make it again")
+    return (None, 0.0) if way == "none" else (way, share)
 
 
 def lost_with(model: Model, labels: int) -> str | None:

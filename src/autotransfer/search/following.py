@@ -36,10 +36,10 @@ def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tenso
     n)."""
     shares = torch.tensor(SHARES, dtype=log_p.dtype)[:, None]  # (K, 1)
     losses, scores = [], []
+    project = decoder.adaptation().project  # the same in all ways
+    x = torch.stack([project(own) for own in codes], 1)[:, :, None]  # (n, orders, 1, P, R)
     for way in WAYS:
-        adaptation = decoder.adaptation(way, shares)
-        x = torch.stack([adaptation.project(own) for own in codes], 1)[:, :, None]  # (n, orders, 1, P, R)
-        said = adaptation.follow(x, log_p.transpose(0, 1)[:, :, None])  # (n, orders, K, C)
+        said = decoder.adaptation(way, shares).follow(x, log_p.transpose(0, 1)[:, :, None])  # (n, orders, K, C)
         said = said.permute(1, 2, 0, 3)  # (orders, K, n, C)
         losses.append([[_brier(one, truth) for one in own] for own, truth in zip(said, y, strict=True)])
         scores.append([[_score(one, truth) for one in own] for own, truth in zip(said, y, strict=True)])
