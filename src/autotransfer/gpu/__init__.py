@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -60,9 +61,30 @@ def _filter_kernels() -> Any:
     return filter_kernels
 
 
+_wanted = False
+
+
+@contextmanager
+def using_kernels(*, wanted: bool) -> Iterator[None]:
+    """Inside, they are `available` if wanted; outside never. They are compiled when first launched, which takes longer
+    than a short training, or a prediction."""
+    global _wanted
+    before, _wanted = _wanted, wanted
+    try:
+        yield
+    finally:
+        _wanted = before
+
+
 def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether there are kernels for this tensor."""
-    return signal.device.type == "cuda" and signal.dtype == dtype and _kernels() is not None and _modern(signal.device)
+    return (
+        _wanted
+        and signal.device.type == "cuda"
+        and signal.dtype == dtype
+        and _kernels() is not None
+        and _modern(signal.device)
+    )
 
 
 @cache
@@ -180,11 +202,12 @@ def _draws(dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _by_row(n: int, times: int, pool: int, dropping: Dropping) -> dict[str, int]:
-    """Of a program that goes twice over a row of n samples. The longer the row, the more threads: the fewer rows at a
-    time, so that the second pass finds them in the cache."""
+    """Of a program that goes twice over a row of n samples. The longer the row, the more threads and the more samples
+    of each: the fewer rows at a time, so that the second pass finds them in the cache."""
     warps = min(max(_power(n // 512), 4), 16)
+    block = (512 if n >= 16384 else 256) * warps
     return {
-        "TIMES": times, "POOL": pool, "WIDTH": _power(pool), "BLOCK": 256 * warps, "SHARED": dropping.group is not None,
+        "TIMES": times, "POOL": pool, "WIDTH": _power(pool), "BLOCK": block, "SHARED": dropping.group is not None,
         "num_warps": warps,
     }  # fmt: skip
 
@@ -201,7 +224,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     x, w, out = x.contiguous(), w.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     for piece in _pieces(x, w.shape[1], left):
         _filter_kernels().correlate[(len(x),)](
-            x, w, out, *piece.numbers, **piece.constants, FLIPPED=flipped, ADD=piece.first > 0, TILE_R=64, num_warps=8,
+            x, w, out, *piece.numbers, **piece.constants, FLIPPED=flipped, ADD=piece.first > 0, TILE_R=64, num_warps=4,
             num_stages=1,
         )  # fmt: skip
     return out
@@ -212,8 +235,8 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     x, grad, out = x.contiguous(), grad.contiguous(), x.new_empty(len(x), kernel)
     for piece in _pieces(x, kernel, left):
         _filter_kernels().correlate_gradient[(len(x),)](
-            x, grad, out, *piece.numbers, **piece.constants, TAPS=tile(piece.taps), TILE_R=32,
-            num_warps=8 if piece.constants["TILE_T"] == TAPS else 4, num_stages=1,
+            x, grad, out, *piece.numbers, **piece.constants, TAPS=tile(piece.taps), TILE_R=16, num_warps=4,
+            num_stages=1,
         )  # fmt: skip
     return out
 

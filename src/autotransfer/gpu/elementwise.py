@@ -37,10 +37,9 @@ def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
     """randomness.fold_in of keys int32 and whole numbers, which are broadcast."""
     if isinstance(values, int):
         return _folded(keys.contiguous(), keys, values, -1)
-    single, shape = values.numel() == 1, torch.broadcast_shapes(keys.shape, values.shape)  # type: ignore[no-untyped-call]  # torch's
-    keys = keys.expand(shape).contiguous()
-    values = values if single else values.expand(shape).contiguous()
-    return _folded(keys, values, 0, 0 if single else 1)
+    single = values.numel() == 1
+    keys, everywhere = torch.broadcast_tensors(keys, values)  # type: ignore[no-untyped-call]  # torch's
+    return _folded(keys.contiguous(), values if single else everywhere.contiguous(), 0, 0 if single else 1)
 
 
 def _folded(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
