@@ -44,6 +44,7 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.folds import scorable
+from autotransfer.gpu import using_kernels
 from autotransfer.model.eegnet import temporal_kernel_for
 from autotransfer.model.layers import BatchNorm
 from autotransfer.person.calibration import LABELS
@@ -259,6 +260,7 @@ def evaluate(
             yield rows
 
 
+@using_kernels(wanted=True)
 def run(files: Sequence[str], options: argparse.Namespace) -> None:
     """Append the rows of every population the moment they are there."""
     begin(options.out, COLUMNS)

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import autotransfer as at
+from autotransfer.gpu import using_kernels
 from autotransfer.model.eegnet import EEGNet, EEGNetOptions, temporal_kernel_for
 from autotransfer.model.encoder import Size
 from autotransfer.model.layers import BatchNorm, Linear
@@ -339,6 +340,7 @@ def evaluate(
         yield rows
 
 
+@using_kernels(wanted=True)
 def run(files: Sequence[str], options: argparse.Namespace) -> None:
     """Append the rows of every population the moment they are there."""
     begin(options.out)

@@ -10,9 +10,11 @@ import torch
 
 from autotransfer import gpu
 from autotransfer.censoring import signs
-from autotransfer.gpu import Dropping
+from autotransfer.gpu import Dropping, Picked
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import filtering, layers
+from autotransfer.model.eegnet import EEGNet
+from autotransfer.model.moments import Lags, edges, lag_sums, window_moments
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 
@@ -39,8 +41,50 @@ def test_product(m: int, k: int, n: int) -> None:
     torch.testing.assert_close(gpu.product(more, b.sign(), group), torch.bmm(more, b.sign()[group]))
 
 
+@pytest.mark.parametrize(("m", "channels", "times"), [(16, 16, 40), (16, 61, 200), (9, 70, 130)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_product_of_picked_windows(m: int, channels: int, times: int, shared: bool) -> None:
+    members, batch = 3, 5
+    x = torch.randn(20, channels, times, device=DEVICE).sign()
+    w = torch.randn(members, m, channels, device=DEVICE).sign().requires_grad_()
+    rows = torch.randint(20, (2 if shared else members, batch), device=DEVICE)
+    group = torch.tensor([1, 0, 1], device=DEVICE) if shared else None
+    data = (x[rows] if group is None else x[rows][group]).transpose(1, 2).reshape(members, channels, batch * times)
+    expected = torch.bmm(w, data)
+    grad = torch.randn_like(expected).sign()
+    found = layers.mix_picked(w, Picked(x, rows), group)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, w, grad), torch.autograd.grad(expected, w, grad))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_eegnet_reads_windows_where_they_are(shared: bool) -> None:
+    """The same codes and gradients as from gathered windows, with moments that see no more than their edges."""
+    members, batch, channels, times, kernel = 3, 4, 5, 48, 16
+    torch.manual_seed(1)
+    net = EEGNet(channels, times, members, temporal_kernel=kernel).to(DEVICE)
+    X = torch.randn(20, channels, times, device=DEVICE)
+    rows = torch.randint(20, (2 if shared else members, batch), device=DEVICE)
+    group = torch.tensor([1, 0, 1], device=DEVICE) if shared else None
+    gathered = X[rows].transpose(1, 2).contiguous().transpose(1, 2)
+    whole = window_moments(gathered.transpose(1, 2).flatten(1, 2), kernel)
+    lags = lag_sums(X.double(), kernel)
+    sums = Lags(lags.total[rows].sum(1).float(), lags.lags[rows].sum(1).float())
+    moments = window_moments(edges(X, rows, kernel), kernel, sums, times)
+    torch.testing.assert_close(moments.covariance, whole.covariance, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(moments.mean, whole.mean, rtol=1e-4, atol=1e-5)
+    assert moments.positions == whole.positions
+    noise = torch.arange(len(rows), dtype=torch.int32, device=DEVICE)
+    expected = net(gathered, group=group, moments=whole, noise=noise)
+    found = net(Picked(X, rows), group=group, moments=moments, noise=noise)
+    assert (found - expected).norm() < 2e-3 * expected.norm()
+    of_both = [torch.autograd.grad(z.square().sum(), net.spatial)[0] for z in (found, expected)]
+    assert (of_both[0] - of_both[1]).norm() < 5e-3 * of_both[1].norm()
+
+
 @pytest.mark.parametrize(
-    ("times", "rows", "kernel"), [(40, 40, 7), (33, 5, 16), (130, 70, 64), (9, 20, 16), (70, 3, 1)]
+    ("times", "rows", "kernel"),
+    [(40, 40, 7), (33, 5, 16), (130, 70, 64), (9, 20, 16), (70, 3, 1), (96, 64, 16), (132, 65, 63), (70, 3, 150)],
 )
 def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> None:
     x, w = torch.randn(3, rows, times, requires_grad=True), torch.randn(3, kernel, requires_grad=True)
@@ -56,16 +100,6 @@ def test_correlation_and_its_gradients(times: int, rows: int, kernel: int) -> No
     close(gpu.correlate(signal, filters, left), expected)
     close(gpu.correlate(slope, filters, right, flipped=True), grad_x)
     close(gpu.correlate_gradient(signal, slope, kernel, left), grad_w)
-
-
-@pytest.mark.parametrize(("times", "rows", "kernel"), [(40, 40, 7), (33, 33, 16), (32, 47, 16), (130, 130, 64)])
-def test_toeplitz_and_its_gradient(times: int, rows: int, kernel: int) -> None:
-    w, full = torch.randn(3, kernel), torch.randn(3, rows, times)
-    offset = (kernel - 1) // 2 if rows == times else 0
-    expected = filtering._toeplitz(w, times, offset, rows)
-    torch.testing.assert_close(gpu.toeplitz(w.to(DEVICE), times, offset, rows).cpu(), expected)
-    sums = filtering._sum_diagonals(full, kernel, offset)
-    torch.testing.assert_close(gpu.sum_diagonals(full.to(DEVICE), kernel, offset).cpu(), sums, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [17, 60, 128])

@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import autotransfer as at
+from autotransfer import gpu
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold, make_fold
 from autotransfer.settings import CHECKPOINTS, SCHEDULES
 from autotransfer.training import windows as windows_module
 from autotransfer.training.metrics import class_weights
 from autotransfer.training.packing import pack, resolve_device
+from autotransfer.training.program import Program
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
 from plain_eegnet import PlainEEGNet, copy_member, our_name
@@ -490,3 +493,25 @@ def test_the_layout_of_an_array_does_not_matter(standardise: str) -> None:
     job = at.Job(at.Setting(standardise=standardise, max_epochs=2, batch_size=16), make_fold(recordings, 0, 1))
     (first,), (second,) = (at.train(rec, [job], device="cpu") for rec in (recordings, other))
     assert first.history == second.history
+
+
+def test_a_short_training_waits_for_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for GPUs are compiled when first launched: in trainings that gain by it, and nowhere else."""
+    signal = SimpleNamespace(  # a stand-in, where there is no GPU
+        device=torch.device("cuda"), dtype=torch.float32
+    )
+    monkeypatch.setattr(gpu, "_kernels", lambda: True)
+    monkeypatch.setattr(gpu, "_modern", lambda _: True)
+    recordings = ragged()
+    fold = at.leave_one_subject_out(recordings)[0]
+    seen: list[bool] = []
+    for members in (1, 300):
+        jobs = [at.Job(at.Setting(max_epochs=100, batch_size=8), fold, seed) for seed in range(members)]
+        windows = windows_for(recordings, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
+        trainer = Trainer(recordings, jobs, windows, torch.float32)
+        watched = Program(lambda: seen.append(gpu.available(signal)), captured=False)  # type: ignore[arg-type]
+        trainer.step = trainer.measure = watched
+        trainer.train_epoch(1)
+        trainer.evaluate()
+        assert not gpu.available(signal)  # type: ignore[arg-type]
+    assert seen == [False, False, True, True]

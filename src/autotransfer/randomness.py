@@ -14,6 +14,7 @@ from torch import Tensor
 
 from . import cpu
 from .fusing import fused
+from .gpu import elementwise
 
 
 def key_of(*parts: object) -> int:
@@ -42,14 +43,20 @@ def mix(h: Tensor) -> Tensor:
 
 def fold_in(key: Tensor, value: Tensor | int) -> Tensor:
     """A new key from a key and a number (int32, broadcast): a step, an epoch, a layer."""
+    if elementwise.available(key, torch.int32):
+        return elementwise.fold_in(key, value)
     if isinstance(value, int):
         value = torch.full((), value, dtype=torch.int32, device=key.device)
     return mix(key ^ mix(value.to(torch.int32) + 0x3C6EF372))
 
 
-@fused
 def bits(key: Tensor, n: int) -> Tensor:
     """n words of 32 random bits for every key: (...,) -> (..., n) int32."""
+    return elementwise.bits(key, n) if elementwise.available(key, torch.int32) else _bits(key, n)
+
+
+@fused
+def _bits(key: Tensor, n: int) -> Tensor:
     counter = mix(torch.arange(1, n + 1, dtype=torch.int32, device=key.device) * -1640531527)
     return mix(key[..., None] ^ counter)
 

@@ -6,7 +6,9 @@ matrices; these kernels read and write what has to be read and written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +16,8 @@ import torch
 from torch import Tensor
 
 SHORT = 64  # a side of a matrix that fits into one tile
-BLOCK = 1024  # samples that a program works on at once
+PROGRAMS = 4096  # of one warp, that keep a GPU busy
+TAPS = 64  # of a filter, worked on at once
 
 
 class Dropping(NamedTuple):
@@ -35,6 +38,13 @@ class Dropping(NamedTuple):
         return 1.0 / (1.0 - self.drop)
 
 
+class Picked(NamedTuple):
+    """Windows that were not gathered: x[rows], (G, B, channels, times)."""
+
+    x: Tensor  # (N, channels, times) all windows
+    rows: Tensor  # (G, B)
+
+
 @cache
 def _kernels() -> Any:
     try:
@@ -44,9 +54,43 @@ def _kernels() -> Any:
     return kernels
 
 
-def available(signal: Tensor) -> bool:
+@cache
+def _filter_kernels() -> Any:
+    from . import filter_kernels
+
+    return filter_kernels
+
+
+_wanted = False
+
+
+@contextmanager
+def using_kernels(*, wanted: bool) -> Iterator[None]:
+    """Inside, they are `available` if wanted; outside never. They are compiled when first launched, which takes longer
+    than a short training, or a prediction."""
+    global _wanted
+    before, _wanted = _wanted, wanted
+    try:
+        yield
+    finally:
+        _wanted = before
+
+
+def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether there are kernels for this tensor."""
-    return signal.device.type == "cuda" and signal.dtype == torch.float32 and _kernels() is not None
+    return (
+        _wanted
+        and signal.device.type == "cuda"
+        and signal.dtype == dtype
+        and _kernels() is not None
+        and _modern(signal.device)
+    )
+
+
+@cache
+def _modern(device: torch.device) -> bool:
+    """Whether its tensor cores know TF32 and bfloat16."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
@@ -57,14 +101,51 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     if m > SHORT or (k > SHORT and n > SHORT):
         return torch.bmm(a, b if group is None else b[group])
-    out = a.new_empty(a.shape[0], m, n)
     wide = k <= SHORT  # many columns, in tiles; else one tile that sums over k
     tile_n, tile_k = (128, tile(k)) if wide else (tile(n), 64)
-    _kernels().multiply[(a.shape[0], -(-n // tile_n))](
-        a, b, out, a if group is None else group, m, n, k, *a.stride(), *b.stride(), *out.stride(), TILE_M=tile(m),
+    shares, share = (1, k) if wide else _shares(len(a), k, tile_k)
+    out = a.new_empty(shares, len(a), m, n)
+    _kernels().multiply[(len(a), -(-n // tile_n), shares)](
+        a, b, out, a if group is None else group, m, n, k, share, *a.stride(), *b.stride(), TILE_M=tile(m),
         TILE_N=tile_n, TILE_K=tile_k, SHARED=group is not None, num_warps=4 if wide else 1, num_stages=3,
     )  # fmt: skip
+    return out[0] if shares == 1 else out.sum(0)
+
+
+def _shares(members: int, k: int, least: int) -> tuple[int, int]:
+    """Into how many sums a long one is cut so that there is work for the whole device, and their length: a multiple of
+    `least`."""
+    wanted = max(1, PROGRAMS // members)
+    share = -(-k // (wanted * least)) * least
+    return -(-k // share), share
+
+
+def product_picked(a: Tensor, picked: Picked, group: Tensor | None = None) -> Tensor:
+    """(P, m, C) × windows (G, B, C, T) -> (P, m, B·T), factors rounded as in TF32; group as in `product`."""
+    (members, m, channels), (_, batch), times = a.shape, picked.rows.shape, picked.x.shape[-1]
+    out = a.new_empty(members, m, batch * times)
+    a = a if a.stride(2) == 1 else a.contiguous()
+    tile_n = min(128, tile(times))
+    _kernels().multiply_picked[(members, batch * -(-times // tile_n))](
+        a, picked.x, picked.rows, out, a if group is None else group, m, channels, batch, times, *a.stride()[:2],
+        TILE_M=tile(m), TILE_N=tile_n, TILE_K=min(SHORT, tile(channels)), SHARED=group is not None, num_warps=4,
+        num_stages=1 if channels <= SHORT else 3,
+    )  # fmt: skip
     return out
+
+
+def product_picked_gradient(grad: Tensor, picked: Picked, group: Tensor | None = None) -> Tensor:
+    """Its gradient for a: grad (P, m, B·T) -> (P, m, C)."""
+    (members, m, _), (_, batch), (_, channels, times) = grad.shape, picked.rows.shape, picked.x.shape
+    tile_n = min(SHORT, tile(channels))
+    shares, share = _shares(members, batch, 1)
+    out = grad.new_empty(shares, members, m, channels)
+    _kernels().multiply_picked_gradient[(members, -(-channels // tile_n), shares)](
+        grad.contiguous(), picked.x, picked.rows, out, grad if group is None else group, m, channels, batch, times,
+        share, TILE_M=tile(m), TILE_N=tile_n, TILE_K=min(64, tile(times)), SHARED=group is not None,
+        num_warps=tile_n // 16, num_stages=3,
+    )  # fmt: skip
+    return out[0] if shares == 1 else out.sum(0)
 
 
 def _power(side: int) -> int:
@@ -91,9 +172,9 @@ def norm_pool_forward(
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
     _kernels().norm_pool_forward[(members * features,)](
-        v.contiguous(), gamma.contiguous(), beta.contiguous(), *draws(dropping, members), out,
-        out if squares is None else squares, mean, variance, features, batch, eps, TIMES=times, POOL=pool,
-        WIDTH=_power(pool), UNITS=BLOCK // _power(pool), BLOCK=BLOCK, SQUARED=squared, num_warps=4,
+        v.contiguous(), gamma.contiguous(), beta.contiguous(), *_draws(dropping), out,
+        out if squares is None else squares, mean, variance, features, batch, eps, SQUARED=squared,
+        **_by_row(n, times, pool, dropping),
     )  # fmt: skip
     return out, squares, mean, variance
 
@@ -109,10 +190,26 @@ def norm_pool_backward(
     grad = grad.contiguous()
     _kernels().norm_pool_backward[(members * features,)](
         grad, grad if grad_squares is None else grad_squares.contiguous(), v.contiguous(), gamma.contiguous(),
-        beta.contiguous(), *draws(dropping, members), mean, variance, grad_v, grad_gamma, grad_beta, features,
-        n // times, eps, TIMES=times, POOL=pool, BLOCK=BLOCK, SQUARED=grad_squares is not None, num_warps=4,
+        beta.contiguous(), *_draws(dropping), mean, variance, grad_v, grad_gamma, grad_beta, features, n // times, eps,
+        SQUARED=grad_squares is not None, **_by_row(n, times, pool, dropping),
     )  # fmt: skip
     return grad_v, grad_gamma, grad_beta
+
+
+def _draws(dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
+    halves = dropping.halves.contiguous()
+    return halves, halves if dropping.group is None else dropping.group, dropping.drop.contiguous()
+
+
+def _by_row(n: int, times: int, pool: int, dropping: Dropping) -> dict[str, int]:
+    """Of a program that goes twice over a row of n samples. The longer the row, the more threads and the more samples
+    of each: the fewer rows at a time, so that the second pass finds them in the cache."""
+    warps = min(max(_power(n // 512), 4), 16)
+    block = (512 if n >= 16384 else 256) * warps
+    return {
+        "TIMES": times, "POOL": pool, "WIDTH": _power(pool), "BLOCK": block, "SHARED": dropping.group is not None,
+        "num_warps": warps,
+    }  # fmt: skip
 
 
 def draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -124,28 +221,49 @@ def draws(dropping: Dropping, members: int) -> tuple[Tensor, Tensor, Tensor, Ten
 
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
     """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
-    count, rows, times = x.shape
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    tile_r, tile_t = min(64, tile(rows)), min(64, tile(times))
-    _kernels().correlate[(count, -(-rows // tile_r), -(-times // tile_t))](
-        x.contiguous(), w.contiguous(), out, rows, times, w.shape[1], left, FLIPPED=flipped, TILE_R=tile_r, TILE_I=32,
-        TILE_T=tile_t, num_warps=4, num_stages=2,
-    )  # fmt: skip
+    x, w, out = x.contiguous(), w.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    for piece in _pieces(x, w.shape[1], left):
+        _filter_kernels().correlate[(len(x),)](
+            x, w, out, *piece.numbers, **piece.constants, FLIPPED=flipped, ADD=piece.first > 0, TILE_R=64, num_warps=4,
+            num_stages=1,
+        )  # fmt: skip
     return out
 
 
 def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
-    """The filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]: products of tiles, then their diagonals."""
-    count, rows, times = x.shape
-    tile_r, tile_t = min(32, tile(rows)), min(64, tile(times))
-    blocks, height = -(-times // tile_t), tile_t + kernel - 1
-    tile_i = min(64, tile(height))
-    products = x.new_empty(count, blocks, height, tile_t)
-    _kernels().correlate_products[(count, blocks, -(-height // tile_i))](
-        x.contiguous(), grad.contiguous(), products, rows, times, height, left, TILE_R=tile_r, TILE_I=tile_i,
-        TILE_T=tile_t, num_warps=4, num_stages=2,
-    )  # fmt: skip
-    return sum_diagonals(products.view(count * blocks, height, tile_t), kernel, 0).view(count, blocks, kernel).sum(1)
+    """The filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]."""
+    x, grad, out = x.contiguous(), grad.contiguous(), x.new_empty(len(x), kernel)
+    for piece in _pieces(x, kernel, left):
+        _filter_kernels().correlate_gradient[(len(x),)](
+            x, grad, out, *piece.numbers, **piece.constants, TAPS=tile(piece.taps), TILE_R=16, num_warps=4,
+            num_stages=1,
+        )  # fmt: skip
+    return out
+
+
+class _Piece(NamedTuple):
+    """So many taps of a filter, and what its kernel is launched with."""
+
+    first: int
+    taps: int
+    numbers: tuple[int, ...]  # rows, times in units, length of the whole filter, first, taps, lag
+    constants: dict[str, int]
+
+
+def _pieces(x: Tensor, kernel: int, left: int) -> Iterator[_Piece]:
+    """Filters of up to TAPS taps are one piece. A tile of the signal is twice as long as one of the output, which is
+    room for as many taps and the lag."""
+    _, rows, times = x.shape
+    unit = math.gcd(times, 4)
+    first = 0
+    while first < kernel:
+        begin = (first - left) // 4 * 4
+        lag = first - left - begin
+        taps = min(kernel - first, TAPS, TAPS + 1 - lag)
+        tile_t = TAPS // 2 if taps - 1 + lag <= TAPS // 2 else TAPS
+        numbers = rows, times // unit, kernel, first, taps, lag
+        yield _Piece(first, taps, numbers, {"UNIT": unit, "BEGIN": begin, "TILE_I": 2 * tile_t, "TILE_T": tile_t})
+        first += taps
 
 
 def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
@@ -163,21 +281,3 @@ def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
 def _coefficients(steps: tuple[tuple[float, float, float], ...], device: torch.device) -> Tensor:
     """Made once: a copy from the host has no place in a captured program."""
     return torch.tensor(steps, dtype=torch.float32, device=device)
-
-
-def toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
-    """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
-    out = w.new_empty(w.shape[0], rows, times)
-    grid = (w.shape[0], -(-rows // 32))
-    _kernels().toeplitz[grid](w.contiguous(), out, rows, times, w.shape[1], offset, BLOCK_I=32, BLOCK_T=128)
-    return out
-
-
-def sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
-    """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
-    count, rows, times = full.shape
-    out = full.new_empty(count, kernel)
-    block = min(64, tile(kernel))
-    grid = (count, -(-kernel // block))
-    _kernels().sum_diagonals[grid](full.contiguous(), out, rows, times, kernel, offset, BLOCK_K=block, BLOCK_T=32)
-    return out

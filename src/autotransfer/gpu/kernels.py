@@ -11,17 +11,19 @@ import triton.language as tl
 
 @triton.jit
 def multiply(
-    a, b, out, which, m, n, k, a_batch, a_row, a_column, b_batch, b_row, b_column, out_batch, out_row, out_column,
+    a, b, out, which, m, n, k, share, a_batch, a_row, a_column, b_batch, b_row, b_column,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """out[p] = a[p] @ b[which[p]], without SHARED b[p]. A program makes all m rows and TILE_N columns of one."""
+    """The sum over s of out[s, p] is a[p] @ b[which[p]], without SHARED b[p]; s counts shares of the k terms. A program
+    makes all m rows and TILE_N columns of one."""
     batch = tl.program_id(0).to(tl.int64)
     source = tl.load(which + batch) if SHARED else batch
     rows = tl.arange(0, TILE_M)
     columns = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)
     inner = tl.arange(0, TILE_K)
     total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
-    for start in range(0, k, TILE_K):
+    begin = tl.program_id(2) * share
+    for start in range(begin, tl.minimum(begin + share, k), TILE_K):
         at = start + inner
         left = tl.load(
             a + batch * a_batch + rows[:, None] * a_row + at[None, :] * a_column,
@@ -32,7 +34,7 @@ def multiply(
             mask=(at[:, None] < k) & (columns[None, :] < n), other=0.0,
         )  # fmt: skip
         total += tl.dot(left, right, input_precision="tf32")
-    place = out + batch * out_batch + rows[:, None] * out_row + columns[None, :] * out_column
+    place = out + ((tl.program_id(2) * tl.num_programs(0) + batch) * m + rows[:, None]) * n + columns[None, :]
     tl.store(place, total, mask=(rows[:, None] < m) & (columns[None, :] < n))
 
 
@@ -45,14 +47,21 @@ def _elu_of(v, mean, scale, shift):
 
 
 @triton.jit
+def _dropout(drop, member):
+    """The number from which on a unit's draw is kept, and what it is multiplied by then."""
+    share = tl.load(drop + member)
+    # Adding and taking away 3·2²² leaves the nearest whole number, the even one of two.
+    return ((share * 65536.0 + 12582912.0) - 12582912.0).to(tl.int32) - 32768, 1.0 / (1.0 - share)
+
+
+@triton.jit
 def norm_pool_forward(
-    v, gamma, beta, halves, group, threshold, boost, out, squares, means, variances, features, batch, eps,
-    TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr, BLOCK: tl.constexpr,
-    SQUARED: tl.constexpr,
+    v, gamma, beta, halves, group, drop, out, squares, means, variances, features, batch, eps, TIMES: tl.constexpr,
+    POOL: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SHARED: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
     """One program for a member and feature: statistics of its batch × TIMES samples, then the pooled units.
 
-    WIDTH is the power of 2 from POOL upwards, UNITS · WIDTH = BLOCK.
+    WIDTH is the power of 2 from POOL upwards. BLOCK samples are worked on at once.
     """
     row = tl.program_id(0).to(tl.int64)
     member, feature = row // features, row % features
@@ -77,14 +86,14 @@ def norm_pool_forward(
     units = batch * steps
     scale = tl.load(gamma + row) / tl.sqrt(variance + eps)
     shift = tl.load(beta + row)
-    source = tl.load(group + member)
-    least, gain = tl.load(threshold + member), tl.load(boost + member)
-    lane = tl.arange(0, UNITS)
+    source = tl.load(group + member) if SHARED else member
+    least, gain = _dropout(drop, member)
+    lane = tl.arange(0, BLOCK // WIDTH)
     i = tl.arange(0, WIDTH)[None, :]
-    for start in range(0, units, UNITS):
+    for start in range(0, units, BLOCK // WIDTH):
         unit = start + lane
         inside = unit < units
-        first = unit // steps * TIMES + unit % steps * POOL
+        first = unit * POOL if TIMES % POOL == 0 else unit // steps * TIMES + unit % steps * POOL
         used = inside[:, None] & (i < POOL)
         signal = tl.load(v + row * n + first[:, None] + i, mask=used, other=0.0)
         if SQUARED:
@@ -97,113 +106,77 @@ def norm_pool_forward(
 
 
 @triton.jit
-def _unit_gradient(grad, draws, at, n, least, gain, TIMES: tl.constexpr, POOL: tl.constexpr):
-    """What the samples `at` of a row get of their pooled units' gradient; 0 for those that dropout or pooling drops."""
-    steps: tl.constexpr = TIMES // POOL
-    step = at % TIMES // POOL
-    inside = (at < n) & (step < steps)
-    unit = at // TIMES * steps + step
-    draw = tl.load(draws + unit, mask=inside, other=0)
-    g = tl.load(grad + unit, mask=inside, other=0.0)
-    return tl.where(inside & (draw.to(tl.int32) >= least), g * gain, 0.0)
-
-
-@triton.jit
 def norm_pool_backward(
-    grad, grad_squares, v, gamma, beta, halves, group, threshold, boost, means, variances, grad_v, grad_gamma,
-    grad_beta, features, batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, BLOCK: tl.constexpr,
-    SQUARED: tl.constexpr,
+    grad, grad_squares, v, gamma, beta, halves, group, drop, means, variances, grad_v, grad_gamma, grad_beta, features,
+    batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    SHARED: tl.constexpr, SQUARED: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of norm_pool_forward: sums over the row first, then every sample."""
+    """The gradients of norm_pool_forward: sums over the row first, then every sample.
+
+    What pooling leaves over at the end of a window is a unit too, without a gradient from above.
+    """
     row = tl.program_id(0).to(tl.int64)
     member, feature = row // features, row % features
     steps: tl.constexpr = TIMES // POOL
+    places: tl.constexpr = (TIMES + POOL - 1) // POOL
     n, units = batch * TIMES, batch * steps
-    lane = tl.arange(0, BLOCK)
     mean = tl.load(means + row)
     inverse = 1.0 / tl.sqrt(tl.load(variances + row) + eps)
     scale = tl.load(gamma + row) * inverse
     shift = tl.load(beta + row)
-    draws = halves + (tl.load(group + member) * features + feature) * units
-    least, gain = tl.load(threshold + member), tl.load(boost + member) / POOL
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
-    along = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        at = start + lane
-        value = tl.load(v + row * n + at, mask=at < n, other=0.0)
+    source = tl.load(group + member) if SHARED else member
+    draws = halves + (source * features + feature) * units
+    least, gain = _dropout(drop, member)
+    lane = tl.arange(0, BLOCK // WIDTH)
+    i = tl.arange(0, WIDTH)[None, :]
+    total = tl.zeros((BLOCK // WIDTH,), dtype=tl.float32)
+    along = tl.zeros((BLOCK // WIDTH,), dtype=tl.float32)
+    for start in range(0, batch * places, BLOCK // WIDTH):
+        unit, pooled, at, used = _units(start + lane, i, units, TIMES, POOL)
+        value = tl.load(v + row * n + at, mask=used, other=0.0)
+        g = _unit_gradient(grad + row * units, draws, unit, pooled, least, gain / POOL)
         _, slope = _elu_of(value, mean, scale, shift)
-        g = slope * _unit_gradient(grad + row * units, draws, at, n, least, gain, TIMES, POOL)
-        total += g
-        along += g * (value - mean)
+        slope = tl.where(used, slope, 0.0)
+        total += g * tl.sum(slope, 1)
+        along += g * tl.sum(slope * (value - mean), 1)
     sum_g, sum_along = tl.sum(total), tl.sum(along)
     tl.store(grad_beta + row, sum_g)
     tl.store(grad_gamma + row, sum_along * inverse)
     level, pull = scale * sum_g / n, scale * inverse * inverse * sum_along / n
-    for start in range(0, n, BLOCK):
-        at = start + lane
-        value = tl.load(v + row * n + at, mask=at < n, other=0.0)
+    for start in range(0, batch * places, BLOCK // WIDTH):
+        unit, pooled, at, used = _units(start + lane, i, units, TIMES, POOL)
+        value = tl.load(v + row * n + at, mask=used, other=0.0)
+        g = _unit_gradient(grad + row * units, draws, unit, pooled, least, gain / POOL)
         _, slope = _elu_of(value, mean, scale, shift)
-        g = slope * _unit_gradient(grad + row * units, draws, at, n, least, gain, TIMES, POOL)
-        slope_v = scale * g - level - pull * (value - mean)
+        slope_v = scale * g[:, None] * slope - level - pull * (value - mean)
         if SQUARED:
-            step = at % TIMES // POOL
-            inside = (at < n) & (step < steps)
-            unit = row * units + at // TIMES * steps + step
-            slope_v += 2.0 / POOL * value * tl.load(grad_squares + unit, mask=inside, other=0.0)
-        tl.store(grad_v + row * n + at, slope_v, mask=at < n)
+            of_squares = tl.load(grad_squares + row * units + unit, mask=pooled, other=0.0)
+            slope_v += 2.0 / POOL * value * of_squares[:, None]
+        tl.store(grad_v + row * n + at, slope_v, mask=used)
 
 
 @triton.jit
-def correlate(
-    x, w, out, rows, times, kernel, left, FLIPPED: tl.constexpr, TILE_R: tl.constexpr, TILE_I: tl.constexpr,
-    TILE_T: tl.constexpr,
-):  # fmt: skip
-    """out[n, r, t] = sum over k of w[n, k] x[n, r, t + k - left], x being 0 outside; FLIPPED: w from its end.
-
-    A tile of samples times a tile of the filter's Toeplitz matrix, which is never stored.
-    """
-    n = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1) * TILE_R + tl.arange(0, TILE_R)[:, None]
-    begin = tl.program_id(2) * TILE_T
-    t = tl.arange(0, TILE_T)[None, :]
-    total = tl.zeros((TILE_R, TILE_T), dtype=tl.float32)
-    for start in range(0, TILE_T + kernel - 1, TILE_I):
-        i = start + tl.arange(0, TILE_I)
-        source = begin - left + i[None, :]
-        signal = tl.load(
-            x + (n * rows + row) * times + source, mask=(row < rows) & (source >= 0) & (source < times), other=0.0
-        )
-        tap = i[:, None] - t
-        known = (tap >= 0) & (tap < kernel)
-        place = kernel - 1 - tap if FLIPPED else tap
-        total += tl.dot(signal, tl.load(w + n * kernel + place, mask=known, other=0.0), input_precision="tf32")
-    target = begin + t
-    tl.store(out + (n * rows + row) * times + target, total, mask=(row < rows) & (target < times))
+def _units(place, i, units, TIMES: tl.constexpr, POOL: tl.constexpr):
+    """The units at `place`, whether they were pooled, their samples and which of these there are."""
+    steps: tl.constexpr = TIMES // POOL
+    if TIMES % POOL == 0:
+        unit, pooled, first = place, place < units, place * POOL
+        used = pooled[:, None] & (i < POOL)
+    else:
+        window, step = place // (steps + 1), place % (steps + 1)
+        unit, first = window * steps + step, window * TIMES + step * POOL
+        inside = window * steps < units
+        pooled = inside & (step < steps)
+        used = inside[:, None] & (i < POOL) & (step[:, None] * POOL + i < TIMES)
+    return unit, pooled, first[:, None] + i, used
 
 
 @triton.jit
-def correlate_products(
-    x, grad, out, rows, times, height, left, TILE_R: tl.constexpr, TILE_I: tl.constexpr, TILE_T: tl.constexpr
-):
-    """out[n, b, i, t] = sum over r of x[n, r, b·TILE_T - left + i] grad[n, r, b·TILE_T + t], for block b of times."""
-    n = tl.program_id(0).to(tl.int64)
-    block, blocks = tl.program_id(1), tl.num_programs(1)
-    i = tl.program_id(2) * TILE_I + tl.arange(0, TILE_I)[:, None]
-    t = tl.arange(0, TILE_T)[None, :]
-    source, target = block * TILE_T - left + i, block * TILE_T + t
-    total = tl.zeros((TILE_I, TILE_T), dtype=tl.float32)
-    for start in range(0, rows, TILE_R):
-        row = start + tl.arange(0, TILE_R)
-        # (TILE_I, TILE_R) and (TILE_R, TILE_T)
-        signal = tl.load(
-            x + (n * rows + row[None, :]) * times + source,
-            mask=(row[None, :] < rows) & (source >= 0) & (source < times), other=0.0,
-        )  # fmt: skip
-        slope = tl.load(
-            grad + (n * rows + row[:, None]) * times + target, mask=(row[:, None] < rows) & (target < times), other=0.0
-        )
-        total += tl.dot(signal, slope, input_precision="tf32")
-    tl.store(out + ((n * blocks + block) * height + i) * TILE_T + t, total, mask=i < height)
+def _unit_gradient(grad, draws, unit, pooled, least, gain):
+    """A sample's share of what the pooled unit gets from above; 0 for units that dropout drops."""
+    draw = tl.load(draws + unit, mask=pooled, other=0)
+    g = tl.load(grad + unit, mask=pooled, other=0.0)
+    return tl.where(pooled & (draw.to(tl.int32) >= least), g * gain, 0.0)
 
 
 @triton.jit
@@ -240,26 +213,58 @@ def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexp
 
 
 @triton.jit
-def toeplitz(w, out, rows, times, kernel, offset, BLOCK_I: tl.constexpr, BLOCK_T: tl.constexpr):
-    """out[n, i, t] = w[n, i - t + offset], 0 outside the filter."""
-    n = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1) * BLOCK_I + tl.arange(0, BLOCK_I)[:, None]
-    for start in range(0, times, BLOCK_T):
-        t = start + tl.arange(0, BLOCK_T)[None, :]
-        tap = i - t + offset
-        value = tl.load(w + n * kernel + tap, mask=(tap >= 0) & (tap < kernel), other=0.0)
-        tl.store(out + (n * rows + i) * times + t, value, mask=(i < rows) & (t < times))
+def multiply_picked(
+    a, x, rows, out, which, m, k, batch, times, a_batch, a_row, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
+    TILE_K: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """out[p, :, b·times + t] = a[p] @ x[rows[g, b], :, t] with g = which[p], without SHARED p. A program makes all m
+    rows and TILE_N samples of one window."""
+    member = tl.program_id(0).to(tl.int64)
+    source = tl.load(which + member) if SHARED else member
+    tiles = tl.cdiv(times, TILE_N)
+    window = tl.program_id(1) // tiles
+    place = tl.load(rows + source * batch + window).to(tl.int64) * k
+    t = tl.program_id(1) % tiles * TILE_N + tl.arange(0, TILE_N)[None, :]
+    row = tl.arange(0, TILE_M)[:, None]
+    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for start in range(0, k, TILE_K):
+        across, down = start + tl.arange(0, TILE_K)[None, :], start + tl.arange(0, TILE_K)[:, None]
+        left = tl.load(a + member * a_batch + row * a_row + across, mask=(row < m) & (across < k), other=0.0)
+        right = tl.load(x + (place + down) * times + t, mask=(down < k) & (t < times), other=0.0)
+        total += tl.dot(left, right, input_precision="tf32")
+    target = out + (member * m + row) * batch * times + window * times + t
+    tl.store(target, total, mask=(row < m) & (t < times))
 
 
 @triton.jit
-def sum_diagonals(full, out, rows, times, kernel, offset, BLOCK_K: tl.constexpr, BLOCK_T: tl.constexpr):
-    """out[n, k] = sum over t of full[n, t + k - offset, t], over what exists."""
-    n = tl.program_id(0).to(tl.int64)
-    k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)[:, None]
-    total = tl.zeros((BLOCK_K, BLOCK_T), dtype=tl.float32)
-    for start in range(0, times, BLOCK_T):
-        t = start + tl.arange(0, BLOCK_T)[None, :]
-        i = t + k - offset
-        total += tl.load(full + (n * rows + i) * times + t, mask=(i >= 0) & (i < rows) & (t < times), other=0.0)
-    place = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
-    tl.store(out + n * kernel + place, tl.sum(total, 1), mask=place < kernel)
+def multiply_picked_gradient(
+    grad, x, rows, out, which, m, k, batch, times, share, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
+    TILE_K: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """out[s, p] = sum over t and the windows b of share s of grad[p, :, b·times + t] x[rows[g, b], :, t]: TILE_N of the
+    k columns of one."""
+    member = tl.program_id(0).to(tl.int64)
+    source = tl.load(which + member) if SHARED else member
+    column = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)[None, :]
+    row = tl.arange(0, TILE_M)[:, None]
+    tiles = tl.cdiv(times, TILE_K)
+    begin = tl.program_id(2) * share
+    end = tl.minimum(begin + share, batch)
+    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    grad += member * m * batch * times
+    rows += source * batch
+    place = tl.load(rows + begin).to(tl.int64) * k * times
+    for step in range(share * tiles):
+        window, start = begin + step // tiles, step % tiles * TILE_K
+        across, down = start + tl.arange(0, TILE_K)[None, :], start + tl.arange(0, TILE_K)[:, None]
+        left = tl.load(
+            grad + row * batch * times + window * times + across,
+            mask=(row < m) & (across < times) & (window < end), other=0.0,
+        )  # fmt: skip
+        right = tl.load(x + place + column * times + down, mask=(column < k) & (down < times), other=0.0)
+        total += tl.dot(left, right, input_precision="tf32")
+        # Known one step ahead, so that the next tile can be on its way.
+        coming = begin + (step + 1) // tiles
+        place = tl.load(rows + coming, mask=coming < end, other=0).to(tl.int64) * k * times
+    out += (tl.program_id(2) * tl.num_programs(0) + member) * m * k
+    tl.store(out + row * k + column, total, mask=(row < m) & (column < k))

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, check_at_most, check_positive
-from ..gpu import Dropping
+from ..gpu import Dropping, Picked
 from ..kernels import kernels_for
 from .encoder import EncoderOptions, Quick, Size, check_common, kernel_length
 from .filtering import filter_times
-from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_signals
+from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_picked, mix_signals
 from .moments import Moments, window_moments
 from .norm_pool import drawn, kept, norm_pool
 from .power import log_power, square_pool
@@ -93,6 +93,7 @@ class EEGNet(nn.Module):
     """
 
     capturable = True
+    picks = True
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class EEGNet(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
+        x: Tensor | Picked,
         *,
         group: Tensor | None = None,
         moments: Moments | None = None,
@@ -158,13 +159,15 @@ class EEGNet(nn.Module):
     ) -> Tensor:
         """Latent codes. The keywords serve stacked training; none of them is needed otherwise.
 
-        x: (B, C, T) shared by all members, (P, B, C, T), or (G, B, C, T) with group
+        x: (B, C, T) shared by all members, (P, B, C, T), or (G, B, C, T) with group; Picked with moments
         group: (P,) which of the G batches a member reads
         moments: of the windows of x, if already known (fields (G, ...))
         noise: (G,) int32 keys; dropout is then a function of key and position, not of torch's generator
         drop: (P,) dropout probabilities in place of self.dropout
         active: (P,) bool; members that are not leave their running statistics alone
         """
+        if isinstance(x, Picked):
+            return self._forward(x, group, moments, noise, drop, active)
         if self.members is None:
             return self._forward(x[None], None, moments, noise, drop, active)[0]
         if x.dim() == 3:
@@ -173,7 +176,7 @@ class EEGNet(nn.Module):
 
     def _forward(
         self,
-        x: Tensor,
+        x: Tensor | Picked,
         group: Tensor | None,
         moments: Moments | None,
         noise: Tensor | None,
@@ -183,12 +186,17 @@ class EEGNet(nn.Module):
         wide, _ = self.spatial.shape[-2:]
         spatial = self.spatial.reshape(-1, wide, self.n_channels)
         temporal = self.temporal.reshape(-1, self.filters, self.kernel)
-        members, batch, times = spatial.shape[0], x.shape[1], x.shape[3]
-        signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
+        members = spatial.shape[0]
+        if isinstance(x, Picked):
+            batch, times, signal = x.rows.shape[1], x.x.shape[2], None
+            u = mix_picked(spatial, x, group)
+        else:
+            batch, times = x.shape[1], x.shape[3]
+            signal = x.transpose(1, 2)  # (G, C, B, T): contiguous when x was gathered channel-major
+            u = mix_signals(spatial, signal.reshape(signal.shape[0], self.n_channels, batch * times), group)
 
         scale, shift = self._first_norm(temporal, signal, group, moments, active)
-        data = signal.reshape(signal.shape[0], self.n_channels, batch * times)
-        u = mix_signals(spatial, data, group).view(members * self.filters, self.depth * batch, times)
+        u = u.view(members * self.filters, self.depth * batch, times)
         w = (temporal * scale[..., None]).reshape(members * self.filters, self.kernel)
         v = filter_times(u, w).reshape(members, wide, batch * times)
         offset = shift.repeat_interleave(self.depth, 1) * spatial.sum(-1)
@@ -244,13 +252,14 @@ class EEGNet(nn.Module):
         return drawn(noise, layer, units, group, drop)
 
     def _first_norm(
-        self, w: Tensor, signal: Tensor, group: Tensor | None, moments: Moments | None, active: Tensor | None
+        self, w: Tensor, signal: Tensor | None, group: Tensor | None, moments: Moments | None, active: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The normalisation after the temporal filters w (P, F1, K) as (P, F1) scale and shift."""
         norm, size = self.norm1, w.shape[:2]
         if not norm.training:
             return norm.affine(norm.running_mean.view(size), norm.running_var.view(size))
         if moments is None:
+            assert signal is not None
             moments = window_moments(signal.flatten(1, 2), self.kernel)
         first, second = moments.mean, moments.covariance
         if group is not None:

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import gpu
 from ..gpu.autograd import apply
 from ..kernels import Kernels, kernels_for
 from .layers import transposed
@@ -23,8 +22,6 @@ TILE = 32  # least times per tile of a long signal: smaller products are slower 
 def _toeplitz(w: Tensor, times: int, offset: int, rows: int) -> Tensor:
     """w: (N, K) -> (N, rows, times) with entries w[i - t + offset], 0 outside the filter."""
     kernel = w.shape[-1]
-    if gpu.available(w):
-        return gpu.toeplitz(w, times, offset, rows)
     g = F.pad(w, (times - 1 - offset, rows - kernel + offset))
     return g.unfold(-1, times, 1).flip(-1)
 
@@ -54,8 +51,6 @@ class _ToeplitzProduct(Function):
 def _sum_diagonals(full: Tensor, kernel: int, offset: int) -> Tensor:
     """(N, rows, times) -> (N, kernel) with entries Σ_t full[t + k - offset, t], over what exists."""
     rows, times = full.shape[1:]
-    if gpu.available(full):
-        return gpu.sum_diagonals(full, kernel, offset)
     below = max(times + kernel - 1 - offset - rows, 0)
     full = F.pad(full, (0, 0, offset, below))
     return full.as_strided((full.shape[0], kernel, times), (full.stride(0), times, times + 1)).sum(-1)
@@ -85,18 +80,16 @@ def filter_times(x: Tensor, w: Tensor) -> Tensor:
     """Correlate along time with "same" zero padding: x (N, R, times), w (N, K) -> (N, R, times).
 
     Short signals take one Toeplitz product; long ones are cut into overlapping tiles first, so that
-    the work grows with times × (tile + K), not with times². Kernels need no tiles; on a GPU the product of a short
-    signal is quicker still.
+    the work grows with times × (tile + K), not with times². Kernels need no tiles.
     """
     times, kernel = x.shape[-1], w.shape[-1]
     left, _ = padding(kernel)
     tile = max(TILE, -(-(kernel - 1) // 16) * 16)  # at least the overlap, and a round number for the products
-    short = times <= 2 * tile
     kernels = kernels_for(x, taps=kernel)
-    if kernels is not None and not (short and kernels is gpu):
+    if kernels is not None:
         found: Tensor = apply(_Correlate, kernels, x, w)
         return found
-    if short:
+    if times <= 2 * tile:
         whole: Tensor = apply(_ToeplitzProduct, x, w, times, left)
         return whole
     n, rows = x.shape[:2]

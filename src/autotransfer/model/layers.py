@@ -17,6 +17,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .. import gpu
+from ..gpu import Picked, elementwise
 from ..gpu.autograd import apply
 
 
@@ -75,6 +76,27 @@ def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
         mixed: Tensor = apply(_SharedProduct, w, x, group)
         return mixed
     return torch.bmm(w, x if group is None else x[group])
+
+
+class _PickedProduct(Function):
+    """mix_signals of windows that were not gathered."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, x: Tensor, rows: Tensor, group: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, rows, group)
+        return gpu.product_picked(w, Picked(x, rows), group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        x, rows, group = ctx.saved_tensors
+        return gpu.product_picked_gradient(grad, Picked(x, rows), group), None, None, None
+
+
+def mix_picked(w: Tensor, picked: Picked, group: Tensor | None) -> Tensor:
+    """Windows (G, B, in, T) mixed by each member's w (P, out, in) -> (P, out, B·T); group: (P,), None where G = P."""
+    mixed: Tensor = apply(_PickedProduct, w, *picked, group)
+    return mixed
 
 
 class _Normalise(Function):
@@ -162,9 +184,16 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(size))
         self.register_buffer("running_var", torch.ones(size))
 
-    def track(self, mean: Tensor, var: Tensor, count: int, active: Tensor | None) -> None:
-        """Move the running statistics towards (P, F) batch ones; members that are not active stay."""
+    def track(self, mean: Tensor, var: Tensor, count: int, active: Tensor | None, offset: Tensor | None = None) -> None:
+        """Move the running statistics towards (P, F) batch ones, the mean plus `offset`; members that are not active
+        stay."""
         with torch.no_grad():
+            if elementwise.available(mean):
+                share = count / max(count - 1, 1)
+                running = self.running_mean.view(mean.shape), self.running_var.view(mean.shape)
+                elementwise.track(*running, mean, var, offset, active, share, self.momentum)
+                return
+            mean = mean if offset is None else mean + offset
             rate = self.momentum if active is None else self.momentum * active.to(mean.dtype)[:, None]
             unbiased = var * (count / max(count - 1, 1))
             running_mean = self.running_mean.view(mean.shape)
@@ -189,7 +218,7 @@ class BatchNorm(nn.Module):
             weight, bias = self.weight.reshape(size), self.bias.reshape(size)
             h: Tensor
             h, mean, var = apply(_Normalise, v, weight, bias, offset, self.eps)
-            self.track(mean if offset is None else mean + offset, var, v.shape[-1], active)
+            self.track(mean, var, v.shape[-1], active, offset)
             return h
         scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
         if offset is not None:

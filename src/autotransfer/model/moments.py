@@ -16,6 +16,7 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from ..fusing import fused
+from ..gpu import elementwise
 
 
 class Lags(NamedTuple):
@@ -39,6 +40,13 @@ def padding(kernel: int) -> tuple[int, int]:
     return left, kernel - 1 - left
 
 
+def edges(x: Tensor, rows: Tensor, kernel: int) -> Tensor:
+    """x: (N, channels, times), rows: (G, B) -> (G, B·channels, K - 1): what `window_moments` reads of windows that are
+    at least so long."""
+    left, right = padding(kernel)
+    return torch.cat([x[..., :right][rows], x[..., x.shape[-1] - left :][rows]], -1).flatten(1, 2)
+
+
 def lag_sums(x: Tensor, kernel: int) -> Lags:
     """x: (..., rows, times) -> sums over rows and times. By FFT: one transform instead of K products."""
     times = x.shape[-1]
@@ -49,6 +57,8 @@ def lag_sums(x: Tensor, kernel: int) -> Lags:
 
 def _cumulate_diagonals(a: Tensor) -> Tensor:
     """(..., n, n) -> sums along each diagonal from its start: out[i, j] = Σ_{s≥0} a[i-s, j-s]."""
+    if a.shape[-1] <= elementwise.WIDEST and not a.requires_grad and elementwise.available(a):
+        return elementwise.cumulate_diagonals(a)
     shift = 1
     while shift < a.shape[-1]:  # doubling: each pass covers twice as many terms
         a = a + F.pad(a, (shift, 0, shift, 0))[..., : a.shape[-2], : a.shape[-1]]
@@ -68,9 +78,13 @@ def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 @fused
-def window_moments(x: Tensor, kernel: int, lags: Lags | None = None) -> Moments:
-    """x: (..., rows, times) -> moments of its padded windows; `lags`, if known, saves the transform."""
-    rows, times = x.shape[-2:]
+def window_moments(x: Tensor, kernel: int, lags: Lags | None = None, times: int | None = None) -> Moments:
+    """x: (..., rows, times) -> moments of its padded windows; `lags`, if known, saves the transform.
+
+    With lags, the first and last samples of the windows are enough (`edges`); `times` then says how long these were.
+    """
+    rows, length = x.shape[-2:]
+    times = length if times is None else times
     total, lag = lag_sums(x, kernel) if lags is None else lags
     left, right = padding(kernel)
     positions = rows * times
@@ -83,7 +97,7 @@ def window_moments(x: Tensor, kernel: int, lags: Lags | None = None) -> Moments:
         first = first - F.pad(missed, (left + 1, 0))
         second = second - F.pad(products, (left + 1, 0, left + 1, 0))
     if left:  # windows left of the middle miss the last ones: the same, seen from the other end
-        missed, products = _edge(x[..., max(times - left, 0) :].flip(-1), left)
+        missed, products = _edge(x[..., max(length - left, 0) :].flip(-1), left)
         first = first - F.pad(missed.flip(-1), (0, right + 1))
         second = second - F.pad(products.flip(-1, -2), (0, right + 1, 0, right + 1))
     mean = first / positions

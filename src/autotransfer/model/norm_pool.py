@@ -67,5 +67,5 @@ def norm_pool(
     out, squares, mean, var = apply(
         _NormPool, kernels, v, weight, bias, offset, dropping, times, pool, norm.eps, squared
     )  # fmt: skip
-    norm.track(mean if offset is None else mean + offset, var, v.shape[-1], active)
+    norm.track(mean, var, v.shape[-1], active, offset)
     return out, squares

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..fusing import fused
+from ..gpu import elementwise
 from .flat import Flat
 
 BETAS = (0.9, 0.999)
@@ -27,6 +28,11 @@ class AdamW:
     def step(self, grads: Tensor, lr: Tensor, active: Tensor) -> None:
         """One update by gradients (P, n) at rates lr (P,); members with active (P,) False keep all their state."""
         self.steps += active
+        if elementwise.available(grads):
+            elementwise.adamw(
+                self.flat.values, self.first, self.second, self.steps, grads, lr, self.weight_decay, active, BETAS, EPS
+            )  # fmt: skip
+            return
         update(self.flat.values, self.first, self.second, self.steps, grads, lr, self.weight_decay, active)
 
     def select(self, keep: Tensor) -> None:

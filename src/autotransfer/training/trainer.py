@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..augment import Batch
 from ..fusing import fusing
+from ..gpu import Picked, using_kernels
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
@@ -28,6 +29,8 @@ from .windows import Windows, held_out_rows
 
 # What fusing saves of a member's step, and what compiling costs for the optimiser and for each method, on a recent GPU.
 SAVED, COMPILING = 4e-6, 5.0  # seconds
+# Kernels are compiled once for many trainings of a user: ten seconds, for what takes a second or more without them.
+SAVED_BY_KERNELS, WORTH_KERNELS = 1e-5, 1.0
 AUGMENTED = 1000  # what augmentations draw is told from what dropout draws by numbers from here on
 
 
@@ -75,10 +78,12 @@ class Trainer:
             first, size_of(recordings, first), seeds, encoders=encoders, device=device, dtype=dtype
         )  # fmt: skip
         self.net, self.classifier = self.members.net, self.members.classifier
+        self.picks = not self.augmentation and bool(getattr(self.net, "picks", False))
         self.flat = self.members.flatten()
         steps = sum(setting.max_epochs for setting in settings) * max(self.groups.steps_of)
         methods = {setting.method for setting in settings if setting.method is not None}
         self.fused = device.type == "cuda" and steps * SAVED > COMPILING * (1 + len(methods))
+        self.kernels = steps * SAVED_BY_KERNELS > WORTH_KERNELS
         self.optimiser = AdamW(self.flat, numbers([setting.training.weight_decay for setting in settings]))
         n_labels = [self.groups.n_labels[group] for group in self.groups.of_member.tolist()]
         self.censors = Censors(
@@ -124,16 +129,20 @@ class Trainer:
         self.decay.fill_(1.0).masked_fill_(self.falls, self.epoch**-0.5)
         self.tick.zero_()
         self.losses.zero_()
+        with using_kernels(wanted=self.kernels):
+            self._train(plan, plan[:most])
+            self._finish_averages(plan)
+        if self.step.captured:  # the device is busy: use the time
+            self._plan_of(self.epoch + 1)
+
+    def _train(self, plan: Tensor, steps: Tensor) -> None:
         if not self.in_memory:
-            for rows, x in self.prepared.batches(plan[:most].to(self.lr.device)):
+            for rows, x in self.prepared.batches(steps.to(self.lr.device)):
                 self._step(rows, x)
         else:
             self.plan.copy_(plan, non_blocking=True)
-            for _ in range(len(plan[:most])):
+            for _ in range(len(steps)):
                 self.step()
-        self._finish_averages(plan)
-        if self.step.captured:  # the device is busy: use the time
-            self._plan_of(self.epoch + 1)
 
     def _plan_of(self, epoch: int) -> Tensor:
         """(steps, G, B) rows, made once."""
@@ -144,9 +153,10 @@ class Trainer:
     def _next_step(self) -> None:
         with fusing(self.fused):
             rows = self.plan.index_select(0, self.tick.view(1))[0]
-            self._step(rows, self.prepared.gather(rows))
+            picked = self.prepared.picked(rows) if self.picks else None
+            self._step(rows, self.prepared.gather(rows) if picked is None else picked)
 
-    def _step(self, rows: Tensor, x: Tensor) -> None:
+    def _step(self, rows: Tensor, x: Tensor | Picked) -> None:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
@@ -154,10 +164,11 @@ class Trainer:
         y, s = batch.y[group], batch.s[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
         for place, augment in enumerate(self.augmentation):
+            assert isinstance(x, Tensor)
             x = augment(x, fold_in(fold_in(noise, AUGMENTED + place)[:, None], rows), batch)
         # Tables are of windows as they were; those of changed ones the encoder works out.
         moments = None if self.augmentation else self.prepared.moments(x, rows)
-        with quick_products(x.device):
+        with quick_products(rows.device):
             codes = self.net(
                 x, group=self.groups.shared, moments=moments, noise=noise, drop=self.drop, active=active
             )  # fmt: skip
@@ -170,7 +181,7 @@ class Trainer:
         penalty = self.censors.penalty(z, y, s, losses)
         loss = task + self.strength * warmed_up(self.clock, self.warm_up) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
-        with quick_products(x.device):
+        with quick_products(rows.device):
             encoder = torch.autograd.grad(codes, list(self.net.parameters()), grad, materialize_grads=True)
         gradient = torch.cat([one.flatten(1) for one in (*encoder, *classifier)], 1)
         self.optimiser.step(gradient, self.lr * self.decay, active)
@@ -204,7 +215,8 @@ class Trainer:
     def evaluate(self) -> None:
         """Loss and confusion on both held-out subjects of every member, and what follows for its snapshots."""
         self.net.eval()
-        self.measure()
+        with using_kernels(wanted=self.kernels):
+            self.measure()
 
     @torch.no_grad()
     def _measure(self) -> None:

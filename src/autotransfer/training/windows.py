@@ -22,11 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .. import gpu
 from ..errors import UserError
 from ..folds import Fold
 from ..fusing import fused
+from ..gpu import Picked
 from ..jobs import Job
-from ..model.moments import Lags, Moments, lag_sums, window_moments
+from ..model.moments import Lags, Moments, edges, lag_sums, window_moments
 from ..preprocessing import FittedPreprocessing, Preprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
@@ -158,8 +160,15 @@ class Prepared:
             x, start = _gathered(windows.X, rows, *affine).transpose(1, 2), start + 1
         return x if start == len(steps) else channel_major(self.fitted(x, windows.subject[rows], start=start))
 
+    def picked(self, rows: Tensor) -> Picked | None:
+        """What `gather` would give, left where it is: None where windows are changed before the encoder sees them, or
+        no kernel reads them there."""
+        windows = self.windows
+        ready = windows.lags is not None and windows.X.shape[-1] >= windows.kernel
+        return Picked(windows.X, rows) if ready and gpu.available(windows.X) else None
+
     def held_out(self, rows: Tensor) -> Tensor:
-        """The same for people whom the groups are not trained on."""
+        """What `gather` gives for people whom the groups are not trained on."""
         return self.gather(rows) if self.newcomers is None else self.newcomers.gather(rows, self.windows)
 
     def mixed(self, rows: Tensor) -> Tensor:
@@ -198,7 +207,7 @@ class Prepared:
         # Channel-major, as the encoder likes it, and never the buffer itself.
         return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
-    def moments(self, x: Tensor, rows: Tensor) -> Moments | None:
+    def moments(self, x: Tensor | Picked, rows: Tensor) -> Moments | None:
         """Of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs them, or the
         encoder works them out."""
         windows = self.windows
@@ -210,6 +219,8 @@ class Prepared:
         else:
             return None
         batch = Lags(own.total.sum(1), own.lags.sum(1))
+        if isinstance(x, Picked):
+            return _picked_moments(windows.X, rows, windows.kernel, batch)
         return window_moments(x.transpose(1, 2).flatten(1, 2), windows.kernel, batch)
 
     def select(self, stay: Tensor) -> None:
@@ -278,6 +289,12 @@ def _gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | N
     places = rows[:, None, :] * channels + torch.arange(channels, device=X.device)[None, :, None]
     x = X.view(-1, times).index_select(0, places.flatten()).view(*places.shape, times)
     return x if shift is None or inv_std is None else (x - shift[:, :, None, None]) * inv_std[:, :, None, None]
+
+
+@fused
+def _picked_moments(X: Tensor, rows: Tensor, kernel: int, lags: Lags) -> Moments:
+    """Of windows X (N, C, T) at rows (G, B)."""
+    return window_moments(edges(X, rows, kernel), kernel, lags, X.shape[-1])
 
 
 def channel_major(x: Tensor) -> Tensor:

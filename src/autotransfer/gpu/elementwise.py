@@ -1,0 +1,96 @@
+"""Launchers of the kernels for elementwise work of a step: one launch where torch's operations are ten or more."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import available as has_kernels
+from . import tile
+
+_BLOCK = 256
+WIDEST = 64  # columns of a matrix whose diagonals are cumulated on chip
+
+
+@cache
+def _kernels() -> Any:
+    from . import elementwise_kernels
+
+    return elementwise_kernels
+
+
+def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Whether there are kernels for this tensor: on a GPU, and nothing of torch's follows what is done to it."""
+    return (
+        not torch.compiler.is_compiling()  # first: a compiler reads no further
+        and has_kernels(tensor, dtype)
+        and type(tensor) in (Tensor, torch.nn.Parameter)
+        and torch._C._functorch.peek_interpreter_stack() is None  # vmap and its like
+    )
+
+
+def fold_in(keys: Tensor, values: Tensor | int) -> Tensor:
+    """randomness.fold_in of keys int32 and whole numbers, which are broadcast."""
+    if isinstance(values, int):
+        return _folded(keys.contiguous(), keys, values, -1)
+    single = values.numel() == 1
+    keys, everywhere = torch.broadcast_tensors(keys, values)  # type: ignore[no-untyped-call]  # torch's
+    return _folded(keys.contiguous(), values if single else everywhere.contiguous(), 0, 0 if single else 1)
+
+
+def _folded(keys: Tensor, values: Tensor, number: int, stride: int) -> Tensor:
+    out = torch.empty_like(keys)
+    grid = (-(-keys.numel() // _BLOCK),)
+    _kernels().fold_in[grid](keys, values, out, keys.numel(), number, STRIDE=stride, BLOCK=_BLOCK)
+    return out
+
+
+def bits(keys: Tensor, n: int) -> Tensor:
+    """randomness.bits: (...,) -> (..., n) int32."""
+    out = torch.empty(*keys.shape, n, dtype=torch.int32, device=keys.device)
+    if out.numel():
+        block = 4 * _BLOCK
+        _kernels().bits[(keys.numel(), -(-n // block))](keys.contiguous(), out, n, BLOCK=block)
+    return out
+
+
+def cumulate_diagonals(a: Tensor) -> Tensor:
+    """Sums along each diagonal from its start, (..., n, n) with n ≤ WIDEST."""
+    n, a = a.shape[-1], a.contiguous()
+    out = torch.empty_like(a)
+    _kernels().cumulate_diagonals[(a.numel() // (n * n),)](a, out, n, SIDE=tile(n))
+    return out
+
+
+def track(
+    running_mean: Tensor, running_var: Tensor, mean: Tensor, var: Tensor, offset: Tensor | None, active: Tensor | None,
+    share: float, momentum: float,
+) -> None:  # fmt: skip
+    """Statistics (P, F) towards mean + offset and share · var by `momentum`, in place; members that are not active
+    (P,) stay. A row of running statistics is contiguous."""
+    n, features = mean.numel(), mean.shape[-1]
+    assert running_mean.stride(-1) == running_var.stride(-1) == 1
+    _kernels().track[(-(-n // _BLOCK),)](
+        running_mean, running_var, mean.contiguous(), var.contiguous(), mean if offset is None else offset.contiguous(),
+        mean if active is None else active.contiguous().view(torch.uint8), n, features, running_mean.stride(0),
+        running_var.stride(0), share, momentum, OFFSET=offset is not None, ACTIVE=active is not None, BLOCK=_BLOCK,
+    )  # fmt: skip
+
+
+def adamw(
+    values: Tensor, first: Tensor, second: Tensor, steps: Tensor, grads: Tensor, lr: Tensor, weight_decay: Tensor,
+    active: Tensor, betas: tuple[float, float], eps: float,
+) -> None:  # fmt: skip
+    """training.optimiser.update."""
+    members, n = values.shape
+    assert all(tensor.is_contiguous() for tensor in (values, first, second))
+    block = 4 * _BLOCK
+    _kernels().adamw[(members, -(-n // block))](
+        values, first, second, steps, grads.contiguous(), lr.contiguous(), weight_decay.contiguous(),
+        active.contiguous().view(torch.uint8), n, LOG_1=math.log(betas[0]), LOG_2=math.log(betas[1]), BETA_1=betas[0],
+        BETA_2=betas[1], EPS=eps, BLOCK=block,
+    )  # fmt: skip

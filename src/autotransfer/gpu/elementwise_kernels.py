@@ -1,0 +1,98 @@
+"""Triton kernels for elementwise work of a step. Imported only where Triton is; `elementwise` launches them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _mix(h):
+    """randomness.mix of unsigned words."""
+    h = (h ^ (h >> 16)) * 0x85EBCA6B
+    h = (h ^ (h >> 13)) * 0xC2B2AE35
+    return h ^ (h >> 16)
+
+
+@triton.jit
+def fold_in(keys, values, out, n, number, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """STRIDE: 1, or 0 where one value serves all keys; -1: `number` does."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    key = tl.load(keys + at, mask=at < n, other=0).to(tl.uint32, bitcast=True)
+    if STRIDE < 0:
+        value = tl.full((BLOCK,), number, tl.int32)
+    else:
+        value = tl.load(values + at * STRIDE, mask=at < n, other=0).to(tl.int32)
+    value = value.to(tl.uint32, bitcast=True)
+    tl.store(out + at, _mix(key ^ _mix(value + 0x3C6EF372)).to(tl.int32, bitcast=True), mask=at < n)
+
+
+@triton.jit
+def bits(keys, out, n, BLOCK: tl.constexpr):
+    """out[g, i]: word i of key g."""
+    key = tl.load(keys + tl.program_id(0)).to(tl.uint32, bitcast=True)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    counter = _mix((at + 1).to(tl.uint32) * 0x9E3779B9)
+    place = out + tl.program_id(0).to(tl.int64) * n + at
+    tl.store(place, _mix(key ^ counter).to(tl.int32, bitcast=True), mask=at < n)
+
+
+@triton.jit
+def cumulate_diagonals(a, out, n, SIDE: tl.constexpr):
+    """out[i, j] = sum over s ≥ 0 of a[i - s, j - s], one program for a matrix (n, n): diagonals become columns."""
+    matrix = tl.program_id(0).to(tl.int64) * n * n
+    i = tl.arange(0, SIDE)[:, None]
+    j = i + tl.arange(0, 2 * SIDE)[None, :] - (n - 1)
+    inside = (i < n) & (j >= 0) & (j < n)
+    terms = tl.load(a + matrix + i * n + j, mask=inside, other=0.0)
+    tl.store(out + matrix + i * n + j, tl.cumsum(terms, 0), mask=inside)
+
+
+@triton.jit
+def track(
+    running_mean, running_var, mean, var, offset, active, n, features, mean_stride, var_stride, share, momentum,
+    OFFSET: tl.constexpr, ACTIVE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Running statistics, rows of features that are strides apart, towards those of a batch (P, F)."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    member, feature = at // features, at % features
+    rate = momentum
+    if ACTIVE:
+        rate = momentum * tl.load(active + member, mask=inside, other=0).to(tl.float32)
+    level = tl.load(mean + at, mask=inside, other=0.0)
+    if OFFSET:
+        level += tl.load(offset + at, mask=inside, other=0.0)
+    place = running_mean + member.to(tl.int64) * mean_stride + feature
+    before = tl.load(place, mask=inside, other=0.0)
+    tl.store(place, before + (level - before) * rate, mask=inside)
+    place = running_var + member.to(tl.int64) * var_stride + feature
+    before = tl.load(place, mask=inside, other=0.0)
+    tl.store(place, before + (tl.load(var + at, mask=inside, other=0.0) * share - before) * rate, mask=inside)
+
+
+@triton.jit
+def adamw(
+    values, first, second, steps, grads, lr, weight_decay, active, n, LOG_1: tl.constexpr, LOG_2: tl.constexpr,
+    BETA_1: tl.constexpr, BETA_2: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """training.optimiser.update: nothing is read or written for members that take no step."""
+    member = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = (at < n) & (tl.load(active + member) != 0)
+    at += member * n
+    step = tl.maximum(tl.load(steps + member), 1.0)
+    # In float64: powers of .999 over many steps.
+    first_bias = (1.0 - tl.exp(step * LOG_1)).to(tl.float32)
+    second_bias = tl.sqrt(1.0 - tl.exp(step * LOG_2)).to(tl.float32)
+    rate = tl.load(lr + member)
+    g = tl.load(grads + at, mask=inside, other=0.0)
+    m = tl.load(first + at, mask=inside, other=0.0)
+    m += (1.0 - BETA_1) * (g - m)
+    s = tl.load(second + at, mask=inside, other=0.0)
+    s += (1.0 - BETA_2) * (g * g - s)
+    value = tl.load(values + at, mask=inside, other=0.0) * (1.0 - rate * tl.load(weight_decay + member))
+    value -= rate / first_bias * m / (tl.sqrt(s) / second_bias + EPS)
+    tl.store(first + at, m, mask=inside)
+    tl.store(second + at, s, mask=inside)
+    tl.store(values + at, value, mask=inside)

@@ -1,0 +1,48 @@
+"""Training steps by Triton kernels against plain ones: on a GPU, or in Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+import torch
+from benchmarks.steps import noise, spread_jobs
+
+import autotransfer as at
+from autotransfer import gpu
+from autotransfer.gpu import elementwise
+from autotransfer.training.trainer import Trainer
+from autotransfer.training.windows import Windows
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("needs a GPU, or Triton's interpreter (TRITON_INTERPRET=1)", allow_module_level=True)
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize(("alone", "log_power"), [(False, True), (True, False)])
+def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone: bool, log_power: bool) -> None:
+    recordings = noise(5, 36, 4, subjects=3, classes=2, steps=2)
+    setting = at.Setting(batch_size=4, temporal_kernel=7, temporal_filters=2, latent_filters=3, log_power=log_power)
+    jobs = spread_jobs(recordings, setting, 4, alone=alone)
+
+    def trained(*, kernels: bool) -> Trainer:
+        for module, name in ((gpu, "available"), (elementwise, "available")):
+            monkeypatch.setattr(module, name, lambda *_: kernels)
+        windows = Windows(recordings, setting.preprocessing, 7, device=DEVICE, dtype=torch.float32)
+        trainer = Trainer(recordings, jobs, windows, torch.float32)
+        trainer.train_epoch()
+        rows = trainer.plan[0]
+        assert (trainer.groups.shared is None) == alone
+        assert (trainer.prepared.picked(rows) is not None) == kernels
+        return trainer
+
+    plain, quick = trained(kernels=False), trained(kernels=True)
+    torch.testing.assert_close(quick.losses, plain.losses, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(quick.flat.stats, plain.flat.stats, rtol=1e-2, atol=1e-3)
+    # Gradients that cancel are noise, of which AdamW makes whole steps: its means are compared, not the weights.
+    first, wanted = quick.optimiser.first, plain.optimiser.first
+    assert (first - wanted).norm() < 0.01 * wanted.norm()
+    assert quick.optimiser.steps.tolist() == plain.optimiser.steps.tolist()
