@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotransfer.training.batches import BALANCES, Balance, balanced, n_batches, n_people, shuffled
+from autotransfer.training.groups import _words
 
 CELLS, PEOPLE = BALANCES["balanced"], BALANCES["people"]
 both = pytest.mark.parametrize("balance", BALANCES.values(), ids=BALANCES)
@@ -129,3 +130,10 @@ def test_any_labels_give_full_batches_of_known_rows(cells: list[tuple[int, int]]
     batches = balanced(rows, y, subject, size, balance, generator=rng())
     assert batches.shape == (n_batches(len(rows), size), size)
     assert set(batches.ravel()) <= set(rows)
+
+
+@pytest.mark.parametrize("numbers", [(0, 0), (2**32 - 1, 7), (5, 2**32), (1, 2**70 + 3)])
+def test_words_seed_a_generator_as_the_numbers_do(numbers: tuple[int, ...]) -> None:
+    np.testing.assert_array_equal(
+        *(np.random.default_rng(s).permutation(50) for s in (_words(*numbers), list(numbers)))
+    )

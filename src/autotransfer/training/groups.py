@@ -37,6 +37,7 @@ class Groups:
         self.n_labels = [_n_labels(recordings, job) for job in self.jobs]
         self.steps_of = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
         self.steps = torch.tensor(self.steps_of, device=device)  # (G,) in an epoch
+        self.seeds = [_words(key_of("batches", job.fold.trajectory), job.seed, 0) for job in self.jobs]
         self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
         # (G, N): nuisance labels counted from 0 among the training rows, else -1, so that no other row is ever censored
         self.rank = torch.from_numpy(np.stack(self.nuisance)).to(device)
@@ -56,19 +57,18 @@ class Groups:
 
     def plan(self, epoch: int) -> Tensor:
         """Rows of every step of an epoch, (steps, G, B), in host memory; 0 where a group has no such step."""
-        steps = max(self.steps_of)
-        plan = np.zeros((steps, len(self.jobs), self.batch_size), dtype=np.int64)
+        plan = np.zeros((len(self.jobs), max(self.steps_of), self.batch_size), dtype=np.int64)
         for g, job in enumerate(self.jobs):
-            generator = np.random.default_rng([key_of("batches", job.fold.trajectory), job.seed, epoch])
-            rows = job.fold.train
+            self.seeds[g][-1] = epoch
+            generator, rows = np.random.default_rng(self.seeds[g]), job.fold.train
             balance = BALANCES.get(job.setting.training.batches)
             if balance is None:
                 own = shuffled(rows, self.batch_size, generator=generator)
             else:
                 labels = self.y[rows], self.nuisance[g][rows]
                 own = balanced(rows, *labels, self.batch_size, balance, generator=generator)
-            plan[: len(own), g] = own
-        return torch.from_numpy(plan)
+            plan[g, : len(own)] = own
+        return torch.from_numpy(plan).transpose(0, 1).contiguous()
 
     def select(self, keep: Tensor) -> Tensor:
         """Keep these members; groups that nobody reads any more leave. Returns the groups that stay."""
@@ -77,9 +77,18 @@ class Groups:
         numbers = stay.tolist()
         self.jobs = [self.jobs[g] for g in numbers]
         self.nuisance, self.n_labels = [self.nuisance[g] for g in numbers], [self.n_labels[g] for g in numbers]
+        self.seeds = [self.seeds[g] for g in numbers]
         self.steps_of, self.steps = [self.steps_of[g] for g in numbers], self.steps[stay]
         self.keys, self.rank, self.class_counts = self.keys[stay], self.rank[stay], self.class_counts[stay]
         return torch.tensor(numbers, dtype=torch.long, device=keep.device)
+
+
+def _words(*numbers: int) -> NDArray[np.uint32]:
+    """What a generator makes of a list of numbers before it is seeded, which takes it as long as everything else."""
+    return np.array(
+        [number >> shift & 0xFFFFFFFF for number in numbers for shift in range(0, max(number.bit_length(), 1), 32)],
+        dtype=np.uint32,
+    )
 
 
 def _n_labels(recordings: Recordings, job: Job) -> int:

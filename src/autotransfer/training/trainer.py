@@ -13,6 +13,7 @@ from torch import Tensor
 from ..augment import Batch
 from ..fusing import fusing
 from ..gpu import Picked, using_kernels
+from ..gpu.autograd import onwards
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
@@ -182,7 +183,7 @@ class Trainer:
         loss = task + self.strength * warmed_up(self.clock, self.warm_up) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with quick_products(rows.device):
-            encoder = torch.autograd.grad(codes, list(self.net.parameters()), grad, materialize_grads=True)
+            encoder = torch.autograd.grad(onwards(codes, grad), list(self.net.parameters()), materialize_grads=True)
         gradient = torch.cat([one.flatten(1) for one in (*encoder, *classifier)], 1)
         self.optimiser.step(gradient, self.lr * self.decay, active)
         if self.average is not None:
