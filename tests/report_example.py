@@ -223,7 +223,7 @@ def played(scores: dict[str, float]) -> Playback:
         zero_shot=dict.fromkeys(orders, scores), adapted={name: more(gain) for name, gain in orders.items()},
         before=dict.fromkeys(labels, scores), calibrated={k: more(gain) for k, gain in labels.items()},
         own={k: {s: v * gain for s, v in scores.items()} for k, gain in labels.items()},
-        ways={"shift": {name: more(gain) for name, gain in orders.items()}}, follows="shift", follow_share=0.5,
+        ways={"shift": {name: more(gain) for name, gain in orders.items()}}, follows="shift",
         calibrates=[1, 2, 5, 10],
     )  # fmt: skip
 

@@ -51,16 +51,14 @@ def test_nothing_known_corrects_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", WAYS)
 def test_people_side_by_side_are_people_by_themselves(name: str) -> None:
-    """Orders and shares are followed as further axes; each is as it would be alone."""
-    shares = torch.tensor([0.3, 1.0])[:, None]
+    """Orders are followed as a further axis; each is as it would be alone."""
     (x, log_p, _), (x2, log_p2, _) = windows(30, 1.0), windows(30, -0.5)
-    together = Adaptation([EVERYONE], [WEIGHTS], name, shares)
-    found = together.follow(torch.stack([x, x2], 1)[:, :, None], torch.stack([log_p, log_p2], 1)[:, :, None])
-    assert found.shape == (30, 2, 2, C)
+    together = Adaptation([EVERYONE], [WEIGHTS], name)
+    found = together.follow(torch.stack([x, x2], 1), torch.stack([log_p, log_p2], 1))
+    assert found.shape == (30, 2, C)
     for person, (own, said) in enumerate([(x, log_p), (x2, log_p2)]):
-        for k, share in enumerate((0.3, 1.0)):
-            alone = Adaptation([EVERYONE], [WEIGHTS], name, share).follow(own, said)
-            np.testing.assert_allclose(found[:, person, k], alone, rtol=1e-4, atol=1e-4)
+        alone = Adaptation([EVERYONE], [WEIGHTS], name).follow(own, said)
+        np.testing.assert_allclose(found[:, person], alone, rtol=1e-4, atol=1e-4)
 
 
 def test_prototypes_are_the_classes_of_sure_windows() -> None:

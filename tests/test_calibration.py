@@ -320,7 +320,7 @@ def test_a_session_equals_batch_prediction(kind: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_an_adapting_session(kind: str, way: str, of: str, tmp_path: Path) -> None:
     clf = KINDS[kind]() if of == "everybody" else calibrated_clf(kind)
-    clf = with_model(clf, with_card(clf.model_, follows=way, follow_share=0.7))
+    clf = with_model(clf, with_card(clf.model_, follows=way))
     session = at.Session(clf, adapt=True)
     assert session.adapts
     one_by_one = [session.predict_proba(window) for window in X[REST[:20]]]
@@ -358,16 +358,12 @@ def test_a_way_that_nobody_knows_is_refused() -> None:
     clf = with_model(mixed(), with_card(mixed().model_, follows="guesswork"))
     with pytest.raises(UserError, match=r"'guesswork', which is none of shift, prototypes"):
         at.Session(clf, adapt=True)
-    for share in (float("nan"), -0.5, 1e9):
-        clf = with_model(mixed(), with_card(mixed().model_, follows="shift", follow_share=share))
-        with pytest.raises(UserError, match=r"follow_share of the model is .* must lie in \[0, 1\]"):
-            at.Session(clf, adapt=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_all_windows_at_once_count_as_one_by_one(way: str) -> None:
     """`adapt` guesses with the model as it is: what a session has learned after windows that it did not correct."""
-    clf = with_model(mixed(), with_card(mixed().model_, follows=way, follow_share=1.0))
+    clf = with_model(mixed(), with_card(mixed().model_, follows=way))
     session = at.Session(clf, adapt=True)
     person = session._adaptation
     assert person is not None

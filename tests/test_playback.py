@@ -46,21 +46,20 @@ def model(request: pytest.FixtureRequest) -> Mixture:
 
 
 def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
-    _, _, found = played(model, REC, ROWS)
+    noise = torch.randn(REC.X.shape, generator=torch.Generator().manual_seed(0))
+    hard = replace(REC, X=REC.X + 4 * noise)  # to tell ways apart by their scores
+    _, _, played_back = played(model, hard, ROWS)
     y = REC.y.numpy()
     drawn = np.random.default_rng(len(ROWS)).permutation(len(ROWS))
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
     for place, order in enumerate(orders.values()):
         for way, name in enumerate(WAYS):
-            for k, share in enumerate(following.SHARES):
-                model.card = replace(model.card, follows=name, follow_share=share)
-                said = at.Session(model, adapt=share > 0).predict_proba(REC.X[order])
+            model.card = replace(model.card, follows=name)
+            for adapt, found in ((True, played_back.ways[way]), (False, played_back.zero_shot)):
+                said = at.Session(model, adapt=adapt).predict_proba(hard.X[order])
                 score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
-                assert found.score[way, place, k] == pytest.approx(score, abs=0.03), (name, place, share)
-                p = torch.from_numpy(said)
-                each = (p - torch.nn.functional.one_hot(torch.from_numpy(y[order]), REC.n_classes)).square().sum(1)
-                brier = np.mean([each[y[order] == c].mean() for c in range(REC.n_classes)])
-                assert found.loss[way, place, k] == pytest.approx(brier, rel=1e-3), (name, place, share)
+                assert found[place] == pytest.approx(score, abs=0.03), (name, place, adapt)
+    assert np.abs(played_back.ways - played_back.zero_shot).max() > 0.03  # which would not be seen otherwise
 
 
 def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
@@ -85,37 +84,34 @@ def test_labels_that_people_lose_by_are_not_used() -> None:
     assert playback.calibrates(dict.fromkeys(gains, people), after) == [2, 5, 10]
 
 
-def followed(gains: dict[tuple[str, str, float], float]) -> following.Followed:
-    """Somebody who gains by way, order and share, and nothing otherwise."""
-    score = np.full((len(WAYS), len(ORDERS), len(following.SHARES)), 0.5)
-    for (way, order, share), gain in gains.items():
-        score[list(WAYS).index(way), ORDERS.index(order), following.SHARES.index(share)] += gain
-    return following.Followed(1 - score, score)
+def followed(gains: dict[tuple[str, str], float]) -> following.Followed:
+    """Somebody who gains by way and order, and nothing otherwise."""
+    ways = np.full((len(WAYS), len(ORDERS)), 0.5)
+    for (way, order), gain in gains.items():
+        ways[list(WAYS).index(way), ORDERS.index(order)] += gain
+    return following.Followed(np.full(len(ORDERS), 0.5), ways)
 
 
-def test_a_way_is_taken_by_what_people_gain_in_all_orders() -> None:
-    gains = {("shift", order, 0.5): 0.1 for order in ORDERS}
-    gains |= {("statistics", order, 1.0): 0.3 for order in ORDERS}
-    taken = following.chosen([followed(gains)] * 3)
-    assert taken == (list(WAYS).index("statistics"), following.SHARES.index(1.0))
-    # One order is enough to forbid a way, however much is gained in the others.
-    gains["statistics", "one-sided", 1.0] = -0.01
-    taken = following.chosen([followed(gains)] * 3)
-    assert taken == (list(WAYS).index("shift"), following.SHARES.index(0.5))
-    # So is a gain that is not clear: half of the people lose what the others gain.
-    lost = {key: -0.9 * gain for key, gain in gains.items()}
-    _, share = following.chosen([followed(gains), followed(lost)] * 4)
-    assert following.SHARES[share] == 0
-    _, share = following.chosen([followed({("shift", "balanced", 1.0): -0.1})] * 3)
-    assert following.SHARES[share] == 0
-    _, share = following.chosen([followed({("shift", order, 0.5): 0.1 for order in ORDERS})])
-    assert following.SHARES[share] == 0, "one person alone shows nothing"
+def test_the_way_is_taken_that_gains_most_where_it_gains_least() -> None:
+    gains = {("shift", order): 0.1 for order in ORDERS} | {("statistics", order): 0.3 for order in ORDERS}
+    assert following.chosen([followed(gains)] * 3) == "statistics"
+    gains["statistics", "one-sided"] = 0.09  # however much is gained in the other orders
+    assert following.chosen([followed(gains)] * 3) == "shift"
+    gains["shift", "balanced"] = -0.01
+    assert following.chosen([followed(gains)] * 3) == "statistics"
+    gains["statistics", "recorded"] = -0.01
+    assert following.chosen([followed(gains)] * 3) == "none"
+    lost = {key: -1.1 * gain for key, gain in gains.items()}
+    assert following.chosen([followed(gains), followed(lost)]) == "none"
+    assert following.chosen([followed({("shift", order): 0.1 for order in ORDERS})]) == "none", (
+        "one alone shows nothing"
+    )
 
 
 def test_nobody_chooses_how_they_are_followed() -> None:
     """One person loses by what the others gain by, and gets it all the same."""
-    every = {name: followed({("shift", order, 1.0): 0.2 for order in ORDERS}) for name in "abc"}
-    every["d"] = followed({("shift", order, 1.0): -0.4 for order in ORDERS})
+    every = {name: followed({("shift", order): 0.2 for order in ORDERS}) for name in "abc"}
+    every["d"] = followed({("shift", order): -0.4 for order in ORDERS})
     found = playback.orders_of(every)
     assert found["adapted"]["recorded"]["d"] == pytest.approx(0.1)
     assert found["adapted"]["recorded"]["a"] == found["zero_shot"]["recorded"]["a"] == 0.5  # d spoils it for them
@@ -142,7 +138,7 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     assert choice.playback is not None
     card = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
     told = choice.playback
-    assert (card["follows"], card["follow_share"]) == (told.follows, told.follow_share)
+    assert card["follows"] == told.follows
     assert card["calibrates"] == told.calibrates
     assert {person for person, _ in seen} == set(range(6))
     assert all(person not in people for person, people in seen)

@@ -151,6 +151,7 @@ WAYS: dict[str, type[Way]] = {
     "statistics": Statistics,
     "entropy": Entropy,
 }
+NO_WAY = "none"
 
 
 def entropy(p: Tensor) -> Tensor:
@@ -163,17 +164,11 @@ class Adaptation:
     """One person: what their windows have told so far.
 
     effects: of the P members of each stack; weights: (P,) of each, what a member's correction counts
-    way: one of WAYS; share: of the correction that counts, or several (K,), each followed by itself
+    way: one of WAYS
     """
 
-    def __init__(
-        self,
-        effects: Sequence[Effects],
-        weights: Sequence[Tensor],
-        way: str = "shift",
-        share: float | Tensor = 1.0,
-    ) -> None:
-        self.effects, self.weights, self.share = list(effects), list(weights), share
+    def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], way: str = "shift") -> None:
+        self.effects, self.weights = list(effects), list(weights)
         # Members of all stacks side by side. A direction that a stack does not have says nothing: everybody is at 0.
         self._directions = max(own.means.shape[-1] for own in effects)
         means = torch.cat([self._wide(own.means) for own in effects])
@@ -210,7 +205,7 @@ class Adaptation:
         for own, said in zip(x, log_p, strict=True):
             weight, bias = self._correction
             correction = (own.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias
-            said = said + self.share * correction
+            said = said + correction
             found.append(said)
             self.known = self.way.count(self.known, own, said.softmax(-1).to(own.dtype))
             self._correct()

@@ -24,7 +24,7 @@ from ..recordings.messages import show
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import Correction, SavedModel
 from ..training.effects import Effects
-from .adaptation import WAYS
+from .adaptation import NO_WAY, WAYS
 
 LABELS = (1, 2, 5, 10)  # of each class, that held-out people are calibrated with
 
@@ -112,7 +112,7 @@ def adapted(model: Model, X: Tensor) -> Model:
     round all windows may end in one class.
     """
     check_effects(model)
-    way, share = following(model)
+    way = following(model)
     if way is None:
         warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
         return model
@@ -127,20 +127,18 @@ def adapted(model: Model, X: Tensor) -> Model:
             known = own.count(known, code, p)
         return own.posterior(known), *own.correction(known)
 
-    return _for_person(model, X, followed, share)
+    return _for_person(model, X, followed)
 
 
-def following(model: Model) -> tuple[str | None, float]:
-    """How a person is followed without labels, one of WAYS, and the share that it counts. As most people gain by where
-    nobody has looked; None: held-out people did not gain."""
+def following(model: Model) -> str | None:
+    """How a person is followed without labels, one of WAYS; as most people gain by where nobody has looked. None:
+    held-out people did not gain."""
     way = model.card.follows
     if way is None:
-        return "shift", 1.0
-    if way not in (*WAYS, "none"):
+        return "shift"
+    if way not in (*WAYS, NO_WAY):
         raise UserError(f"the model follows people by {shown(way)}, which is none of {', '.join(WAYS)}; make it again")
-    if not 0 <= (share := model.card.follow_share) <= 1:
-        raise UserError(f"the follow_share of the model is {shown(share)}, it must lie in [0, 1]; make it again")
-    return (None, 0.0) if way == "none" else (way, share)
+    return None if way == NO_WAY else way
 
 
 def lost_with(model: Model, labels: int) -> str | None:

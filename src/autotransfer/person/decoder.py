@@ -101,12 +101,12 @@ class Decoder:
         """Somebody new."""
         return [stack.preprocessing.follow() for stack in self.stacks]
 
-    def adaptation(self, way: str = "shift", share: float | Tensor = 1.0) -> Adaptation:
+    def adaptation(self, way: str = "shift") -> Adaptation:
         """What follows somebody new in the codes, in one of WAYS."""
         effects = [stack.effects for stack in self.stacks]
         exponents = torch.split(self.exponents, [len(stack.mean) for stack in self.stacks])
         weights = [own @ stack.mean for own, stack in zip(exponents, self.stacks, strict=True)]
-        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights], way, share)
+        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights], way)
 
     @torch.inference_mode()
     def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:

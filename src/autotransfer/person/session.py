@@ -61,7 +61,7 @@ class Session:
 
     def _may_adapt(self) -> bool:
         check_effects(self.model)
-        way, _ = following(self.model)
+        way = following(self.model)
         if way is None:
             warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
         return way is not None
@@ -70,8 +70,8 @@ class Session:
         """As if the person had not come yet."""
         self.n_windows = 0  # fed so far
         self._people = self._decoder.follow()
-        way, share = following(self.model) if self.adapts else (None, 0.0)
-        self._adaptation = None if way is None else self._decoder.adaptation(way, share)
+        way = following(self.model) if self.adapts else None
+        self._adaptation = None if way is None else self._decoder.adaptation(way)
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
         """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,

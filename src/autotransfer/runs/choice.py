@@ -97,13 +97,12 @@ class Playback:
     trainings and weights that left them out."""
 
     zero_shot: dict[str, Scores]  # by the order of the windows: recorded, balanced, one-sided
-    adapted: dict[str, Scores]  # the same following the person, in the way and by the share that others choose
-    ways: dict[str, dict[str, Scores]]  # by the way of following, each with all of its correction
+    adapted: dict[str, Scores]  # the same following the person, in the way that others choose
+    ways: dict[str, dict[str, Scores]]  # by the way of following
     before: dict[str, Scores]  # by the number of labelled windows of each class: on those that are left
     calibrated: dict[str, Scores]
     own: dict[str, Scores]  # a classifier of theirs alone, from the same labels
     follows: str  # the way that everybody chooses, "none" where nobody gains
-    follow_share: float  # of its correction that counts
     calibrates: list[int]  # numbers of labels that they gained by
     trust: dict[str, list[float]] = field(default_factory=dict)  # as in a mixture's card
 

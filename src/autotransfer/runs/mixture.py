@@ -40,7 +40,6 @@ class MixtureCard:
     parts: list[ModelCard]  # (K,)
     # How a person is followed without labels, "none" where held-out people did not gain; None: nobody has looked.
     follows: str | None = None
-    follow_share: float = 1.0  # of that correction that counts
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
     trust: dict[str, Any] = field(default_factory=dict)

@@ -52,7 +52,6 @@ class ModelCard:
     scores: dict[str, Any]
     # How a person is followed without labels, "none" where held-out people did not gain; None: nobody has looked.
     follows: str | None = None
-    follow_share: float = 1.0  # of that correction that counts
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
     scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)

@@ -1,9 +1,7 @@
 """How a session follows a person without labels: found on held-out people who are played back.
 
-Every way (person/adaptation.py) is tried with several shares of its correction, in every order of the windows. The
-delivered model has the way and the share of the lowest Brier score over people and orders, among those that make it
-worse in no order and whose gain has a 95 % interval over people above 0: where it is not clear that people gain, the
-model stays as it was. The Brier score is bounded, so that no person outvotes the others.
+Every way (person/adaptation.py) is tried in every order of the windows. The delivered model has the way that gains most
+in the order in which it gains least; where every way loses in some order, the model stays as it was.
 """
 
 from __future__ import annotations
@@ -14,61 +12,40 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
-from ..person.adaptation import WAYS
+from ..person.adaptation import NO_WAY, WAYS
 from ..person.decoder import Decoder
 from ..training.metrics import balanced_accuracy_of
 
-SHARES = (0.0, 0.25, 0.5, 1.0)
+FEWEST = 2  # people who can show anything
 
 
 class Followed(NamedTuple):
-    """One person, by way, order and share."""
+    """Balanced accuracy of one person by the order of their windows."""
 
-    loss: NDArray[np.float64]  # Brier score, classes alike
-    score: NDArray[np.float64]  # balanced accuracy
+    zero_shot: NDArray[np.float64]  # (orders,)
+    ways: NDArray[np.float64]  # (ways, orders)
 
 
 def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor) -> Followed:
     """codes: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a number for each window; y: (orders,
     n)."""
-    shares = torch.tensor(SHARES, dtype=log_p.dtype)[:, None]  # (K, 1)
-    losses, scores = [], []
-    project = decoder.adaptation().project  # the same in all ways
-    x = torch.stack([project(own) for own in codes], 1)[:, :, None]  # (n, orders, 1, P, R)
-    for way in WAYS:
-        said = decoder.adaptation(way, shares).follow(x, log_p.transpose(0, 1)[:, :, None])  # (n, orders, K, C)
-        said = said.permute(1, 2, 0, 3)  # (orders, K, n, C)
-        losses.append([[_brier(one, truth) for one in own] for own, truth in zip(said, y, strict=True)])
-        scores.append([[_score(one, truth) for one in own] for own, truth in zip(said, y, strict=True)])
-    return Followed(np.array(losses), np.array(scores))
+    x = torch.stack([decoder.adaptation().project(own) for own in codes], 1)  # (n, orders, P, R), the same in all ways
+    ways = [decoder.adaptation(way).follow(x, log_p.transpose(0, 1)).transpose(0, 1) for way in WAYS]
+    return Followed(_scores(log_p, y), np.stack([_scores(said, y) for said in ways]))
 
 
-def _brier(log_p: Tensor, y: Tensor) -> float:
-    """Of what is said of windows (n, C) whose classes are (n,), the mean over classes."""
-    p = log_p.softmax(-1)
-    each = 1 + p.square().sum(-1) - 2 * p[torch.arange(len(y)), y]
-    return float(torch.stack([each[y == label].mean() for label in y.unique()]).mean())  # type: ignore[no-untyped-call]  # torch's
+def _scores(log_p: Tensor, y: Tensor) -> NDArray[np.float64]:
+    """(orders, n, C) -> (orders,)"""
+    said = log_p.argmax(-1).numpy()
+    return np.array([balanced_accuracy_of(*own, log_p.shape[-1]) for own in zip(said, y.numpy(), strict=True)])
 
 
-def _score(log_p: Tensor, y: Tensor) -> float:
-    return balanced_accuracy_of(log_p.argmax(1).numpy(), y.numpy(), log_p.shape[1])
-
-
-def chosen(people: Sequence[Followed]) -> tuple[int, int]:
-    """Places of the way and the share that these people fare best with; a share of 0 where none helps them."""
-    gains = np.stack([own.loss[..., :1] - own.loss for own in people])  # (people, ways, orders, shares)
-    each = gains.mean(2)  # (people, ways, shares)
-    taken = (gains.mean(0) >= 0).all(1) & clear(each)  # (ways, shares)
-    way, share = np.unravel_index(int(np.where(taken, each.mean(0), 0.0).argmax()), taken.shape)
-    return int(way), int(share)
-
-
-def clear(gains: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Of gains (people, ...): where the 95 % interval of their mean lies above 0 (...). One person shows nothing."""
-    if len(gains) < 2:
-        return np.zeros(gains.shape[1:], dtype=bool)
-    error = stats.t.ppf(0.975, len(gains) - 1) * gains.std(0, ddof=1) / np.sqrt(len(gains))
-    return np.asarray(gains.mean(0) > error)
+def chosen(people: Sequence[Followed]) -> str:
+    """The way that these people fare best with."""
+    if len(people) < FEWEST:
+        return NO_WAY
+    gains = np.mean([own.ways - own.zero_shot for own in people], 0)  # (ways, orders)
+    least: NDArray[np.float64] = gains.min(1)
+    return list(WAYS)[least.argmax()] if least.max() > 0 else NO_WAY

@@ -70,7 +70,7 @@ def _save(
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     if played is not None:
         model.card = replace(
-            model.card, follows=played.follows, follow_share=played.follow_share, calibrates=played.calibrates,
+            model.card, follows=played.follows, calibrates=played.calibrates,
             trust=played.trust,
         )  # fmt: skip
     save_model(folder, model)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..person.adaptation import WAYS
+from ..person.adaptation import NO_WAY, WAYS
 from ..person.calibration import LABELS
 from ..person.decoder import Decoder
 from ..recordings import Recordings
@@ -73,14 +73,12 @@ def play_back(
             found.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(own.score[share])
     places_of = {labels: best(list(of_people.values())) for labels, of_people in trials.items()}
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
-    way, share = following.chosen(list(followed.values()))
     return Playback(
         **orders_of(followed),
         before=found.get("before", {}),
         calibrated=found.get("calibrated", {}),
         own=found.get("own", {}),
-        follows=list(WAYS)[way] if share else "none",
-        follow_share=following.SHARES[share],
+        follows=following.chosen(list(followed.values())),
         calibrates=calibrates(found.get("before", {}), found.get("calibrated", {})),
         trust=trust,
     )
@@ -88,16 +86,17 @@ def play_back(
 
 def orders_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
     """What people score by the order of their windows: `zero_shot`, `adapted` in the way that others choose, and
-    `ways`, each with all of its correction."""
+    each of `ways`."""
     found: dict[str, Any] = {"zero_shot": {}, "adapted": {}, "ways": {way: {} for way in WAYS}}
     for name, own in followed.items():
         others = [other for whose, other in followed.items() if whose != name]
-        way, share = following.chosen(others) if others else (0, 0)
+        taken = following.chosen(others)
         for k, order in enumerate(ORDERS):
-            found["zero_shot"].setdefault(order, {})[name] = float(own.score[0, k, 0])
-            found["adapted"].setdefault(order, {})[name] = float(own.score[way, k, share])
-            for j, each in enumerate(WAYS):
-                found["ways"][each].setdefault(order, {})[name] = float(own.score[j, k, -1])
+            scores = {NO_WAY: float(own.zero_shot[k])} | dict(zip(WAYS, own.ways[:, k].tolist(), strict=True))
+            found["zero_shot"].setdefault(order, {})[name] = scores[NO_WAY]
+            found["adapted"].setdefault(order, {})[name] = scores[taken]
+            for way in WAYS:
+                found["ways"][way].setdefault(order, {})[name] = scores[way]
     return found
 
 
