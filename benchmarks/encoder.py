@@ -19,6 +19,7 @@ SHAPES: dict[str, tuple[list[tuple[int, int]], int]] = {  # channels × samples,
     "quick": ([(16, 128)], 64),
     "tiny": ([(2, 32)], 8),
 }
+LONGER = [(16, 256), (16, 512)]  # on a GPU, where kernels are as quick for any length
 MEMBERS: dict[str, dict[str, tuple[int, ...]]] = {
     "full": {"cpu": (1, 8, 32), "cuda": (1, 8, 32, 128, 1024)},
     "quick": {"cpu": (1, 8), "cuda": (1, 8, 128, 1024)},
@@ -118,6 +119,7 @@ def table_of(shape: Shape, asked: Sequence[int], options: Options, limits: floor
 
 def tables(options: Options) -> Iterator[Table]:
     shapes, batch = SHAPES[options.size]
+    shapes = shapes + LONGER if (options.size, options.device) == ("full", "cuda") else shapes
     members = sorted(options.members or MEMBERS[options.size][options.device])
     limits = floor.limits(options)
     for channels, times in shapes:

@@ -346,7 +346,6 @@ PLAYBACK = {
     "calibrated": "the same calibrated with the labels",
     "own": "the same of a linear classifier of the labels alone",
     "follows": "the way in which the delivered model adapts where it is asked to; `none`: it does not",
-    "follow_share": "how much of that correction counts",
     "calibrates": "numbers of labels by which it is calibrated",
     "trust": "number of labels → how much of a correction counts, and the sharpness of what is said with it",
 }

@@ -79,9 +79,15 @@ def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
 
 def test_labels_that_people_lose_by_are_not_used() -> None:
     people = {f"P{n}": 0.5 + 0.01 * n for n in range(8)}
-    gains = {"1": -0.1, "2": 0.0, "5": 0.1, "10": 0.2}
-    after = {k: {name: value + gain for name, value in people.items()} for k, gain in gains.items()}
-    assert playback.calibrates(dict.fromkeys(gains, people), after) == [2, 5, 10]
+
+    def helped(**gains: float) -> list[int]:
+        own = dict(zip(("1", "2", "5", "10"), gains.values(), strict=True))
+        after = {k: {name: value + gain for name, value in people.items()} for k, gain in own.items()}
+        return playback.calibrates(dict.fromkeys(own, people), after)
+
+    assert helped(one=-0.1, two=0.0, five=0.1, ten=0.2) == [2, 5, 10]
+    assert helped(one=-0.1, two=-0.1, five=0.1, ten=-0.05) == []  # less than what they lose by the others
+    assert playback.calibrates({}, {}) == []
 
 
 def followed(gains: dict[tuple[str, str], float]) -> following.Followed:

@@ -197,11 +197,14 @@ def first_of_each(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
 
 
 def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
-    """Numbers of labels that people gained by, from their scores without and with calibration. How much labels count
-    is found already (trust.py); to ask for a clear gain as well would leave much undone that helps."""
+    """Numbers of labels that people gained by, from their scores without and with calibration; none where they lost
+    over all numbers together, because a number that then seems to help is chance. How much labels count is found
+    already (trust.py); to ask for a clear gain as well would leave much undone that helps."""
     gains = {
         labels: [score - before[str(labels)][name] for name, score in after[str(labels)].items()]
         for labels in LABELS
         if str(labels) in after
     }
+    if not gains or np.mean(np.concatenate(list(gains.values()))) < 0:
+        return []
     return [labels for labels, own in gains.items() if np.mean(own) >= 0]
