@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autotransfer import cpu
+from autotransfer.censoring.kernels import perplexity_scales
 from autotransfer.cpu import compiling
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
@@ -166,6 +168,27 @@ def test_random_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @compiled
+@pytest.mark.parametrize("rows", [3, 16, 37, 128])
+def test_length_scales_are_those_of_plain_operations(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows with everybody, few or nobody for neighbours, that coincide, that are far away and that are no numbers."""
+    z = torch.randn(3, rows, 5, generator=torch.Generator().manual_seed(rows))
+    z[1, : rows // 2] = 0.0
+    z[2, 0] *= 1e6
+    d2 = torch.cdist(z, z).square()
+    same = (
+        torch.rand(3, rows, rows, generator=torch.Generator().manual_seed(1))
+        < torch.tensor([1.0, 0.5, 0.1])[:, None, None]
+    )
+    found = perplexity_scales(d2, same)
+    broken = perplexity_scales(d2.clone().index_fill_(1, torch.tensor([1]), math.nan), same)
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    # Where an entropy is nearly flat the last bits decide by how much it is missed.
+    torch.testing.assert_close(found, perplexity_scales(d2, same), rtol=1e-3, atol=0)
+    others = [row for row in range(rows) if row != 1]
+    torch.testing.assert_close(broken[:, others], found[:, others], rtol=0, atol=0)
+
+
+@compiled
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_no_kernel_where_torch_follows_or_replaces_tensors() -> None:
     x, seen = torch.randn(4, 3), []
@@ -284,7 +307,7 @@ def test_a_library_that_is_not_ours_is_made_anew(folder: Path, tmp_path: Path, c
     path = compiling.compiled()
     content = path.read_bytes()
     if change == "damaged":
-        path.write_bytes(content[:5000] + b"?" + content[5001:])
+        path.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
     elif change == "cut":
         path.write_bytes(content[:5000])
     elif change == "open":
@@ -334,6 +357,7 @@ def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
 FORKED = """
 import os, numpy, torch
 from autotransfer import cpu
+from autotransfer.censoring.kernels import perplexity_scales
 torch.set_num_threads(2)
 x, w = torch.randn(64, 64, 64), torch.randn(64, 16)
 expected = cpu.correlate(x, w, 7)

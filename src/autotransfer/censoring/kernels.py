@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .. import gpu
+from .. import cpu, gpu
 from ..errors import UserError, check_choice
 from ..fusing import fused
 from ..gpu import pairs
@@ -184,6 +184,8 @@ def perplexity_scales(d2: Tensor, same: Tensor) -> Tensor:
 def _log_scale(nearness: Tensor, wanted: Tensor) -> Tensor:
     """log β (P, B) at which the weights exp(β · nearness) (P, B, B) have the entropy `wanted` (P, B): a few halvings of
     the bracket, then Newton's steps, none of which may leave it."""
+    if cpu.available(nearness):
+        return cpu.log_scale(nearness, wanted, _BRACKET, _HALVINGS, _NEWTONS)
     low, high = torch.full_like(wanted, -_BRACKET), torch.full_like(wanted, _BRACKET)
     place = torch.zeros_like(wanted)
     for step in range(_HALVINGS + _NEWTONS):

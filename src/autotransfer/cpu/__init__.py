@@ -108,6 +108,16 @@ class _Filter(ctypes.Structure):
     )
 
 
+class _Scales(ctypes.Structure):
+    """As in kernels.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("nearness", "wanted", "place")),
+        *((name, c_long) for name in ("count", "halvings", "newtons")),
+        ("bracket", c_float),
+    )
+
+
 def pointers(**tensors: Tensor | None) -> dict[str, int]:
     """Addresses of contiguous tensors; whoever asks keeps the tensors."""
     assert all(tensor is None or tensor.is_contiguous() for tensor in tensors.values())
@@ -172,6 +182,18 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     found = pointers(x=x, grad=grad, out=out)
     _run("filter_gradient", x, _Filter(**found, rows=rows, times=times, taps=kernel, left=left))
     return out
+
+
+def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, newtons: int) -> Tensor:
+    """`censoring.kernels._log_scale`: (P, B, B), (P, B) -> (P, B)."""
+    rows, wanted = nearness.contiguous().flatten(0, 1), wanted.contiguous()
+    place = torch.empty_like(wanted)
+    found = pointers(nearness=rows, wanted=wanted, place=place)
+    _run(
+        "log_scales", rows,
+        _Scales(**found, count=rows.shape[1], halvings=halvings, newtons=newtons, bracket=bracket),
+    )  # fmt: skip
+    return place
 
 
 def mix(words: Tensor) -> Tensor:

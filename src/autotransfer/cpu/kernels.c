@@ -875,6 +875,63 @@ void templates_of(long members, long shared, long windows, long channels, long t
         }
 }
 
+/* ---- length scales -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *nearness, *wanted; /* (rows, count), (rows,) */
+    float *place;                   /* (rows,) */
+    long count, halvings, newtons;
+    float bracket;
+} Scales;
+
+/* Adds weights, weights times their logarithms, and times these squared, of a row's vectors side by side. */
+INLINE void add_weights(const float *nearness, float scale, int vectors, vec sums[3]) {
+    for (int k = 0; k < vectors; k++) {
+        vec scaled = scale * load(nearness + k * LANES);
+        scaled = choose(scaled < -86.0f, all(-86.0f), scaled); /* where the exponential is 0 to all purposes */
+        vec weight = exp_of(scaled);
+        sums[0] += weight;
+        sums[1] += weight * scaled;
+        sums[2] += weight * scaled * scaled;
+    }
+}
+
+/* As `_log_scale` in censoring/kernels.py: one row stays in the nearest cache for all steps. */
+static void scales_item(const void *given, long row) {
+    const Scales *task = given;
+    const float *nearness = task->nearness + row * task->count;
+    float low = -task->bracket, high = task->bracket, place = 0.0f;
+    for (long step = 0; step < task->halvings + task->newtons; step++) {
+        const float scale = expf(place);
+        vec sums[3] = {{0}};
+        long i = 0;
+        for (; i + AHEAD * LANES <= task->count; i += AHEAD * LANES) add_weights(nearness + i, scale, AHEAD, sums);
+        for (; i + LANES <= task->count; i += LANES) add_weights(nearness + i, scale, 1, sums);
+        if (i < task->count) { /* nobody is a neighbour in what is left over */
+            float room[LANES];
+            store(room, all(-1e30f));
+            memcpy(room, nearness + i, 4 * (task->count - i));
+            add_weights(room, scale, 1, sums);
+        }
+        double total = sum_lanes(sums[0]);
+        total = total < 1.17549435e-38 ? 1.17549435e-38 : total;
+        const double mean = sum_lanes(sums[1]) / total;
+        const float away = (float)(log(total) - mean) - task->wanted[row];
+        *(away > 0.0f ? &low : &high) = place;
+        if (step >= task->halvings) {
+            double falls = sum_lanes(sums[2]) / total - mean * mean;
+            falls = falls < 1.17549435e-38 ? 1.17549435e-38 : falls;
+            place = (float)(place + away / falls);
+        }
+        if (step < task->halvings || !(place >= low && place <= high)) place = (low + high) / 2.0f;
+    }
+    task->place[row] = place;
+}
+
+void log_scales(Parallel parallel, long threads, long rows, const Scales *task) {
+    spread(parallel, threads, rows, scales_item, task);
+}
+
 /* ---- random bits --------------------------------------------------------------------------------------------------- */
 
 /* As `mix` in randomness.py. */
