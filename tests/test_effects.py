@@ -147,3 +147,19 @@ def test_a_class_or_cell_that_nobody_has_shown_does_no_harm() -> None:
     keep = (y != 2) & ~((s == 3) & (y == 1))
     effects = fit_effects(z[keep], y[keep], s[keep], 3)
     assert all(torch.isfinite(own).all() for own in effects)
+
+
+def test_members_of_fewer_people_are_in_a_stack_what_they_are_alone() -> None:
+    """Groups of people that are held out need not be equal: fewer cells than numbers in a code, fewer directions."""
+    z, y, s = people(dim=20, n_people=6)
+    few = s < 4
+    alone = [fit_effects(z, y, s, 3), fit_effects(z[few], y[few], s[few], 3)]
+    assert [own.shift.shape[-1] for own in alone] == [18, 12]
+    together = stacked(alone)
+    codes, labels = z[:9].float()[None], torch.eye(3).repeat(3, 1)
+    both = codes.expand(2, -1, -1)
+    weight, bias = together.correction(together.given(together.evidence(together.project(both), labels)))
+    found = together.project(both) @ weight + bias[:, None]
+    for member, own in enumerate(alone):
+        weight, bias = own.correction(own.given(own.evidence(own.project(codes), labels)))
+        torch.testing.assert_close(found[member], (own.project(codes) @ weight + bias[:, None])[0])

@@ -105,7 +105,7 @@ def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold])
             found.append(fit_effects(codes[own], y[own], people[own], recordings.n_classes))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # codes too far apart in size to be compared
             return None
-    return stacked(found) if len({one.shift.shape for one in found}) == 1 else None
+    return stacked(found)
 
 
 def _some_of_each(recordings: Recordings) -> Tensor:

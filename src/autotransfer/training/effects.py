@@ -126,5 +126,16 @@ def _pooled(variance: Tensor) -> Tensor:
 
 
 def stacked(members: list[Effects]) -> Effects:
-    """Of several members that have as many directions."""
-    return Effects(*(torch.cat(own) for own in zip(*members, strict=True)))
+    """Of several members. Fewer people have fewer directions: one that a member does not have says nothing there."""
+    most = max(own.shift.shape[-1] for own in members)
+
+    def wide(own: Tensor, value: float) -> Tensor:
+        return torch.nn.functional.pad(own, (0, most - own.shape[-1]), value=value)
+
+    values = (0.0, 0.0, 1.0, 1.0)  # nobody's codes lie anywhere, and a variance has to be some number
+    return Effects(
+        *(
+            torch.cat([wide(one, value) for one in own])
+            for own, value in zip(zip(*members, strict=True), values, strict=True)
+        )
+    )
