@@ -168,19 +168,13 @@ class Adaptation:
     """
 
     def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], way: str = "shift") -> None:
-        self.effects, self.weights = list(effects), list(weights)
-        # Members of all stacks side by side. A direction that a stack does not have says nothing: everybody is at 0.
-        self._directions = max(own.means.shape[-1] for own in effects)
-        means = torch.cat([self._wide(own.means) for own in effects])
-        shift = torch.cat([self._wide(own.shift, 1.0) for own in effects])
-        interaction = torch.cat([self._wide(own.interaction, 1.0) for own in effects])
+        directions = max(own.means.shape[-1] for own in effects)
+        self.effects, self.weights = [own.wide(directions) for own in effects], list(weights)
+        _, *beside = zip(*self.effects, strict=True)  # members of all stacks; their codes differ
+        everyone = Effects(torch.empty(0), *map(torch.cat, beside))
         self._weights = torch.cat(self.weights)
-        self.way = WAYS[way](Effects(means.new_empty(0), means, shift, interaction), float(self._weights.sum()))
+        self.way = WAYS[way](everyone, float(self._weights.sum()))
         self.restore(self.way.begin())
-
-    def _wide(self, own: Tensor, value: float = 0.0) -> Tensor:
-        """(..., R of a stack) -> (..., most R)."""
-        return torch.nn.functional.pad(own, (0, self._directions - own.shape[-1]), value=value)
 
     def restore(self, known: State) -> None:
         """Go on from there."""
@@ -195,7 +189,7 @@ class Adaptation:
 
     def project(self, codes: Sequence[Tensor]) -> Tensor:
         """Codes (P, n, D) of each stack -> (n, P of all, R)."""
-        each = [self._wide(own.project(z)) for own, z in zip(self.effects, codes, strict=True)]
+        each = [own.project(z) for own, z in zip(self.effects, codes, strict=True)]
         return torch.cat(each).transpose(0, 1)
 
     def follow(self, x: Tensor, log_p: Tensor) -> Tensor:

@@ -69,10 +69,7 @@ def _save(
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     if played is not None:
-        model.card = replace(
-            model.card, follows=played.follows, calibrates=played.calibrates,
-            trust=played.trust,
-        )  # fmt: skip
+        model.card = replace(model.card, follows=played.follows, calibrates=played.calibrates, trust=played.trust)
     save_model(folder, model)
 
 

@@ -52,6 +52,12 @@ class Effects(NamedTuple):
         """What is known of somebody who has not come yet."""
         return Evidence(torch.zeros_like(self.means), self.means.new_zeros(self.means.shape[1]))
 
+    def wide(self, directions: int) -> Effects:
+        """With so many directions. Those that are added say nothing: everybody lies at 0 there."""
+        more, nothing = (0, directions - self.shift.shape[-1]), (0.0, 0.0, 1.0, 1.0)
+        pairs = zip(self, nothing, strict=True)
+        return Effects(*(torch.nn.functional.pad(own, more, value=value) for own, value in pairs))
+
     def project(self, z: Tensor) -> Tensor:
         """Codes (P, n, D) -> (P, n, R)."""
         return z.to(self.projection) @ self.projection
@@ -126,16 +132,6 @@ def _pooled(variance: Tensor) -> Tensor:
 
 
 def stacked(members: list[Effects]) -> Effects:
-    """Of several members. Fewer people have fewer directions: one that a member does not have says nothing there."""
+    """Of several members. Those of fewer people may have fewer directions."""
     most = max(own.shift.shape[-1] for own in members)
-
-    def wide(own: Tensor, value: float) -> Tensor:
-        return torch.nn.functional.pad(own, (0, most - own.shape[-1]), value=value)
-
-    values = (0.0, 0.0, 1.0, 1.0)  # nobody's codes lie anywhere, and a variance has to be some number
-    return Effects(
-        *(
-            torch.cat([wide(one, value) for one in own])
-            for own, value in zip(zip(*members, strict=True), values, strict=True)
-        )
-    )
+    return Effects(*(torch.cat(own) for own in zip(*(one.wide(most) for one in members), strict=True)))
