@@ -57,6 +57,37 @@ def test_filters_and_their_gradients(count: int, rows: int, times: int, kernel: 
     close(cpu.correlate_gradient(x, grad, kernel, left), (windows * grad.double()[..., None]).sum((1, 2)))
 
 
+@compiled
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(16, 8, 700), (5, 61, 64), (40, 3, 2049), (1, 1, 1), (7, 130, 37)]
+)
+@pytest.mark.parametrize("group", [None, [2, 0, 2, 1, 0, 0, 2], [0] * 7])
+def test_thin_products_and_their_gradients(rows: int, inner: int, columns: int, group: list[int] | None) -> None:
+    whose = None if group is None else torch.tensor(group)
+    signals = torch.randn(7 if group is None else max(group) + 1, inner, columns)
+    w, grad = torch.randn(7, rows, inner), torch.randn(7, rows, columns)
+    own = (signals if whose is None else signals[whose]).double()
+    mixed, gradient = cpu.product(w, signals, whose), cpu.product(grad, signals.transpose(1, 2), whose)
+    close(mixed, w.double() @ own)
+    close(gradient, grad.double() @ own.mT)
+    torch.set_num_threads(1)
+    one = torch.tensor([0])
+    for member in range(7):  # bit by bit the same alone, and on one thread
+        theirs = own[member].float()[None]
+        assert torch.equal(cpu.product(w[member, None], theirs, one)[0], mixed[member])
+        assert torch.equal(cpu.product(grad[member, None], theirs.transpose(1, 2))[0], gradient[member])
+
+
+@compiled
+def test_mixed_signals_have_the_gradient_of_torchs_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, x, group = torch.randn(5, 4, 3, requires_grad=True), torch.randn(2, 3, 500), torch.tensor([0, 1, 1, 0, 1])
+    slopes = torch.randn(5, 4, 500)
+    (ours,) = torch.autograd.grad((layers.mix_signals(w, x, group) * slopes).sum(), w)
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    (plainly,) = torch.autograd.grad((layers.mix_signals(w, x, group) * slopes).sum(), w)
+    close(ours, plainly)
+
+
 def plain(v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int) -> list[Tensor]:
     """Outputs, mean squares, mean and variance one after the other."""
     members, features, n = v.shape

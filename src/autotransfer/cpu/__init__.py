@@ -20,6 +20,7 @@ from .compiling import library
 
 LONGEST = 1024  # taps of a filter; as in kernels.c
 WIDEST = 64  # neighbours that are pooled
+TOGETHER = 4  # members that share what one thread has laid out of their signals
 GRAIN = 2**14  # samples below which one thread is quicker than several
 
 _forked = False
@@ -108,6 +109,15 @@ class _Filter(ctypes.Structure):
     )
 
 
+class _Product(ctypes.Structure):
+    """As in kernels.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("a", "b", "group", "order", "out")),
+        *((name, c_long) for name in ("members", "rows", "inner", "columns", "run")),
+    )
+
+
 class _Scales(ctypes.Structure):
     """As in kernels.c."""
 
@@ -181,6 +191,24 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     out = x.new_empty(count, kernel)
     found = pointers(x=x, grad=grad, out=out)
     _run("filter_gradient", x, _Filter(**found, rows=rows, times=times, taps=kernel, left=left))
+    return out
+
+
+def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
+    """As `gpu.product`, in float32: b (G, k, n) has its rows, or its columns, one after the other in memory."""
+    members, rows, _ = a.shape
+    straight = b.stride(2) == 1 or b.shape[2] == 1
+    if group is None:
+        group = order = torch.arange(members)
+    else:
+        group, order = group.contiguous(), group.argsort(stable=True)
+    a, b = a.contiguous(), (b if straight else b.transpose(1, 2)).contiguous()
+    _, inner, columns = b.shape
+    out = a.new_empty(members, rows, columns if straight else inner)
+    run = max(1, min(TOGETHER, members // (2 * torch.get_num_threads())))
+    found = pointers(a=a, b=b, group=group, order=order, out=out)
+    task = _Product(**found, members=members, rows=rows, inner=inner, columns=columns, run=run)
+    _run("product" if straight else "product_gradient", a, task)
     return out
 
 

@@ -477,6 +477,178 @@ void filter_gradient(Parallel parallel, long threads, long count, const Filter *
     spread(parallel, threads, count, gradient_item, task);
 }
 
+/* ---- thin products ---------------------------------------------------------------------------------------------------
+
+   Members mix the channels of shared signals: (M, K) × (K, N) with short sides M and K. Members that read the same
+   signals follow each other, and a piece of the signals is laid out closely before all of them use it: whole signals
+   lie powers of two apart, so that caches would hold few of them. */
+
+typedef struct {
+    const float *a, *b;   /* (P, M, K), or (P, M, N) in the gradient; (G, K, N) */
+    const int64_t *group; /* (P,) whose signals a member reads */
+    const int64_t *order; /* (P,) members by their group */
+    float *out;           /* (P, M, N), or (P, M, K) in the gradient */
+    long members, rows, inner, columns;
+    long run; /* members of an item */
+} Product;
+
+#if defined(__AVX__) && !defined(__AVX512F__)
+#define WIDE 2 /* vectors of a row, times MIXED rows that are mixed at once */
+#else
+#define WIDE 4
+#endif
+#define MIXED 4
+#define PACKED 32768 /* numbers of a piece */
+#define PIECE (WIDE * LANES)
+#if defined(__AVX__) && !defined(__AVX512F__)
+#define ACROSS 3 /* rows of the one times rows of the other factor whose products are summed at once */
+#else
+#define ACROSS 6
+#endif
+#define ALONG 4
+
+/* Rows (count, k) of weights, `wide` apart, times signals (k, times), plus a number for each row. */
+static void mix_rows(
+    const float *weight, long wide, const float *x, long k, long stride, long times, const float *constant, long count,
+    float *out, long out_stride
+) {
+    for (long start = 0; start < times; start += WIDE * LANES) {
+        /* The last tile ends with the signal. One that is longer than the signal reads on: there is room for it. */
+        const long t = start + WIDE * LANES <= times || times < WIDE * LANES ? start : times - WIDE * LANES;
+        for (long r = 0; r < count; r += MIXED) {
+            const float *row[MIXED], *from = x + t;
+            vec total[MIXED][WIDE];
+            for (int i = 0; i < MIXED; i++) {
+                const long own = r + i < count ? r + i : count - 1;
+                row[i] = weight + own * wide;
+                for (int j = 0; j < WIDE; j++) total[i][j] = all(constant[own]);
+            }
+            for (long c = 0; c < k; c++, from += stride) {
+                vec samples[WIDE];
+                for (int j = 0; j < WIDE; j++) samples[j] = load(from + j * LANES);
+                for (int i = 0; i < MIXED; i++)
+                    for (int j = 0; j < WIDE; j++) total[i][j] += samples[j] * row[i][c];
+            }
+            for (int i = 0; i < MIXED && r + i < count; i++)
+                for (int j = 0; j < WIDE; j++) store(out + (r + i) * out_stride + t + j * LANES, total[i][j]);
+        }
+    }
+}
+
+/* Columns `first` to `first + count` of `rows` rows, `wide` apart, with zeros behind them. */
+static void pack(const float *from, long rows, long columns, long first, long count, float *to, long wide) {
+    for (long r = 0; r < rows; r++) {
+        memcpy(to + r * wide, from + r * columns + first, 4 * count);
+        memset(to + r * wide + count, 0, 4 * (wide - count));
+    }
+}
+
+/* No memory: let it be seen. */
+static void spoil(float *out, long rows, long columns, long count) {
+    for (long r = 0; r < rows; r++)
+        for (long i = 0; i < count; i++) out[r * columns + i] = NAN;
+}
+
+static long piece_of(long inner) {
+    const long fitting = PACKED / inner / PIECE * PIECE;
+    return fitting > PIECE ? fitting : PIECE;
+}
+
+static void product_item(const void *given, long number) {
+    const Product *task = given;
+    const long rows = task->rows, inner = task->inner, columns = task->columns, wide = piece_of(inner);
+    const long runs = (task->members + task->run - 1) / task->run, start = number % runs * task->run;
+    const long first = number / runs * wide, count = first + wide < columns ? wide : columns - first;
+    const long stop = start + task->run < task->members ? start + task->run : task->members;
+    float *room = calloc(inner * wide + rows * PIECE + rows, 4);
+    if (!room) {
+        for (long i = start; i < stop; i++) spoil(task->out + task->order[i] * rows * columns + first, rows, columns, count);
+        return;
+    }
+    float *narrow = room + inner * wide, *zeros = narrow + rows * PIECE;
+    for (long i = start, packed = -1; i < stop; i++) {
+        const long member = task->order[i], group = task->group[member];
+        if (group != packed) pack(task->b + group * inner * columns, inner, columns, first, count, room, wide);
+        packed = group;
+        const float *weight = task->a + member * rows * inner;
+        float *out = task->out + member * rows * columns + first;
+        if (count >= PIECE) {
+            mix_rows(weight, inner, room, inner, wide, count, zeros, rows, out, columns);
+        } else {
+            mix_rows(weight, inner, room, inner, wide, count, zeros, rows, narrow, PIECE);
+            for (long r = 0; r < rows; r++) memcpy(out + r * columns, narrow + r * PIECE, 4 * count);
+        }
+    }
+    free(room);
+}
+
+void product(Parallel parallel, long threads, long count, const Product *task) {
+    const long wide = piece_of(task->inner), runs = (count + task->run - 1) / task->run;
+    spread(parallel, threads, (task->columns + wide - 1) / wide * runs, product_item, task);
+}
+
+#define SUMMED 256 /* columns of a piece */
+
+/* ALONG rows of a times ACROSS rows of b over the columns of a piece, added to sums (rows, inner) of vectors. */
+INLINE void sum_tile(const float *a, const float *b, float *sums, long along, long across, long inner) {
+    vec total[ALONG][ACROSS];
+    const float *row[ALONG], *other[ACROSS];
+    for (int i = 0; i < ALONG; i++) row[i] = a + (i < along ? i : along - 1) * SUMMED;
+    for (int j = 0; j < ACROSS; j++) other[j] = b + (j < across ? j : across - 1) * SUMMED;
+    for (int i = 0; i < ALONG; i++)
+        for (int j = 0; j < ACROSS; j++) total[i][j] = all(0.0f);
+    for (long t = 0; t < SUMMED; t += LANES) {
+        vec own[ALONG];
+        for (int i = 0; i < ALONG; i++) own[i] = load(row[i] + t);
+        for (int j = 0; j < ACROSS; j++) {
+            const vec theirs = load(other[j] + t);
+            for (int i = 0; i < ALONG; i++) total[i][j] += own[i] * theirs;
+        }
+    }
+    for (int i = 0; i < ALONG && i < along; i++)
+        for (int j = 0; j < ACROSS && j < across; j++) {
+            float *to = sums + (i * inner + j) * LANES;
+            store(to, load(to) + total[i][j]);
+        }
+}
+
+static void product_gradient_item(const void *given, long number) {
+    const Product *task = given;
+    const long rows = task->rows, inner = task->inner, columns = task->columns, start = number * task->run;
+    const long stop = start + task->run < task->members ? start + task->run : task->members, each = rows * inner * LANES;
+    float *room = calloc((inner + rows) * SUMMED + (stop - start) * each, 4);
+    if (!room) {
+        for (long i = start; i < stop; i++) spoil(task->out + task->order[i] * rows * inner, rows, inner, inner);
+        return;
+    }
+    float *packed = room, *slopes = room + inner * SUMMED, *sums = slopes + rows * SUMMED;
+    for (long first = 0; first < columns; first += SUMMED) {
+        const long count = first + SUMMED < columns ? SUMMED : columns - first;
+        for (long i = start, laid = -1; i < stop; i++) {
+            const long member = task->order[i], group = task->group[member];
+            if (group != laid) pack(task->b + group * inner * columns, inner, columns, first, count, packed, SUMMED);
+            laid = group;
+            pack(task->a + member * rows * columns, rows, columns, first, count, slopes, SUMMED);
+            float *own = sums + (i - start) * each;
+            for (long k = 0; k < inner; k += ACROSS)
+                for (long r = 0; r < rows; r += ALONG)
+                    sum_tile(
+                        slopes + r * SUMMED, packed + k * SUMMED, own + (r * inner + k) * LANES, rows - r, inner - k, inner
+                    );
+        }
+    }
+    for (long i = start; i < stop; i++) {
+        float *out = task->out + task->order[i] * rows * inner;
+        for (long r = 0; r < rows * inner; r++) out[r] = (float)sum_lanes(load(sums + (i - start) * each + r * LANES));
+    }
+    free(room);
+}
+
+/* (M, N) × (K, N)ᵀ: the gradient of a mixture's weights. */
+void product_gradient(Parallel parallel, long threads, long count, const Product *task) {
+    spread(parallel, threads, (count + task->run - 1) / task->run, product_gradient_item, task);
+}
+
 /* ---- whole networks in use ------------------------------------------------------------------------------------------
 
    EEGNet and Shallow with stored statistics, one network and one window after the other: between layers signals stay in
@@ -495,46 +667,8 @@ typedef struct {
     float floor;                                    /* added to power before its logarithm */
 } Networks;
 
-#if defined(__AVX__) && !defined(__AVX512F__)
-#define WIDE 2 /* vectors of a row, times MIXED rows that are mixed at once */
-#else
-#define WIDE 4
-#endif
-#define MIXED 4
 #define SPREAD 8 /* vectors of a signal that are filtered at once */
 #define STRIDE(times) (((times) + SPREAD * LANES - 1) / (SPREAD * LANES) * (SPREAD * LANES))
-
-/* Rows (count, k) of weights, `wide` apart, times signals (k, times), plus a number for each row. */
-static void mix_rows(
-    const float *weight, long wide, const float *x, long k, long stride, long times, const float *constant, long count,
-    float *out, long out_stride
-) {
-    for (long r = 0; r < count; r += MIXED) {
-        const float *row[MIXED];
-        vec begin[MIXED];
-        for (int i = 0; i < MIXED; i++) {
-            const long own = r + i < count ? r + i : count - 1;
-            row[i] = weight + own * wide;
-            begin[i] = all(constant[own]);
-        }
-        for (long start = 0; start < times; start += WIDE * LANES) {
-            /* The last tile ends with the signal. One that is longer than the signal reads on: there is room for it. */
-            const long t = start + WIDE * LANES <= times || times < WIDE * LANES ? start : times - WIDE * LANES;
-            vec total[MIXED][WIDE];
-            for (int i = 0; i < MIXED; i++)
-                for (int j = 0; j < WIDE; j++) total[i][j] = begin[i];
-            const float *from = x + t;
-            for (long c = 0; c < k; c++, from += stride) {
-                vec samples[WIDE];
-                for (int j = 0; j < WIDE; j++) samples[j] = load(from + j * LANES);
-                for (int i = 0; i < MIXED; i++)
-                    for (int j = 0; j < WIDE; j++) total[i][j] += samples[j] * row[i][c];
-            }
-            for (int i = 0; i < MIXED && r + i < count; i++)
-                for (int j = 0; j < WIDE; j++) store(out + (r + i) * out_stride + t + j * LANES, total[i][j]);
-        }
-    }
-}
 
 /* A signal that has its padding in front of it, and zeros behind it. Taps that are a vector apart share what they load:
    loading takes as long as the arithmetic. */

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from .. import gpu
 from ..gpu import Picked, elementwise
 from ..gpu.autograd import apply
+from ..kernels import Kernels, kernels_for
 
 
 def transposed(matrix: Tensor) -> Tensor:
@@ -59,21 +60,24 @@ class _SharedProduct(Function):
     """(P, out, in) × (G, in, n)[group] -> (P, out, n); the signals get no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
+    def forward(ctx: Any, kernels: Kernels, w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, group)
-        return gpu.product(w, x, group)
+        ctx.kernels = kernels
+        return kernels.product(w, x, group)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None, None]:
         x, group = ctx.saved_tensors
-        return gpu.product(grad, x.transpose(1, 2), group), None, None
+        kernels: Kernels = ctx.kernels
+        return None, kernels.product(grad, x.transpose(1, 2), group), None, None
 
 
 def mix_signals(w: Tensor, x: Tensor, group: Tensor | None) -> Tensor:
     """Data (G, in, n) mixed by each member's w (P, out, in) -> (P, out, n); group: (P,), None where G = P."""
-    if gpu.available(x) and not x.requires_grad:
-        mixed: Tensor = apply(_SharedProduct, w, x, group)
+    kernels = None if x.requires_grad else kernels_for(x)
+    if kernels is not None:
+        mixed: Tensor = apply(_SharedProduct, kernels, w, x, group)
         return mixed
     return torch.bmm(w, x if group is None else x[group])
 
