@@ -114,6 +114,26 @@ def test_sign(rows: int) -> None:
     torch.testing.assert_close(found, found.mT)
 
 
+LARGE = [] if DEVICE == "cpu" else [(128, 64), (100, 130)]  # half a minute in the interpreter
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (33, 70), *LARGE])
+def test_solve(rows: int, width: int) -> None:
+    points = torch.randn(3, rows, 4, dtype=torch.float64)
+    kernel = torch.exp(-torch.cdist(points, points).square() / 8) / rows + 0.002 * torch.eye(rows)
+    vectors = torch.randn(3, rows, width, dtype=torch.float64)
+    exact = torch.linalg.solve(kernel, vectors)
+    space = kernel.float().to(DEVICE)
+    found = gpu.solve_(space, vectors.float().to(DEVICE)).cpu()
+    # as near as rounding allows, which grows with the condition
+    assert (found - exact).abs().max() < 1e-7 * torch.linalg.cond(kernel).max() * exact.abs().max()
+    spoilt = kernel.float().to(DEVICE)
+    spoilt[1, 0, 0] = float("nan")  # of one member: the others do not notice
+    others = gpu.solve_(spoilt, vectors.float().to(DEVICE)).cpu()
+    assert torch.equal(others[[0, 2]], found[[0, 2]])
+    assert others[1].isnan().any()
+
+
 @pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("squared", [False, True])

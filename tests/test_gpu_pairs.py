@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from autotransfer import gpu
-from autotransfer.censoring import CENSORS, kernels, mmd, scores
+from autotransfer.censoring import CENSORS, began, kernels, mige, mmd, scores
 from autotransfer.censoring import groups as rule
 from autotransfer.censoring.groups import Groups
 from autotransfer.censoring.terms import Term, TermSpec
 from autotransfer.gpu import pairs
+from autotransfer.randomness import fold_in
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("needs Triton, which comes with torch for GPUs", allow_module_level=True)
@@ -54,6 +55,32 @@ def test_find_groups(batch: tuple[int, int, int, int], min_rows: int) -> None:
     for name, one, other in zip(Groups._fields, found, expected, strict=True):
         assert one.dtype == other.dtype
         assert torch.equal(one.cpu(), other), name
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("width", [5, 40])
+def test_score_differences(batch: tuple[int, int, int, int], width: int) -> None:
+    _, groups = problem(*batch)
+    z = 3.0 + torch.randn(*groups.counts.shape, width, dtype=torch.float64)
+    given = torch.randn(2, *z.shape, dtype=torch.float64)
+    same = torch.stack([groups.group, groups.context])
+    exact = mige.stein_identity(given, z, same, groups.context)
+    exact = (exact[0] - exact[1]) / groups.counts.sum(-1).clamp(min=1)[:, None, None]
+    masks = (same.to(DEVICE), groups.counts.to(DEVICE))
+    found = pairs.score_differences(given.float().to(DEVICE), z.float().to(DEVICE), *masks).cpu()
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_next_groups(batch: tuple[int, int, int, int]) -> None:
+    z, groups = problem(*batch)
+    term = Term(1, z, *labels(*batch))
+    for step in range(3):
+        place = fold_in(torch.arange(len(z), dtype=torch.int32)[:, None] + step, term.nuisance)
+        expected = began._another_subject(term, groups, place.long())
+        own = there(groups)
+        found = pairs.next_groups(place.to(DEVICE), term.nuisance.to(DEVICE), own.context, own.group)
+        assert torch.equal(found.cpu(), expected)
 
 
 @pytest.mark.parametrize("batch", BATCHES)

@@ -9,8 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .. import gpu
 from ..errors import check_choice
 from ..fusing import fused
+from ..gpu import pairs
 from ..randomness import fold_in
 from .critics import MLP, CriticOptions, label_width, one_rate_in_print, to_unit_variance, with_labels
 from .groups import Groups, equal_shares, find_groups
@@ -137,14 +139,20 @@ class BEGAN(Method):
         return (z - restored).abs().mean(-1)
 
 
-@fused
 def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
     """For every row the subject of another group of its context: (P, B).
 
     The context's groups stand in a random circle, drawn by hashing their ids, and each takes the id of the
     next: as groups they trade ids, none keeps its own, and no row's place in the batch matters.
     """
-    place = fold_in(key[:, None], term.nuisance).long()
+    place = fold_in(key[:, None], term.nuisance)
+    if gpu.available(term.z):
+        return pairs.next_groups(place, term.nuisance, groups.context, groups.group)
+    return _another_subject(term, groups, place.long())
+
+
+@fused
+def _another_subject(term: Term, groups: Groups, place: Tensor) -> Tensor:
     # how far ahead of row i, around the circle of 2³² places, row j stands
     ahead = (place[..., None, :] - place[..., :, None]) & 0xFFFFFFFF
     others = groups.context & ~groups.group

@@ -10,21 +10,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .. import gpu
 from . import signs
 
 
-def ridge_solve(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
-    """(matrix + diag(ridge))⁻¹ vectors: (P, N, N), (P, N) or (P, 1), (P, N, D) -> (P, N, D).
+def ridge_solve_(matrix: Tensor, ridge: Tensor, vectors: Tensor) -> Tensor:
+    """(matrix + diag(ridge))⁻¹ vectors: (P, N, N), (P, N) or (P, 1), (P, N, D) -> (P, N, D). The matrix is used up.
 
     The ridge is kept above the rounding error of the matrix, so that the factorisation exists.
     """
-    raised = matrix.clone()
-    raised.diagonal(dim1=-2, dim2=-1).add_(ridge.clamp(min=32 * torch.finfo(matrix.dtype).eps))
-    return definite_solve(raised, vectors)
+    matrix.diagonal(dim1=-2, dim2=-1).add_(ridge.clamp(min=32 * torch.finfo(matrix.dtype).eps))
+    return definite_solve_(matrix, vectors)
 
 
-def definite_solve(matrix: Tensor, vectors: Tensor) -> Tensor:
-    """matrix⁻¹ vectors for positive definite matrices: (P, N, N), (P, N, D) -> (P, N, D)."""
+def definite_solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """matrix⁻¹ vectors for positive definite matrices, which are used up: (P, N, N), (P, N, D) -> (P, N, D)."""
+    if gpu.available(matrix) and matrix.shape[-1] <= gpu.SOLVED:
+        return gpu.solve_(matrix, vectors)
     factor, _ = torch.linalg.cholesky_ex(matrix)  # the checked form would make the host wait for the device
     if matrix.device.type == "cpu":
         return torch.cholesky_solve(vectors, factor)
@@ -49,9 +51,9 @@ def cutoff_solve(matrix: Tensor, threshold: Tensor, vectors: Tensor) -> Tensor:
         inverse = torch.where(mu > threshold, 1 / mu.clamp(min=1e-300), 0.0).to(matrix.dtype)
         return basis @ (inverse[..., None] * (basis.mT @ vectors))
     kept = signs.above(matrix, threshold[:, 0].to(matrix.dtype))
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    inside = kept @ matrix @ kept + eye - kept  # 1 where nothing is kept, so that it has an inverse
-    return kept @ definite_solve((inside + inside.mT) / 2, kept @ vectors)
+    inside = torch.baddbmm(kept, kept @ matrix, kept, beta=-1)
+    inside.diagonal(dim1=-2, dim2=-1).add_(1)  # where nothing is kept, so that it has an inverse
+    return kept @ definite_solve_(inside, kept @ vectors)
 
 
 def by_products(matrix: Tensor) -> bool:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from .. import gpu
 from ..errors import check_choice, check_positive, number
 from ..fusing import fused
+from ..gpu import pairs
 from .filters import nu_steps
 from .groups import Groups, find_groups
 from .kernels import check_length_scale
@@ -119,6 +121,8 @@ class MIGE(Method):
         # The scores in the groups and in their contexts side by side: half the operations, one set of distances.
         same = torch.stack([groups.group, groups.context])
         score = self.estimator(z, same=same, length_scale=self.length_scale, regularization=gamma)
+        if self.projection and gpu.available(z) and z.shape[1] <= pairs.IN_REGISTERS:
+            return pairs.score_differences(score, z, same, groups.counts)
         if self.projection:
             score = stein_identity(score, z, same, groups.context)
         rows = groups.counts.sum(-1).clamp(min=1)[:, None, None]

@@ -32,13 +32,13 @@ from ..errors import UserError
 from ..fusing import fused
 from ..gpu import pairs
 from . import kernels
-from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve
+from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve_
 
 
 class Fit(NamedTuple):
     """What a filter works on."""
 
-    kernel: Tensor  # (P, N, N) K̃
+    kernel: Tensor  # (P, N, N) K̃, which the filter may use up
     zeta: Tensor  # (P, N, D) D^{-1/2} b
     rows: Tensor  # (P, N) n
     gamma: Tensor  # (P, 1) regularization, float64
@@ -56,7 +56,7 @@ def tikhonov(
     """Ridge regression of the score in the kernel's space; γ is the ridge on K/n."""
 
     def filtered(fit: Fit) -> Tensor:
-        return ridge_solve(fit.positive(), fit.gamma.to(fit.rows.dtype), fit.zeta)
+        return ridge_solve_(fit.positive(), fit.gamma.to(fit.rows.dtype), fit.zeta)
 
     return _estimate(z, same, length_scale, regularization, filtered)
 
@@ -68,7 +68,7 @@ def stein(
     """Stein's identity inverted with a ridge n²γ on K: Tikhonov's estimate with nγ in place of γ."""
 
     def filtered(fit: Fit) -> Tensor:
-        return ridge_solve(fit.positive(), fit.rows * fit.gamma.to(fit.rows.dtype), fit.zeta)
+        return ridge_solve_(fit.positive(), fit.rows * fit.gamma.to(fit.rows.dtype), fit.zeta)
 
     return _estimate(z, same, length_scale, regularization, filtered)
 

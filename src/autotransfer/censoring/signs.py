@@ -35,11 +35,14 @@ def sign(matrix: Tensor) -> Tensor:
 
 def positive_part(matrix: Tensor) -> Tensor:
     """The nearest positive semi-definite matrix: (P, N, N) -> (P, N, N)."""
-    part = torch.baddbmm(matrix, sign(matrix), matrix) / 2
-    return (part + part.mT) / 2
+    part = torch.baddbmm(matrix, sign(matrix), matrix, beta=0.25, alpha=0.25)
+    return part + part.mT
 
 
 def above(matrix: Tensor, threshold: Tensor) -> Tensor:
     """The projector onto the eigenvectors with eigenvalues above a threshold: (P, N, N), (P,) -> (P, N, N)."""
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    return (eye + sign(matrix - threshold[:, None, None] * eye)) / 2
+    lowered = matrix.clone()
+    lowered.diagonal(dim1=-2, dim2=-1).sub_(threshold[:, None])
+    kept = sign(lowered).mul_(0.5)
+    kept.diagonal(dim1=-2, dim2=-1).add_(0.5)
+    return kept

@@ -18,6 +18,7 @@ from torch import Tensor
 SHORT = 64  # a side of a matrix that fits into one tile
 PROGRAMS = 4096  # of one warp, that keep a GPU busy
 TAPS = 64  # of a filter, worked on at once
+SOLVED = 128  # rows of a matrix whose columns one program holds in part
 
 
 class Dropping(NamedTuple):
@@ -273,6 +274,18 @@ def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
     rows = matrix.shape[-1]
     _kernels().sign[(len(matrix),)](
         matrix.contiguous(), out, coefficients, rows, STEPS=len(steps), TILE=tile(rows), num_warps=8, num_stages=1
+    )
+    return out
+
+
+def solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
+    """matrix⁻¹ vectors for positive definite matrices: (P, N, N) with N ≤ SOLVED, contiguous, (P, N, D) -> (P, N, D).
+    The matrices are used up."""
+    assert matrix.is_contiguous()
+    out = vectors.clone(memory_format=torch.contiguous_format)
+    _, rows, width = vectors.shape
+    _kernels().solve[(len(matrix),)](
+        matrix, out, rows, width, TILE=tile(rows), BLOCK=16, ACROSS=min(32, tile(width)), num_warps=4, num_stages=1
     )
     return out
 

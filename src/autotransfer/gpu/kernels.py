@@ -213,6 +213,66 @@ def sign(matrix, out, coefficients, rows, STEPS: tl.constexpr, TILE: tl.constexp
 
 
 @triton.jit
+def _inverse(x, SIDE: tl.constexpr):
+    """Of a positive definite matrix, one row and column after the other."""
+    i, j = tl.arange(0, SIDE)[:, None], tl.arange(0, SIDE)[None, :]
+    for k in range(SIDE):
+        row = tl.sum(tl.where(i == k, x, 0.0), 0)[None, :]
+        column = tl.sum(tl.where(j == k, x, 0.0), 1)[:, None]
+        pivot = tl.sum(tl.where(j == k, row, 0.0), 1)[:, None]
+        others = tl.where(j == k, -column / pivot, x - column * row / pivot)
+        x = tl.where(i == k, tl.where(j == k, 1.0 / pivot, row / pivot), others)
+    return x
+
+
+@triton.jit
+def solve(matrix, vectors, rows, width, TILE: tl.constexpr, BLOCK: tl.constexpr, ACROSS: tl.constexpr):
+    """matrix⁻¹ vectors in their place, by blocks: rows below are rid of a block's columns, then from the last block
+    backwards. The matrix is used up. A program solves one system, which stays in the caches; its threads wait for each
+    other where one reads what another has written."""
+    batch = tl.program_id(0).to(tl.int64)
+    matrix += batch * rows * rows
+    vectors += batch * rows * width
+    down, across = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    i, j, side = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :], tl.arange(0, ACROSS)[None, :]
+    for start in range(0, rows, BLOCK):
+        d, e = start + down, start + across
+        block = tl.load(matrix + d * rows + e, mask=(d < rows) & (e < rows), other=0.0)
+        inverse = _inverse(tl.where((d >= rows) & (d == e), 1.0, block), BLOCK)
+        tl.store(matrix + d * rows + e, inverse, mask=(d < rows) & (e < rows))  # for the way back
+        below = (i >= start + BLOCK) & (i < rows)
+        column = tl.load(matrix + i * rows + e, mask=below & (e < rows), other=0.0)
+        share = tl.dot(column, inverse, input_precision="tf32x3")
+        for first in range(start + BLOCK, rows, ACROSS):
+            k = first + side
+            own = tl.load(matrix + d * rows + k, mask=(d < rows) & (k < rows), other=0.0)
+            rest = tl.load(matrix + i * rows + k, mask=below & (k < rows), other=0.0)
+            rest -= tl.dot(share, own, input_precision="tf32x3")
+            tl.store(matrix + i * rows + k, rest, mask=below & (k < rows))
+        for first in range(0, width, ACROSS):
+            k = first + side
+            own = tl.load(vectors + d * width + k, mask=(d < rows) & (k < width), other=0.0)
+            rest = tl.load(vectors + i * width + k, mask=below & (k < width), other=0.0)
+            rest -= tl.dot(share, own, input_precision="tf32x3")
+            tl.store(vectors + i * width + k, rest, mask=below & (k < width))
+        tl.debug_barrier()
+    blocks = tl.cdiv(rows, BLOCK)
+    for back in range(blocks):
+        start = (blocks - 1 - back) * BLOCK
+        d, e = start + down, start + across
+        inverse = tl.load(matrix + d * rows + e, mask=(d < rows) & (e < rows), other=0.0)
+        beyond = tl.load(matrix + d * rows + j, mask=(d < rows) & (j >= start + BLOCK) & (j < rows), other=0.0)
+        for first in range(0, width, ACROSS):
+            k = first + side
+            known = tl.load(vectors + i * width + k, mask=(i >= start + BLOCK) & (i < rows) & (k < width), other=0.0)
+            own = tl.load(vectors + d * width + k, mask=(d < rows) & (k < width), other=0.0)
+            own -= tl.dot(beyond, known, input_precision="tf32x3")
+            found = tl.dot(inverse, own, input_precision="tf32x3")
+            tl.store(vectors + d * width + k, found, mask=(d < rows) & (k < width))
+        tl.debug_barrier()
+
+
+@triton.jit
 def multiply_picked(
     a, x, rows, out, which, m, k, batch, times, a_batch, a_row, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
     TILE_K: tl.constexpr, SHARED: tl.constexpr,

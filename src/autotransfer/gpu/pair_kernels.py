@@ -78,6 +78,65 @@ def score_matrices(d2, beta, mask, normal, pull, sums, sizes, rows, PAIRED: tl.c
 
 
 @triton.jit
+def _sums(mask, x):
+    """Sums of the rows of x that a mask of zeros and ones takes. Factors are rounded to 11 bits: x is given in two."""
+    high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+    return tl.dot(mask, high, tl.dot(mask, x - high, input_precision="tf32"), input_precision="tf32")
+
+
+@triton.jit
+def _obeying(score, z, block, context):
+    """censoring.mige.stein_identity"""
+    size = tl.sum(block, 1)[:, None]
+    n = tl.maximum(size, 1.0)
+    z = tl.where(size > 0.0, z - _sums(block, z) / n, 0.0)
+    score = tl.where(size > 0.0, score - _sums(block, score) / n, 0.0)
+    spread = _sums(context, z * z)
+    excess = _sums(context, score * z) + tl.sum(context, 1)[:, None]
+    return score - z * excess / tl.where(spread > 0.0, spread, 1.0)
+
+
+@triton.jit
+def score_differences(scores, z, group, context, counts, out, rows, width, TILE: tl.constexpr, ACROSS: tl.constexpr):
+    """One program for ACROSS columns of a member: the score in the groups less that in the contexts, over the number of
+    rows that count."""
+    member = tl.program_id(0).to(tl.int64)
+    i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
+    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)[None, :]
+    inside = (i < rows) & (j < rows)
+    place = (member * rows + i) * rows + j
+    in_group = tl.load(group + place, mask=inside, other=0).to(tl.float32)
+    in_context = tl.load(context + place, mask=inside, other=0).to(tl.float32)
+    there = (i < rows) & (k < width)
+    place = (member * rows + i) * width + k
+    sample = tl.load(z + place, mask=there, other=0.0)
+    first = tl.load(scores + place, mask=there, other=0.0)
+    second = tl.load(scores + tl.num_programs(0).to(tl.int64) * rows * width + place, mask=there, other=0.0)
+    first = _obeying(first, sample, in_group, in_context)
+    second = _obeying(second, sample, in_context, in_context)
+    row = tl.arange(0, TILE)
+    number = tl.sum(tl.load(counts + member * rows + row, mask=row < rows, other=0).to(tl.float32), 0)
+    tl.store(out + place, (first - second) / tl.maximum(number, 1.0), mask=there)
+
+
+@triton.jit
+def next_groups(place, nuisance, context, group, out, rows, BLOCK: tl.constexpr):
+    """One program for a row: the nuisance id of the group that comes next in its context's circle, the first row's id
+    where there is none."""
+    row = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, BLOCK)
+    inside = lane < rows
+    first = row // rows * rows
+    others = tl.load(context + row * rows + lane, mask=inside, other=0) != 0
+    others = others & (tl.load(group + row * rows + lane, mask=inside, other=1) == 0)
+    ahead = (tl.load(place + first + lane, mask=inside, other=0) - tl.load(place + row)).to(tl.int64) & 0xFFFFFFFF
+    # Of rows that are equally far ahead the first one.
+    order = tl.where(others, ahead, 0x100000000) * BLOCK + lane
+    nearest = tl.min(tl.where(inside, order, 0x7FFFFFFFFFFFFFFF), 0) % BLOCK
+    tl.store(out + row, tl.load(nuisance + first + nearest))
+
+
+@triton.jit
 def medians(d2, mask, out, rows, BLOCK: tl.constexpr):
     """One program for a mask: the median distance of every block, all blocks at once, all pairs in registers.
 

@@ -68,6 +68,32 @@ def score_matrices(d2: Tensor, beta: Tensor, mask: Tensor, *, paired: bool) -> t
     return normal, pull, sums, sizes
 
 
+def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -> Tensor:
+    """What censoring.mige makes of scores (2, P, B, D) at z (P, B, D) in groups and in contexts, masks same (2, P, B,
+    B), with counts (P, B) rows: stein_identity of both, and their difference over the number of rows, (P, B, D). For
+    at most IN_REGISTERS rows."""
+    members, rows, width = z.shape
+    out = torch.empty_like(z, memory_format=torch.contiguous_format)
+    across = min(32, tile(width))
+    group, context = _bytes(same)
+    _kernels().score_differences[(members, -(-width // across))](
+        scores.contiguous(), z.contiguous(), group, context, _bytes(counts), out, rows, width, TILE=tile(rows),
+        ACROSS=across, num_warps=8, num_stages=1,
+    )  # fmt: skip
+    return out
+
+
+def next_groups(place: Tensor, nuisance: Tensor, context: Tensor, group: Tensor) -> Tensor:
+    """censoring.began.another_subject from the places of rows (P, B), 32 bits each."""
+    nuisance = nuisance.contiguous()
+    out, rows = torch.empty_like(nuisance), nuisance.shape[-1]
+    block = tile(rows)
+    _kernels().next_groups[(nuisance.numel(),)](
+        place.contiguous(), nuisance, _bytes(context), _bytes(group), out, rows, BLOCK=block, num_warps=_warps(block)
+    )
+    return out
+
+
 def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
     """censoring.kernels.median_distances, (P, B, B) and (R·P, B, B) -> (R·P, B), for at most IN_REGISTERS rows."""
     (members, rows, _), masks = d2.shape, len(mask)
