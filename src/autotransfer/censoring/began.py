@@ -125,13 +125,13 @@ class BEGAN(Method):
             per_context = equal_shares(groups.counts, groups.context_rows)
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
 
-        z = to_unit_variance(z, per_group)
-
-        def with_subject(subject: Tensor) -> Tensor:
-            x = with_labels(z, (term.context, self.contexts), (subject, self.nuisances))
-            return (per_group * self.errors(x, z, frozen=frozen)).sum(-1)
-
-        return with_subject(term.nuisance), with_subject(another_subject(term, groups, key))
+        # Both samples in one pass through the critic: rows with their own subject, then the same rows with another's.
+        z = to_unit_variance(z, per_group).repeat(1, 2, 1)
+        subject = torch.cat([term.nuisance, another_subject(term, groups, key)], 1)
+        x = with_labels(z, (term.context.repeat(1, 2), self.contexts), (subject, self.nuisances))
+        errors = per_group.repeat(1, 2) * self.errors(x, z, frozen=frozen)
+        real, fake = errors.unflatten(1, (2, -1)).sum(-1).unbind(1)
+        return real, fake
 
     def errors(self, x: Tensor, z: Tensor, *, frozen: bool) -> Tensor:
         """|z − D(x)|, mean over dimensions: (P, B, inputs), (P, B, D) -> (P, B)."""

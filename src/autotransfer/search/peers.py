@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from importlib.util import find_spec
+from importlib import import_module
 
 import numpy as np
 import torch
@@ -45,13 +45,22 @@ def peer_scores(run: Run, until: float | None = None) -> dict[str, Scores]:
     if known is not None:
         return known
     found = {name: _solved(run, setting) for name, setting in closed_peers(run).items()}
-    if find_spec("pyriemann") is not None and TANGENT in found:
+    if TANGENT in found and _imports("pyriemann.tangentspace"):
         own = _pyriemann(run, closed_peers(run)[TANGENT], until)
         if own is not None:
             del found[TANGENT]
             found[PYRIEMANN] = own
     run.ledger.remember(peers=found)
     return found
+
+
+def _imports(module: str) -> bool:
+    """Whether it is there and works: a run that is done must not end because a peer lacks a package of its own."""
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True
 
 
 def closed_peers(run: Run) -> dict[str, Setting]:
