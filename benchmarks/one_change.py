@@ -1,10 +1,12 @@
 """One change at a time: every penalty and augmentation beside the same network without it.
 
-    python -m benchmarks.one_change DATA... --out changes.csv [--parts penalties augmentations nuisances control]
+    python -m benchmarks.one_change DATA... --out changes.csv [--parts penalties augmentations nuisances control
+        preprocessing]
 
-The network is the EEGNet that a zero-shot run averages. Every person is left out once, and scored by the networks that
-left them out, for which nothing was chosen: they keep averaged weights. A penalty is compared with the same network in
-the same batches, an augmentation with the same in shuffled ones. What is in the CSV is not trained again.
+The network is the EEGNet that a zero-shot run averages; `preprocessing` trains it on windows as published. Every person
+is left out once, and scored by the networks that left them out, for which nothing was chosen: they keep averaged
+weights. A penalty is compared with the same network in the same batches, an augmentation with it in shuffled ones.
+What is in the CSV is not trained again.
 `python -m benchmarks.results` makes a table of it.
 """
 
@@ -87,13 +89,22 @@ def augmentations(plain: Setting, recordings: at.Recordings) -> Iterator[Change]
             yield Change("augmentations", f"{name} {value}", plain.replace(**{name: value}), "shuffled")
 
 
+def preprocessing(plain: Setting, recordings: at.Recordings) -> Iterator[Change]:
+    """The preprocessing of the published network with this one's training."""
+    published = plain.replace(standardise="trial", append_scale=False, log_power=False)
+    yield Change("preprocessing", "as published", published, "shuffled")
+
+
 def _penalised(part: str, plain: Setting, **penalty: object) -> Change:
     setting = plain.replace(**penalty, batches="auto")
     name = " ".join([setting.name, *([str(penalty["nuisance"])] if "nuisance" in penalty else [])])
     return Change(part, name, setting, setting.training.batches)
 
 
-PARTS = {"penalties": penalties, "control": control, "augmentations": augmentations, "nuisances": nuisances}
+PARTS = {
+    "penalties": penalties, "control": control, "augmentations": augmentations, "nuisances": nuisances,
+    "preprocessing": preprocessing,
+}  # fmt: skip
 
 
 def changes_of(recordings: at.Recordings, parts: Iterable[str], epochs: int) -> list[Change]:

@@ -26,7 +26,12 @@ def test_penalties_are_compared_in_their_own_batches() -> None:
         if not change.reference:
             continue
         reference = by_name[change.reference].setting
-        if change.setting.penalty is None:
+        if change.part == "preprocessing":
+            assert change.setting.training == reference.training
+            assert change.setting.standardise == "trial"
+            assert not change.setting.append_scale
+            assert not change.setting.log_power
+        elif change.setting.penalty is None:
             assert reference.training.batches == "shuffled"
             assert change.setting.replace(augmentation=()) == reference
         else:
