@@ -59,7 +59,7 @@ def test_filters_and_their_gradients(count: int, rows: int, times: int, kernel: 
 
 @compiled
 @pytest.mark.parametrize(
-    ("rows", "inner", "columns"), [(16, 8, 700), (5, 61, 64), (40, 3, 2049), (1, 1, 1), (7, 130, 37)]
+    ("rows", "inner", "columns"), [(16, 8, 700), (5, 61, 64), (40, 3, 2049), (1, 1, 1), (7, 130, 37), (16, 1, 300)]
 )
 @pytest.mark.parametrize("group", [None, [2, 0, 2, 1, 0, 0, 2], [0] * 7])
 def test_thin_products_and_their_gradients(rows: int, inner: int, columns: int, group: list[int] | None) -> None:

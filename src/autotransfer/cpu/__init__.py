@@ -197,7 +197,7 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     """As `gpu.product`, in float32: b (G, k, n) has its rows, or its columns, one after the other in memory."""
     members, rows, _ = a.shape
-    straight = b.stride(2) == 1 or b.shape[2] == 1
+    straight = b.stride(2) == 1
     if group is None:
         group = order = torch.arange(members)
     else:
@@ -208,7 +208,10 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     run = max(1, min(TOGETHER, members // (2 * torch.get_num_threads())))
     found = pointers(a=a, b=b, group=group, order=order, out=out)
     task = _Product(**found, members=members, rows=rows, inner=inner, columns=columns, run=run)
-    _run("product" if straight else "product_gradient", a, task)
+    if straight:
+        _run("product", out, task)
+    else:
+        _run("product_gradient", a, task)
     return out
 
 
