@@ -130,7 +130,7 @@ class BEGAN(Method):
         subject = torch.cat([term.nuisance, another_subject(term, groups, key)], 1)
         x = with_labels(z, (term.context.repeat(1, 2), self.contexts), (subject, self.nuisances))
         errors = per_group.repeat(1, 2) * self.errors(x, z, frozen=frozen)
-        real, fake = errors.unflatten(1, (2, -1)).sum(-1).unbind(1)
+        real, fake = errors.view(len(z), 2, -1).sum(-1).unbind(1)
         return real, fake
 
     def errors(self, x: Tensor, z: Tensor, *, frozen: bool) -> Tensor:
