@@ -76,6 +76,7 @@ def test_readme_leads_to_files_that_are_there() -> None:
         assert command in README
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_readme_can_be_drawn_again(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="figures are drawn with the extra 'docs'")
     command = [sys.executable, str(ROOT / "docs/idea.py"), "--out", str(tmp_path), "--epochs", "1"]

@@ -23,13 +23,14 @@ SAMPLES = {
     "test_gpu_kernels.py": "",
     "test_gpu_pairs.py": "not batch0 and not (perplexity_scales and (batch1 or 30)) and not (censors and perplexity)",
 }
+LONG = ("test_gpu_pairs.py", "test_gpu_step.py")
 LEAST = {"test_gpu_elementwise.py": 10, "test_gpu_step.py": 2}  # tests in a sample; 30 elsewhere
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton, which there is for Linux")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which all of these tests run")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if "pairs" in name else []) for name in SAMPLES]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in SAMPLES]
 )
 def test_kernels_in_the_interpreter(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", SAMPLES[name]]

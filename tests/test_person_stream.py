@@ -524,6 +524,7 @@ def test_a_stream_is_decoded_like_the_recording_and_sent_on(run: Path, tmp_path:
     np.testing.assert_array_equal(sent[:, 3], together[-len(sent) :].argmax(1))
 
 
+@pytest.mark.slow
 @needs_lsl
 def test_lost_samples_jitter_and_a_stream_that_comes_back(run: Path, tmp_path: Path, loopback: Env) -> None:
     person_file(tmp_path / "ann.npz", OWN.numpy())

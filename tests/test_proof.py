@@ -83,6 +83,7 @@ def test_other_options_for_the_same_folder_are_refused(
     assert "was begun with seeds 2, not 5" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_it_needs_no_package_that_a_bare_machine_lacks(proven: tuple[Path, Path], tmp_path: Path) -> None:
     absent = ("optuna", "plotly", "typer", "sqlalchemy", "mne", "matplotlib", "pyriemann", "skorch", "skada")
     code = f"""

@@ -382,6 +382,7 @@ def test_a_browser_draws_it_and_asks_nobody_else(finished: Path) -> None:
         browser.close()
 
 
+@pytest.mark.slow
 def test_the_command_serves_it_until_it_is_stopped(begun: Run, tmp_path: Path) -> None:
     import signal
     import subprocess

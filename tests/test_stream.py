@@ -64,6 +64,7 @@ def test_training_from_a_folder_gives_the_same_outcome(
             torch.testing.assert_close(tensor, second.state[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """256 MiB of windows are trained on with far less of the process's own memory."""
