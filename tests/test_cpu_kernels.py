@@ -70,9 +70,11 @@ def test_thin_products_and_their_gradients(rows: int, inner: int, columns: int, 
     mixed, gradient = cpu.product(w, signals, whose), cpu.product(grad, signals.transpose(1, 2), whose)
     close(mixed, w.double() @ own)
     close(gradient, grad.double() @ own.mT)
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # where members share what is laid out: bit by bit the same, and so is one alone
+    assert torch.equal(cpu.product(w, signals, whose), mixed)
+    assert torch.equal(cpu.product(grad, signals.transpose(1, 2), whose), gradient)
     one = torch.tensor([0])
-    for member in range(7):  # bit by bit the same alone, and on one thread
+    for member in range(7):
         theirs = own[member].float()[None]
         assert torch.equal(cpu.product(w[member, None], theirs, one)[0], mixed[member])
         assert torch.equal(cpu.product(grad[member, None], theirs.transpose(1, 2))[0], gradient[member])
