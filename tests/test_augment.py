@@ -259,7 +259,7 @@ def test_moments_are_those_of_the_changed_windows(name: str, standardise: str) -
     assert kernel
     plain, tabulated = trainer_of(rec, setting), trainer_of(rec, setting, kernel)
     assert plain.prepared.lags is None
-    assert plain.prepared.windows.lags is None
+    assert plain.prepared.windows.sums is None
     seen: list[tuple[Tensor, Any]] = []
     tabulated.net.register_forward_pre_hook(lambda net, x, rest: seen.append((x[0], rest["moments"])), with_kwargs=True)
     for trainer in (plain, tabulated):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotransfer.training.batches import BALANCES, Balance, balanced, n_batches, n_people, shuffled
-from autotransfer.training.groups import _words
+import autotransfer as at
+from autotransfer.randomness import as_keys, fold_in
+from autotransfer.training import batches as batches_module
+from autotransfer.training import groups as groups_module
+from autotransfer.training.batches import BALANCES, Balance, balanced, n_batches, n_people, permutations
+from autotransfer.training.groups import Groups
+from tiny import tiny
 
 CELLS, PEOPLE = BALANCES["balanced"], BALANCES["people"]
 both = pytest.mark.parametrize("balance", BALANCES.values(), ids=BALANCES)
@@ -18,13 +26,41 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_shuffled_uses_every_row_at_most_once() -> None:
-    rows = np.arange(100, 203)
-    batches = shuffled(rows, 16, generator=rng())
-    assert batches.shape == (6, 16)
-    assert len(set(batches.ravel())) == 96
-    assert set(batches.ravel()) <= set(rows)
-    assert n_batches(5, 16) == 1
+def test_permutations_hold_everything_once_and_every_order_is_as_likely() -> None:
+    orders = permutations(fold_in(as_keys(list(range(6000))), 3), 3)
+    assert (orders.sort(-1).values == torch.arange(3)).all()
+    _, times = np.unique(orders.numpy(), axis=0, return_counts=True)
+    assert len(times) == 6
+    assert ((times - 1000) ** 2 / 1000).sum() < 30, "χ² with 5 degrees of freedom, one time in 70,000"
+
+
+def test_ties_are_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches_module, "bits", lambda keys, n: torch.zeros(len(keys), n, dtype=torch.int32))
+    assert permutations(as_keys([1, 2]), 5).tolist() == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_shuffled_rows_are_used_at_most_once_whoever_is_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folds of unequal length, two seeds each: every group as it is alone, and other rows in every epoch."""
+    rec = tiny(n_subjects=3, per_class=15)
+    sizes = [30, 23, 30]
+    folds = [replace(fold, train=fold.train[:n]) for fold, n in zip(at.leave_one_subject_out(rec), sizes, strict=True)]
+    jobs = [at.Job(at.Setting(batches="shuffled"), fold, seed) for fold in folds for seed in (0, 1)]
+
+    def plan(*jobs: at.Job, epoch: int = 1) -> np.ndarray:
+        return Groups(rec, jobs, 7, torch.device("cpu")).plan(epoch).numpy()
+
+    together = plan(*jobs)
+    for g, job in enumerate(jobs):
+        alone = plan(job)[:, 0]
+        np.testing.assert_array_equal(together[: len(alone), g], alone)
+        assert len(alone) == len(job.fold.train) // 7
+        assert not together[len(alone) :, g].any()
+        assert len(set(alone.ravel())) == alone.size
+        assert set(alone.ravel()) <= set(job.fold.train)
+        assert (plan(job, epoch=2)[:, 0] != alone).any()
+    assert (together[:, 0] != together[:, 1]).any(), "seeds differ"
+    monkeypatch.setattr(groups_module, "AT_ONCE", 1)
+    np.testing.assert_array_equal(plan(*jobs), together)
 
 
 def labels(n_subjects: int, n_classes: int, per_cell: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -130,10 +166,3 @@ def test_any_labels_give_full_batches_of_known_rows(cells: list[tuple[int, int]]
     batches = balanced(rows, y, subject, size, balance, generator=rng())
     assert batches.shape == (n_batches(len(rows), size), size)
     assert set(batches.ravel()) <= set(rows)
-
-
-@pytest.mark.parametrize("numbers", [(0, 0), (2**32 - 1, 7), (5, 2**32), (1, 2**70 + 3)])
-def test_words_seed_a_generator_as_the_numbers_do(numbers: tuple[int, ...]) -> None:
-    np.testing.assert_array_equal(
-        *(np.random.default_rng(s).permutation(50) for s in (_words(*numbers), list(numbers)))
-    )

@@ -35,7 +35,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         source=str(tiny_file(folder)),
         epochs=2,
         batch_size=8,
-        lr=0.003,
+        lr=0.01,
         seeds=2,
         device="cpu",
         standardise=request.param,

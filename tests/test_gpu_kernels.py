@@ -10,11 +10,12 @@ import torch
 
 from autotransfer import gpu
 from autotransfer.censoring import signs
+from autotransfer.censoring.filters import nu_rates, nu_solve, nu_steps
 from autotransfer.gpu import Dropping, Picked
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import filtering, layers
 from autotransfer.model.eegnet import EEGNet
-from autotransfer.model.moments import Lags, edges, lag_sums, window_moments
+from autotransfer.model.moments import moments_of, window_moments, window_sums
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
 
@@ -57,9 +58,15 @@ def test_product_of_picked_windows(m: int, channels: int, times: int, shared: bo
     torch.testing.assert_close(torch.autograd.grad(found, w, grad), torch.autograd.grad(expected, w, grad))
 
 
+@pytest.mark.parametrize(("batch", "width"), [(1, 1), (7, 300), (64, 1168)])
+def test_sums_of_rows(batch: int, width: int) -> None:
+    table, rows = torch.randn(20, width, device=DEVICE), torch.randint(20, (3, batch), device=DEVICE)
+    torch.testing.assert_close(gpu.sum_rows(table, rows), table[rows].sum(1), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_eegnet_reads_windows_where_they_are(shared: bool) -> None:
-    """The same codes and gradients as from gathered windows, with moments that see no more than their edges."""
+    """The same codes and gradients as from gathered windows, with moments from a table of their sums."""
     members, batch, channels, times, kernel = 3, 4, 5, 48, 16
     torch.manual_seed(1)
     net = EEGNet(channels, times, members, temporal_kernel=kernel).to(DEVICE)
@@ -68,9 +75,8 @@ def test_eegnet_reads_windows_where_they_are(shared: bool) -> None:
     group = torch.tensor([1, 0, 1], device=DEVICE) if shared else None
     gathered = X[rows].transpose(1, 2).contiguous().transpose(1, 2)
     whole = window_moments(gathered.transpose(1, 2).flatten(1, 2), kernel)
-    lags = lag_sums(X.double(), kernel)
-    sums = Lags(lags.total[rows].sum(1).float(), lags.lags[rows].sum(1).float())
-    moments = window_moments(edges(X, rows, kernel), kernel, sums, times)
+    table = window_sums(X.double(), kernel).float()
+    moments = moments_of(gpu.sum_rows(table, rows), kernel, batch * channels * times)
     torch.testing.assert_close(moments.covariance, whole.covariance, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(moments.mean, whole.mean, rtol=1e-4, atol=1e-5)
     assert moments.positions == whole.positions
@@ -125,13 +131,44 @@ def test_solve(rows: int, width: int) -> None:
     exact = torch.linalg.solve(kernel, vectors)
     space = kernel.float().to(DEVICE)
     found = gpu.solve_(space, vectors.float().to(DEVICE)).cpu()
-    # as near as rounding allows, which grows with the condition
-    assert (found - exact).abs().max() < 1e-7 * torch.linalg.cond(kernel).max() * exact.abs().max()
+    # as near as rounding allows, which grows with the condition; tensor cores keep two bits less than float32
+    assert (found - exact).abs().max() < 4e-7 * torch.linalg.cond(kernel).max() * exact.abs().max()
     spoilt = kernel.float().to(DEVICE)
     spoilt[1, 0, 0] = float("nan")  # of one member: the others do not notice
     others = gpu.solve_(spoilt, vectors.float().to(DEVICE)).cpu()
     assert torch.equal(others[[0, 2]], found[[0, 2]])
     assert others[1].isnan().any()
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (33, 70), *LARGE])
+def test_accelerated_iteration(rows: int, width: int) -> None:
+    points = torch.randn(3, rows, 4, dtype=torch.float64)
+    kernel = torch.exp(-torch.cdist(points, points).square() / 8) / rows
+    vectors = torch.randn(3, rows, width, dtype=torch.float64)
+    gamma = torch.tensor([[0.01], [0.001], [1.0]], dtype=torch.float64)  # 11, 32 and 2 steps
+    exact = nu_solve(kernel, vectors, gamma)  # in float64, which has no kernel
+    t = nu_steps(gamma)[:, 0].to(DEVICE)
+    rates = [nu_rates(step) for step in range(1, 33)]
+    found = gpu.accelerate(kernel.float().to(DEVICE), vectors.float().to(DEVICE), t, rates).cpu()
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-5 * exact.abs().max().item())
+    spoilt = kernel.float().to(DEVICE)
+    spoilt[1, 0, 0] = float("nan")  # of one member: the others do not notice
+    others = gpu.accelerate(spoilt, vectors.float().to(DEVICE), t, rates).cpu()
+    assert torch.equal(others[[0, 2]], found[[0, 2]])
+    assert others[1].isnan().any()
+
+
+@pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])
+@pytest.mark.parametrize("squared", [False, True])
+def test_elu_pool(batch: int, times: int, pool: int, squared: bool) -> None:
+    v, scale, shift = torch.randn(3, 4, batch * times), torch.randn(3, 4), torch.randn(3, 4)
+    signal = v.view(3, 4, batch, times)
+    expected = layers.elu_pool(signal * scale[..., None, None] + shift[..., None, None], pool)
+    out, squares = gpu.elu_pool(v.to(DEVICE), scale.to(DEVICE), shift.to(DEVICE), times, pool, squared)
+    torch.testing.assert_close(out.cpu(), expected, rtol=1e-5, atol=1e-5)
+    assert (squares is not None) == squared
+    if squares is not None:
+        torch.testing.assert_close(squares.cpu(), square_pool(signal, pool), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("batch", "times", "pool"), [(5, 24, 4), (70, 33, 4), (4, 9, 8), (3, 20, 5)])

@@ -17,7 +17,7 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
-from autotransfer.model.moments import window_moments
+from autotransfer.model.moments import n_sums, window_moments
 from autotransfer.preprocessing import TRANSFORMS, FittedPreprocessing, Preprocessing, check_online
 from autotransfer.runs.executor import LocalExecutor, tensors_of
 from autotransfer.runs.options import RunOptions
@@ -78,9 +78,9 @@ def fit(way: Preprocessing, training: list[np.ndarray], data: at.Recordings = RE
     return way.fit(data.X.double(), data.subject, training, ring=data.ring)
 
 
-def prepare(way: Preprocessing, data: at.Recordings = REC, **more: object) -> Prepared:
+def prepare(way: Preprocessing, data: at.Recordings = REC, kernel: int = KERNEL, **more: object) -> Prepared:
     options = {"device": CPU, "dtype": torch.float64} | more
-    return Windows(data, way, KERNEL, **options).for_groups(TRAINING, HELD_OUT)  # type: ignore[arg-type]
+    return Windows(data, way, kernel, **options).for_groups(TRAINING, HELD_OUT)  # type: ignore[arg-type]
 
 
 def some_rows(of: list[np.ndarray], n: int = 9) -> Tensor:
@@ -284,16 +284,19 @@ def test_training_sees_what_the_model_will(way: Preprocessing, in_memory: bool) 
 
 
 @EVERY
-def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing) -> None:
-    prepared, rows = prepare(way), some_rows(TRAINING)
+@pytest.mark.parametrize("kernel", [KERNEL, 25])  # the longer, the more is to be known of edges: more than windows have
+def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing, kernel: int) -> None:
+    prepared, rows = prepare(way, kernel=kernel), some_rows(TRAINING)
     x = prepared.gather(rows)
     found = prepared.moments(x, rows)
     assert (found is not None) == way.tabulated
     if found is not None:
-        expected = window_moments(x.transpose(1, 2).flatten(1, 2), KERNEL)
+        expected = window_moments(x.transpose(1, 2).flatten(1, 2), kernel)
         torch.testing.assert_close(found.mean, expected.mean, rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(found.covariance, expected.covariance, rtol=1e-7, atol=1e-9)
-    assert prepare(way, in_memory=False).moments(x, rows) is None, "the encoder works them out"
+    sums = prepared.windows.sums
+    assert sums is None or (sums.shape[1] == n_sums(kernel)) == (kernel == KERNEL)
+    assert prepare(way, kernel=kernel, in_memory=False).moments(x, rows) is None, "the encoder works them out"
 
 
 @EVERY

@@ -54,6 +54,29 @@ def test_ledger_keeps_order_and_counts_starts(tmp_path: Path) -> None:
     assert (again.tensors("key0"), again.tensors("key2")) == (b"weights", b"")
 
 
+def test_what_was_read_before_is_read_anew_where_it_has_changed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
+    ledger.add([entry(0), replace(entry(1), setting=at.Setting(method="mmd"))])
+    for key in ("key0", "key1"):
+        ledger.finish(key, record(failure=None, test_score=0.5), b"")
+    first, again = ledger.entries(), ledger.entries()
+    assert [(e.key, e.setting) for e in first] == [("key0", at.Setting()), ("key1", at.Setting(method="mmd"))]
+    for one, other in zip(first, again, strict=True):
+        assert one.setting == other.setting
+        assert schema.to_json(one.record) == schema.to_json(other.record)
+
+    def change(old: str, new: str) -> None:
+        with ledger.transaction() as connection:
+            connection.execute("UPDATE jobs SET record = replace(record, ?, ?) WHERE key = 'key1'", (old, new))
+
+    change('"test_score": 0.5', '"test_score": 0.75')
+    assert [e.record and e.record.test_score for e in ledger.entries()] == [0.5, 0.75]
+    change('"test_score": 0.75', '"test_score": 7.5')
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"has a job with invalid value for test_score: 7\.5 \(key 'key1'\)"):
+            ledger.entries()
+
+
 def test_ledger_facts_and_populations(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.sqlite", create=True)
     ledger.remember(a=[1, 2], b=None)
@@ -259,6 +282,9 @@ def test_options_are_checked_and_stored() -> None:
     options = RunOptions(source="watch", epochs=7, patience=3, standardise="transductive")
     assert RunOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     assert all((s.max_epochs, s.patience, s.standardise) == (7, 3, "transductive") for s in options.settings())
+    options.settings().clear()
+    assert options.settings() == RunOptions.from_dict(options.to_dict()).settings(), "nobody changes another's list"
+    assert {s.max_epochs for s in replace(options, epochs=8).settings()} == {8}
     assert RunOptions(source="watch", grid="paper").max_epochs == 500
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 
@@ -64,23 +65,31 @@ def check_types(record: Any, **called: str) -> None:
     NumPy's numbers become Python's, and integers become floats where a float is meant: 1 and 1.0 are one value.
     called: other names of fields in messages.
     """
-    for field in fields(record):
-        value = getattr(record, field.name)
-        names = [name.partition("[")[0] for name in str(field.type).split(" | ")]
-        if not set(names) <= set(_KINDS):
-            continue  # a record of its own, which has checked itself
+    kind: Any = type(record)  # to mypy, not every class can be hashed
+    for field, annotation, names, kinds in _plain_fields(kind):
+        value = getattr(record, field)
         if (plain := plain_value(value)) is not value:
             value = plain
-            object.__setattr__(record, field.name, value)
-        right = any(isinstance(value, _KINDS[name]) for name in names)
-        if not right or (isinstance(value, bool) and "bool" not in names):
-            raise UserError(f"{called.get(field.name, field.name)} is {shown(value)}; it must be of type {field.type}")
+            object.__setattr__(record, field, value)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and "bool" not in names):
+            raise UserError(f"{called.get(field, field)} is {shown(value)}; it must be of type {annotation}")
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         if "float" in names and "int" not in names:
-            object.__setattr__(record, field.name, _as_float(field.name, value))
+            object.__setattr__(record, field, _as_float(field, value))
         elif abs(value) >= 2**63:
-            raise UserError(f"{called.get(field.name, field.name)} is {shown(value)}; it must be below 2**63")
+            raise UserError(f"{called.get(field, field)} is {shown(value)}; it must be below 2**63")
+
+
+@cache
+def _plain_fields(kind: type) -> list[tuple[str, object, list[str], tuple[type, ...]]]:
+    """Name, annotation, the names in it and their types, of each field that is not a record: those check themselves."""
+    found = []
+    for field in fields(kind):
+        names = [name.partition("[")[0] for name in str(field.type).split(" | ")]
+        if set(names) <= set(_KINDS):
+            found.append((field.name, field.type, names, tuple(one for name in names for one in _KINDS[name])))
+    return found
 
 
 def _as_float(name: str, value: int) -> float:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -19,6 +19,9 @@ from .errors import UserError, shown
 
 T = TypeVar("T")
 Counts = np.ndarray[Any, np.dtype[np.int64]]  # (C, C): a record's matrix of counts
+
+# Of a class, asked once: settings and records are made by the thousand.
+fields_of: Callable[[Any], tuple[Field[Any], ...]] = cache(fields)
 
 
 def to_json(record: Any) -> str:
@@ -43,13 +46,13 @@ def to_values(value: Any) -> Any:
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_values(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: to_values(getattr(value, field.name)) for field in fields_of(type(value))}
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
         return {str(key): to_values(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_values(one) for one in value]
+        return list(value) if _only_floats(value) else [to_values(one) for one in value]
     return value
 
 
@@ -67,8 +70,8 @@ def from_values(kind: Any, value: Any, where: str = "") -> Any:
         return _counts(value, where)
     if origin in (list, tuple):
         _require(isinstance(value, list), where, value)
-        if arguments[0] is float and all(type(one) is float for one in value):
-            return value if origin is list else tuple(value)  # learning curves are long
+        if arguments[0] is float and _only_floats(value):
+            return value if origin is list else tuple(value)
         found = [from_values(arguments[0], one, f"{where}[{n}]") for n, one in enumerate(value)]
         return found if origin is list else tuple(found)
     if origin is dict:
@@ -81,6 +84,11 @@ def from_values(kind: Any, value: Any, where: str = "") -> Any:
     _require(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), where, value)
     _require(not isinstance(value, int) or abs(value) < 2**63, where, value)
     return value
+
+
+def _only_floats(values: Sequence[Any]) -> bool:
+    """Learning curves are: they are long, and there is nothing to look for in them."""
+    return set(map(type, values)) <= {float}
 
 
 def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -98,7 +106,7 @@ def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 def _record(kind: Any, values: Any, where: str) -> Any:
     _require(isinstance(values, dict), where, values)
     hints, given = _hints(kind), {}
-    for field in fields(kind):
+    for field in fields_of(kind):
         path = f"{where}.{field.name}".lstrip(".")
         if field.name in values:
             given[field.name] = from_values(hints[field.name], values[field.name], path)

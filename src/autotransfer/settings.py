@@ -8,7 +8,7 @@ import json
 import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from .model.encoder import EncoderOptions
 from .model.encoders import ENCODERS, OwnEncoder, encoder_name
 from .preprocessing import TRANSFORMS, Preprocessing
 from .preprocessing.represent import Represent
+from .schema import fields_of
 
 BATCHES = ("auto", "balanced", "people", "shuffled")
 SCHEDULES = ("inverse_sqrt", "constant")
@@ -114,7 +115,7 @@ class Setting:
     training: Training
 
     def __init__(self, **given: Any) -> None:
-        parts = {field.name: given.pop(field.name) for field in fields(self) if field.name in given}
+        parts = {field.name: given.pop(field.name) for field in fields_of(type(self)) if field.name in given}
         if (encoder := parts.pop("encoder", None)) is not None:
             given["encoder"] = encoder
         values = _values_of(**parts) | _renamed(given)
@@ -122,7 +123,7 @@ class Setting:
         penalty = _penalty(values)
         training = Training(**_picked(values, Training))
         if training.batches == "auto":
-            training = Training(**asdict(training) | {"batches": _usual_batches(penalty)})
+            training = Training(**_flat(training) | {"batches": _usual_batches(penalty)})
         encoder, network = _network(values, given)
         augmentation = augmentation_of(values)
         if network.closed_form:
@@ -232,7 +233,7 @@ class Setting:
             for setting, network in ((self, self.network), (plain, self._usual_network(plain)))
         )
         usual["batches"] = _usual_batches(self.penalty)
-        solved = [field.name for field in fields(Training)] if self.network.closed_form else []
+        solved = [field.name for field in fields_of(Training)] if self.network.closed_form else []
         names = dict.fromkeys(name for name in [*own, *usual] if name not in solved)
         return {name: own.get(name, "none") for name in names if own.get(name) != usual.get(name)}
 
@@ -243,7 +244,7 @@ class Setting:
 
     def replace(self, **changes: Any) -> Setting:
         """The setting with some keywords, or whole parts, changed."""
-        return Setting(**{field.name: getattr(self, field.name) for field in fields(self)} | changes)
+        return Setting(**_flat(self) | changes)
 
     def uncensored(self, batches: str) -> Setting:
         """The same without its penalty, in these batches."""
@@ -312,12 +313,12 @@ def _parsed(text: str) -> Setting:
 
 def field_names() -> list[str]:
     """Every keyword of a Setting, in the order of tables."""
-    censors = [field.name for kind in CENSORS.values() for field in fields(kind.Options)]
-    encoders = [field.name for kind in ENCODERS.values() for field in fields(kind)]
+    censors = [field.name for kind in CENSORS.values() for field in fields_of(kind.Options)]
+    encoders = [field.name for kind in ENCODERS.values() for field in fields_of(kind)]
     chains: Iterable[type] = (*TRANSFORMS.values(), *AUGMENTATIONS.values())
-    extra = [field.name for kind in chains for field in fields(kind)[1:]]
-    own = [field.name for field in fields(Penalty) if field.name != "options"]
-    training = [field.name for field in fields(Training)]
+    extra = [field.name for kind in chains for field in fields_of(kind)[1:]]
+    own = [field.name for field in fields_of(Penalty) if field.name != "options"]
+    training = [field.name for field in fields_of(Training)]
     names = [*own[:3], *censors, *own[3:], "encoder", *encoders, *TRANSFORMS, *AUGMENTATIONS, *extra, *training]
     return list(dict.fromkeys(names))
 
@@ -342,20 +343,25 @@ def _values_of(
     """The keywords of parts, without those that are None."""
     values: dict[str, Any] = {}
     if penalty is not None:
-        values |= {f.name: getattr(penalty, f.name) for f in fields(penalty) if f.name != "options"}
-        values |= asdict(penalty.options)
+        values |= {name: value for name, value in _flat(penalty).items() if name != "options"}
+        values |= _flat(penalty.options)
     if network is not None and not isinstance(network, OwnEncoder):
-        values |= asdict(network)
+        values |= _flat(network)
     if preprocessing is not None:
         values |= preprocessing.values()
     values |= augmentation_values(augmentation)
     if training is not None:
-        values |= asdict(training)
+        values |= _flat(training)
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _parts(setting: Setting) -> dict[str, Any]:
-    return {f.name: getattr(setting, f.name) for f in fields(setting) if f.name != "encoder"}
+    return {name: part for name, part in _flat(setting).items() if name != "encoder"}
+
+
+def _flat(record: Any) -> dict[str, Any]:
+    """The fields of a record and their values, as they are: `asdict` would copy every one of them."""
+    return {field.name: getattr(record, field.name) for field in fields_of(type(record))}
 
 
 def _penalty(values: dict[str, Any]) -> Penalty | None:
@@ -391,9 +397,9 @@ def _network(values: dict[str, Any], given: dict[str, Any]) -> tuple[str, Encode
         raise UserError(f"encoder is {shown(encoder)}; it must be of type str")
     encoder = encoder_name(encoder)
     kind = ENCODERS.get(encoder, OwnEncoder)
-    read = {field.name for field in fields(kind)} - {"factory"}
+    read = {field.name for field in fields_of(kind)} - {"factory"}
     for name, other in ENCODERS.items():
-        for field in fields(other):
+        for field in fields_of(other):
             if field.name in given and field.name not in read and given[field.name] not in (None, field.default):
                 raise UserError(f"{field.name} belongs to the encoder {name!r}; {shown(encoder)} does not read it")
     return encoder, kind(**{name: value for name, value in _picked(values, kind).items() if name != "factory"})
@@ -423,7 +429,7 @@ def _check_of_signals(preprocessing: Preprocessing, augmentation: tuple[Augmenta
 def _picked(values: dict[str, Any], kind: type) -> dict[str, Any]:
     """What of these a dataclass has fields for. None leaves a field of a method or an encoder at its default."""
     optional = issubclass(kind, (MethodOptions, EncoderOptions))
-    names = [field.name for field in fields(kind) if field.name in values and field.name != "options"]
+    names = [field.name for field in fields_of(kind) if field.name in values and field.name != "options"]
     return {name: values[name] for name in names if values[name] is not None or not optional}
 
 

@@ -71,6 +71,8 @@ def nu_solve(matrix: Tensor, vectors: Tensor, regularization: Tensor, stops: Seq
     """
     t = nu_steps(regularization)[:, 0]
     stops = sorted(set(t.int().tolist())) if stops is None else stops
+    if gpu.available(matrix) and matrix.shape[-1] <= gpu.SOLVED:
+        return gpu.accelerate(matrix, vectors, t, [nu_rates(step) for step in range(1, max(stops) + 1)])
     x, before = torch.zeros_like(vectors), torch.zeros_like(vectors)
     found = x.clone()
     for step in range(1, max(stops) + 1):

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .loading import loaded
+
 SHORT = 64  # a side of a matrix that fits into one tile
 PROGRAMS = 4096  # of one warp, that keep a GPU busy
 TAPS = 64  # of a filter, worked on at once
@@ -46,20 +48,8 @@ class Picked(NamedTuple):
     rows: Tensor  # (G, B)
 
 
-@cache
 def _kernels() -> Any:
-    try:
-        from . import kernels
-    except ImportError:
-        return None
-    return kernels
-
-
-@cache
-def _filter_kernels() -> Any:
-    from . import filter_kernels
-
-    return filter_kernels
+    return loaded("kernels")
 
 
 _wanted = False
@@ -149,6 +139,16 @@ def product_picked_gradient(grad: Tensor, picked: Picked, group: Tensor | None =
     return out[0] if shares == 1 else out.sum(0)
 
 
+def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
+    """table (N, n), rows (G, B) -> (G, n), the sum over a group's rows."""
+    (groups, batch), width = rows.shape, table.shape[1]
+    out = table.new_empty(groups, width)
+    _kernels().sum_rows[(groups, -(-width // 256))](
+        table.contiguous(), rows.contiguous(), out, batch, width, TILE_B=8, TILE=256, num_warps=4
+    )
+    return out
+
+
 def _power(side: int) -> int:
     """The power of 2 from `side` upwards."""
     return 1 << (side - 1).bit_length()
@@ -197,6 +197,23 @@ def norm_pool_backward(
     return grad_v, grad_gamma, grad_beta
 
 
+def elu_pool(
+    v: Tensor, scale: Tensor, shift: Tensor, times: int, pool: int, squared: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """ELU of scale · v + shift, (P, F) numbers, and its mean over `pool` neighbours: v (P, F, B·T) -> (P, F, B, T //
+    pool), with `squared` the mean squares of v in the same shape. Without a gradient."""
+    members, features, n = v.shape
+    out = v.new_empty(members, features, n // times, times // pool)
+    squares = torch.empty_like(out) if squared else None
+    block, width = 1024, _power(pool)
+    units = n // times * (times // pool)
+    _kernels().elu_pool[(members * features, -(-units * width // block))](
+        v.contiguous(), scale.contiguous(), shift.contiguous(), out, out if squares is None else squares, n // times,
+        TIMES=times, POOL=pool, WIDTH=width, BLOCK=block, SQUARED=squared, num_warps=4,
+    )  # fmt: skip
+    return out, squares
+
+
 def _draws(dropping: Dropping) -> tuple[Tensor, Tensor, Tensor]:
     halves = dropping.halves.contiguous()
     return halves, halves if dropping.group is None else dropping.group, dropping.drop.contiguous()
@@ -224,7 +241,7 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
     """x (N, R, T), w (N, K) -> (N, R, T) with entries Σ_k w[k] x[t + k - left]; flipped: w from its end."""
     x, w, out = x.contiguous(), w.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     for piece in _pieces(x, w.shape[1], left):
-        _filter_kernels().correlate[(len(x),)](
+        loaded("filter_kernels").correlate[(len(x),)](
             x, w, out, *piece.numbers, **piece.constants, FLIPPED=flipped, ADD=piece.first > 0, TILE_R=64, num_warps=4,
             num_stages=1,
         )  # fmt: skip
@@ -235,7 +252,7 @@ def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tenso
     """The filters' gradient (N, K), Σ_rt x[r, t + k - left] grad[r, t]."""
     x, grad, out = x.contiguous(), grad.contiguous(), x.new_empty(len(x), kernel)
     for piece in _pieces(x, kernel, left):
-        _filter_kernels().correlate_gradient[(len(x),)](
+        loaded("filter_kernels").correlate_gradient[(len(x),)](
             x, grad, out, *piece.numbers, **piece.constants, TAPS=tile(piece.taps), TILE_R=16, num_warps=4,
             num_stages=1,
         )  # fmt: skip
@@ -290,7 +307,19 @@ def solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
     return out
 
 
+def accelerate(matrix: Tensor, vectors: Tensor, steps: Tensor, rates: Sequence[tuple[float, float]]) -> Tensor:
+    """x ← x + m (x − the one before) + ω (vectors − matrix x), from 0, each system as many times as `steps` (P,) says:
+    symmetric matrices (P, N, N) with N ≤ SOLVED, (P, N, D) -> (P, N, D). rates: (m, ω) of every step."""
+    out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
+    (members, rows, width), across = vectors.shape, min(64, tile(vectors.shape[-1]))
+    _kernels().accelerate[(members, -(-width // across))](
+        matrix.contiguous(), vectors.contiguous(), steps.to(torch.int32), _coefficients(tuple(rates), matrix.device),
+        out, rows, width, TILE=tile(rows), ACROSS=across, num_warps=8, num_stages=1,
+    )  # fmt: skip
+    return out
+
+
 @cache
-def _coefficients(steps: tuple[tuple[float, float, float], ...], device: torch.device) -> Tensor:
+def _coefficients(steps: tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
     """Made once: a copy from the host has no place in a captured program."""
     return torch.tensor(steps, dtype=torch.float32, device=device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import torch
@@ -11,16 +10,14 @@ from torch import Tensor
 
 from . import available as has_kernels
 from . import tile
+from .loading import loaded
 
 _BLOCK = 256
 WIDEST = 64  # columns of a matrix whose diagonals are cumulated on chip
 
 
-@cache
 def _kernels() -> Any:
-    from . import elementwise_kernels
-
-    return elementwise_kernels
+    return loaded("elementwise_kernels")
 
 
 def available(tensor: Tensor, dtype: torch.dtype = torch.float32) -> bool:

@@ -106,6 +106,28 @@ def norm_pool_forward(
 
 
 @triton.jit
+def elu_pool(
+    v, scales, shifts, out, squares, batch, TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr, SQUARED: tl.constexpr,
+):  # fmt: skip
+    """What norm_pool_forward makes of a member's feature once scale and shift are known, without dropout. A program
+    makes BLOCK // WIDTH units."""
+    row = tl.program_id(0).to(tl.int64)
+    steps: tl.constexpr = TIMES // POOL
+    n, units = batch * TIMES, batch * steps
+    unit = tl.program_id(1) * (BLOCK // WIDTH) + tl.arange(0, BLOCK // WIDTH)
+    i = tl.arange(0, WIDTH)[None, :]
+    inside = unit < units
+    first = unit * POOL if TIMES % POOL == 0 else unit // steps * TIMES + unit % steps * POOL
+    used = inside[:, None] & (i < POOL)
+    signal = tl.load(v + row * n + first[:, None] + i, mask=used, other=0.0)
+    if SQUARED:
+        tl.store(squares + row * units + unit, tl.sum(signal * signal, 1) / POOL, mask=inside)
+    value, _ = _elu_of(signal, 0.0, tl.load(scales + row), tl.load(shifts + row))
+    tl.store(out + row * units + unit, tl.sum(tl.where(used, value, 0.0), 1) / POOL, mask=inside)
+
+
+@triton.jit
 def norm_pool_backward(
     grad, grad_squares, v, gamma, beta, halves, group, drop, means, variances, grad_v, grad_gamma, grad_beta, features,
     batch, eps, TIMES: tl.constexpr, POOL: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
@@ -273,6 +295,27 @@ def solve(matrix, vectors, rows, width, TILE: tl.constexpr, BLOCK: tl.constexpr,
 
 
 @triton.jit
+def accelerate(matrix, vectors, steps, rates, out, rows, width, TILE: tl.constexpr, ACROSS: tl.constexpr):
+    """x ← x + m (x − the one before) + ω (vectors − matrix x) from 0, as many steps as a system has, with their m and ω
+    from rates. A program holds one matrix, and ACROSS of the columns."""
+    batch = tl.program_id(0).to(tl.int64)
+    i, j = tl.arange(0, TILE)[:, None], tl.arange(0, TILE)[None, :]
+    k = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)[None, :]
+    place, inside = batch * rows * width + i * width + k, (i < rows) & (k < width)
+    system = tl.load(matrix + batch * rows * rows + i * rows + j, mask=(i < rows) & (j < rows), other=0.0)
+    wanted = tl.load(vectors + place, mask=inside, other=0.0)
+    x = tl.zeros((TILE, ACROSS), dtype=tl.float32)
+    before = tl.zeros((TILE, ACROSS), dtype=tl.float32)
+    for step in range(tl.load(steps + batch)):
+        momentum, rate = tl.load(rates + 2 * step), tl.load(rates + 2 * step + 1)
+        product = tl.dot(system, x, input_precision="tf32x3")
+        coming = x + momentum * (x - before) + rate * (wanted - product)
+        before = x
+        x = coming
+    tl.store(out + place, x, mask=inside)
+
+
+@triton.jit
 def multiply_picked(
     a, x, rows, out, which, m, k, batch, times, a_batch, a_row, TILE_M: tl.constexpr, TILE_N: tl.constexpr,
     TILE_K: tl.constexpr, SHARED: tl.constexpr,
@@ -328,3 +371,18 @@ def multiply_picked_gradient(
         place = tl.load(rows + coming, mask=coming < end, other=0).to(tl.int64) * k * times
     out += (tl.program_id(2) * tl.num_programs(0) + member) * m * k
     tl.store(out + row * k + column, total, mask=(row < m) & (column < k))
+
+
+@triton.jit
+def sum_rows(table, rows, out, batch, width, TILE_B: tl.constexpr, TILE: tl.constexpr):
+    """out[g] = sum over b of table[rows[g, b]]: TILE of the width columns."""
+    group = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)[None, :]
+    b = tl.arange(0, TILE_B)[:, None]
+    total = tl.zeros((TILE_B, TILE), dtype=tl.float32)
+    for start in range(0, batch, TILE_B):
+        inside = start + b < batch
+        row = tl.load(rows + group * batch + start + b, mask=inside, other=0).to(tl.int64)
+        total += tl.load(table + row * width + column, mask=inside & (column < width), other=0.0)
+    found = tl.sum(total, 0)[None, :]
+    tl.store(out + group * width + column, found, mask=column < width)

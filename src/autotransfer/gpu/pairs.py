@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -10,16 +9,14 @@ from torch import Tensor
 
 from . import tile
 from .autograd import apply
+from .loading import loaded
 
 IN_REGISTERS = 128  # rows of a batch whose pairs one program holds
 _TILE, _WIDTH = 16, 64  # rows of a program on distances, and columns at a time
 
 
-@cache
 def _kernels() -> Any:
-    from . import pair_kernels
-
-    return pair_kernels
+    return loaded("pair_kernels")
 
 
 def _warps(block: int) -> int:

@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from .. import gpu
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu import Dropping, Picked
 from ..kernels import kernels_for
@@ -232,6 +233,8 @@ class EEGNet(nn.Module):
         if kernels is not None and noise is not None:
             dropping = self._dropping(v, v.shape[1] * batch * (times // pool), layer, group, noise, drop)
             return norm_pool(kernels, norm, v, times, pool, dropping, offset, active, squared=squared)
+        if not self.training and not torch.is_grad_enabled() and gpu.available(v):
+            return gpu.elu_pool(v, *norm.stored(v.shape[:2], offset), times, pool, squared)
         signal = v.view(*v.shape[:2], batch, times)
         h = elu_pool(norm(v, offset, active).view(signal.shape), pool)
         return self._dropped(h, layer, group, noise, drop), square_pool(signal, pool) if squared else None

@@ -224,10 +224,13 @@ class BatchNorm(nn.Module):
             h, mean, var = apply(_Normalise, v, weight, bias, offset, self.eps)
             self.track(mean, var, v.shape[-1], active, offset)
             return h
-        scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
-        if offset is not None:
-            shift = shift + offset * scale
+        scale, shift = self.stored(size, offset)
         return torch.addcmul(shift[..., None], v, scale[..., None])
+
+    def stored(self, size: Sequence[int], offset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The normalisation by stored statistics of signals (P, F) to which `offset` was never added."""
+        scale, shift = self.affine(self.running_mean.view(size), self.running_var.view(size))
+        return scale, shift if offset is None else shift + offset * scale
 
 
 class Linear(nn.Module):

@@ -8,6 +8,7 @@ autocorrelation lags and from products of the few samples near the two edges.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -17,13 +18,6 @@ from torch import Tensor
 
 from ..fusing import fused
 from ..gpu import elementwise
-
-
-class Lags(NamedTuple):
-    """What one set of rows contributes, edges apart."""
-
-    total: Tensor  # (...,) sum of all samples
-    lags: Tensor  # (..., K) sum over rows and times of x[t] x[t + lag]
 
 
 class Moments(NamedTuple):
@@ -40,19 +34,63 @@ def padding(kernel: int) -> tuple[int, int]:
     return left, kernel - 1 - left
 
 
-def edges(x: Tensor, rows: Tensor, kernel: int) -> Tensor:
-    """x: (N, channels, times), rows: (G, B) -> (G, B·channels, K - 1): what `window_moments` reads of windows that are
-    at least so long."""
-    left, right = padding(kernel)
-    return torch.cat([x[..., :right][rows], x[..., x.shape[-1] - left :][rows]], -1).flatten(1, 2)
-
-
-def lag_sums(x: Tensor, kernel: int) -> Lags:
-    """x: (..., rows, times) -> sums over rows and times. By FFT: one transform instead of K products."""
+def lag_sums(x: Tensor, kernel: int) -> Tensor:
+    """x: (..., rows, times) -> (..., 1 + K), sums over rows and times of x[t] and of x[t] x[t + lag]. By FFT: one
+    transform instead of K products."""
     times = x.shape[-1]
     n = next_fast_len(times + kernel - 1, real=True)
     power = torch.fft.rfft(x, n=n).abs().square().sum(-2)
-    return Lags(x.sum((-2, -1)), torch.fft.irfft(power, n=n)[..., :kernel])
+    return torch.cat([x.sum((-2, -1))[..., None], torch.fft.irfft(power, n=n)[..., :kernel]], -1)
+
+
+def edge_sums(x: Tensor, kernel: int) -> Tensor:
+    """x: (..., rows, times) -> (..., E): what windows that start inside the padding miss, on the left and on the right.
+
+    The sums first, then the products above the diagonal, and zeros up to `n_sums`.
+    """
+    left, right = padding(kernel)
+    tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)  # the same, seen from the other end
+    sums, products = zip(*(_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)
+    upper = [p[..., *torch.triu_indices(*p.shape[-2:], device=x.device)] for p in products]
+    found = torch.cat([*sums, *upper], -1)
+    return F.pad(found, (0, n_sums(kernel) - 1 - kernel - found.shape[-1]))
+
+
+def window_sums(x: Tensor, kernel: int) -> Tensor:
+    """x: (..., rows, times) -> (..., n_sums): all that its moments need. Sums of several windows are those of all."""
+    return torch.cat([lag_sums(x, kernel), edge_sums(x, kernel)], -1)
+
+
+def n_sums(kernel: int) -> int:
+    """Of a window: with a zero at the end, and a multiple of 16, as a GPU reads them best."""
+    left, right = padding(kernel)
+    used = kernel + kernel + (left * (left + 1) + right * (right + 1)) // 2  # total and lags, edges, products
+    return used // 16 * 16 + 16
+
+
+@cache
+def _places(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Where among the sums of a window stand, for each k what its mean lacks (K,), and for each pair of them (K, K)
+    their lag and what it lacks: at the zero where nothing is missing."""
+    left, right = padding(kernel)
+    zero, k = n_sums(kernel) - 1, torch.arange(kernel)
+    lags = 1 + (k[:, None] - k).abs()
+    missed, products = torch.full((kernel,), zero), torch.full((kernel, kernel), zero)
+    begin = 1 + kernel
+    missed[left + 1 :] = begin + torch.arange(right)  # windows right of the middle miss the first samples
+    missed[:left] = begin + right + torch.arange(left).flip(0)  # those left of it the last
+    begin += right + left
+    products[left + 1 :, left + 1 :] = _triangle(right, begin)
+    products[:left, :left] = _triangle(left, begin + right * (right + 1) // 2).flip(0, 1)
+    return missed.to(device), lags.to(device), products.to(device)
+
+
+def _triangle(n: int, begin: int) -> Tensor:
+    """(n, n) the places from `begin` on of a symmetric matrix of which the upper half is kept."""
+    i, j = torch.triu_indices(n, n)
+    places = torch.empty(n, n, dtype=torch.long)
+    places[i, j] = places[j, i] = begin + torch.arange(len(i))
+    return places
 
 
 def _cumulate_diagonals(a: Tensor) -> Tensor:
@@ -77,28 +115,19 @@ def _edge(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return head.sum(-2).cumsum(-1), _cumulate_diagonals(head.transpose(-1, -2) @ head)
 
 
+def window_moments(x: Tensor, kernel: int) -> Moments:
+    """x: (..., rows, times) -> moments of its padded windows."""
+    return moments_of(window_sums(x, kernel), kernel, x.shape[-2] * x.shape[-1])
+
+
+def moments_of(sums: Tensor, kernel: int, positions: int) -> Moments:
+    """sums: (..., n_sums) of windows with so many rows × times."""
+    mean, covariance = _moments_of(sums, *_places(kernel, sums.device), positions)
+    return Moments(mean, covariance, positions)
+
+
 @fused
-def window_moments(x: Tensor, kernel: int, lags: Lags | None = None, times: int | None = None) -> Moments:
-    """x: (..., rows, times) -> moments of its padded windows; `lags`, if known, saves the transform.
-
-    With lags, the first and last samples of the windows are enough (`edges`); `times` then says how long these were.
-    """
-    rows, length = x.shape[-2:]
-    times = length if times is None else times
-    total, lag = lag_sums(x, kernel) if lags is None else lags
-    left, right = padding(kernel)
-    positions = rows * times
-
-    k = torch.arange(kernel, device=x.device)
-    second = lag[..., (k[:, None] - k[None, :]).abs()]
-    first = total[..., None].expand(*total.shape, kernel)
-    if right:  # windows right of the middle miss the first samples
-        missed, products = _edge(x, right)
-        first = first - F.pad(missed, (left + 1, 0))
-        second = second - F.pad(products, (left + 1, 0, left + 1, 0))
-    if left:  # windows left of the middle miss the last ones: the same, seen from the other end
-        missed, products = _edge(x[..., max(length - left, 0) :].flip(-1), left)
-        first = first - F.pad(missed.flip(-1), (0, right + 1))
-        second = second - F.pad(products.flip(-1, -2), (0, right + 1, 0, right + 1))
-    mean = first / positions
-    return Moments(mean, second / positions - mean[..., :, None] * mean[..., None, :], positions)
+def _moments_of(sums: Tensor, missed: Tensor, lags: Tensor, products: Tensor, positions: int) -> tuple[Tensor, Tensor]:
+    mean = (sums[..., :1] - sums[..., missed]) / positions
+    second = (sums[..., lags] - sums[..., products]) / positions
+    return mean, second - mean[..., :, None] * mean[..., None, :]

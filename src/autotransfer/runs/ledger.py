@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -40,6 +41,7 @@ FINISHED = ("done", "failed")
 STAGES = {"prepare": "preprocessing", "search": "stage one", "folds": "stage two", "nested": "nested full"}
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
+REMEMBERED = 1000  # records, each some 200 kB after 500 epochs
 
 
 def stage_name(stage: str, *, staged: bool) -> str:
@@ -80,6 +82,8 @@ class Ledger:
         """read_only: nothing is written, and nothing needs to be: also for an archive."""
         self.path = path
         self._noted = 0  # jobs handed to `add` so far
+        # A run asks for all its records again and again, and learning curves are long: equal text is read once.
+        self._record = lru_cache(REMEMBERED)(partial(schema.from_json, Record))
         if not create and not os.path.isfile(path):
             raise UserError(f"{path.parent} is not a run: it has no {path.name}; start one with autotransfer run")
         refuse_links(path.parent)
@@ -241,7 +245,7 @@ class Ledger:
     ) -> Entry:  # fmt: skip
         """Rows are read as a stranger's: what is invalid is refused in one line."""
         try:
-            parsed = None if record is None else schema.from_json(Record, record)
+            parsed = None if record is None else self._record(record)
             entry = Entry(key, stage, Setting.from_json(setting), validation, test, seed, status, starts, parsed)
         except UserError as error:
             raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, check_choice, check_types, shown
@@ -215,6 +216,11 @@ class RunOptions:
     def settings(self) -> list[Setting]:
         """The grid as it will be trained, the baseline first; what the user fixed is not varied. Where networks of
         several kinds meet it, quick is cut down to few."""
+        return list(self._settings)
+
+    @cached_property
+    def _settings(self) -> tuple[Setting, ...]:
+        """Made once: the paper's grid has hundreds, and a run asks for them again and again."""
         settings = grid("few" if self.grid == "quick" and self.preprocessing is not None else self.grid)
         if self.encoder not in ENCODERS:  # what belongs to one of ours is not varied for a user's own
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
@@ -222,11 +228,15 @@ class RunOptions:
             settings = settings[:1]
         if self.grid == "paper" and len(settings) > 1 and not self.as_printed:
             settings += [Setting(batches=kind) for kind in BALANCED]  # so that batches and penalty are not confounded
-        return list(dict.fromkeys(self.apply(setting) for setting in settings))
+        return tuple(dict.fromkeys(self.apply(setting) for setting in settings))
 
     def name_of(self, setting: Setting) -> str:
         """The setting's name in this run: it says what but censoring differs from the run's plain network."""
-        return setting.name_beside(self.apply(Setting()))
+        return setting.name_beside(self._plain)
+
+    @cached_property
+    def _plain(self) -> Setting:
+        return self.apply(Setting())
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -63,6 +64,7 @@ def trained(
 ) -> list[Trained]:
     """Of the finished jobs, settings named by the run. groups: who are held out together; None: everybody alone."""
     groups = [[person] for person in range(len(subjects))] if groups is None else groups
+    called = cache(called)  # a setting is trained many times
 
     def named(group: int) -> Hashable:
         names = tuple(subjects[person] for person in groups[group])

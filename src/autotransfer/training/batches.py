@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from ..randomness import bits
 
 Ints = NDArray[np.int64]
 
@@ -35,10 +39,10 @@ def n_people(balance: Balance, batch_size: int, n_classes: int, n_subjects: int)
     return min(max(present, 2), n_subjects, blocks)
 
 
-def shuffled(rows: Ints, batch_size: int, *, generator: np.random.Generator) -> Ints:
-    """Plain shuffling: (steps, batch_size); the incomplete last batch is dropped."""
-    steps = n_batches(len(rows), batch_size)
-    return generator.permutation(rows)[: steps * batch_size].reshape(steps, batch_size)
+def permutations(keys: Tensor, n: int) -> Tensor:
+    """An order of n things for every key: (G,) int32 -> (G, n). They are sorted by random bits, then by number."""
+    drawn = bits(keys, n).long() << 32 | torch.arange(n, device=keys.device)
+    return drawn.sort(-1).values & 0xFFFFFFFF
 
 
 def balanced(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..jobs import Job
-from ..randomness import as_keys, key_of
+from ..randomness import as_keys, fold_in, key_of
 from ..recordings import Recordings
 from ..settings import SUBJECT
-from .batches import BALANCES, balanced, n_batches, shuffled
+from .batches import BALANCES, balanced, n_batches, permutations
 from .nuisance import groups_of, most_groups
+
+AT_ONCE = 2**24  # rows that are drawn at once: their keys take 400 MB
 
 
 class Groups:
@@ -37,12 +40,12 @@ class Groups:
         self.n_labels = [_n_labels(recordings, job) for job in self.jobs]
         self.steps_of = [n_batches(len(job.fold.train), batch_size) for job in self.jobs]
         self.steps = torch.tensor(self.steps_of, device=device)  # (G,) in an epoch
-        self.seeds = [_words(key_of("batches", job.fold.trajectory), job.seed, 0) for job in self.jobs]
         self.keys = as_keys([key_of("dropout", job.fold.trajectory, job.seed) for job in self.jobs], device)
         # (G, N): nuisance labels counted from 0 among the training rows, else -1, so that no other row is ever censored
         self.rank = torch.from_numpy(np.stack(self.nuisance)).to(device)
         counts = [np.bincount(self.y[job.fold.train], minlength=recordings.n_classes) for job in self.jobs]
         self.class_counts = torch.tensor(np.stack(counts), device=device)
+        self._lay_out()
 
     @staticmethod
     def _identity(job: Job) -> tuple[object, ...]:
@@ -56,19 +59,35 @@ class Groups:
         return None if self._apart else self.of_member
 
     def plan(self, epoch: int) -> Tensor:
-        """Rows of every step of an epoch, (steps, G, B), in host memory; 0 where a group has no such step."""
-        plan = np.zeros((len(self.jobs), max(self.steps_of), self.batch_size), dtype=np.int64)
+        """Rows of every step of an epoch, (steps, G, B), on the device or in host memory; 0 where a group has no such
+        step."""
+        plan = torch.zeros(len(self.jobs), max(self.steps_of), self.batch_size, dtype=torch.long, device=self.planned)
+        for drawn in self._drawn:
+            keys = fold_in(drawn.keys, epoch)
+            most = max(1, AT_ONCE // drawn.rows.shape[1])
+            for some in (slice(start, start + most) for start in range(0, len(keys), most)):
+                plan[drawn.groups[some], : drawn.steps] = drawn.batches(keys, some, self.batch_size)
         for g, job in enumerate(self.jobs):
-            self.seeds[g][-1] = epoch
-            generator, rows = np.random.default_rng(self.seeds[g]), job.fold.train
             balance = BALANCES.get(job.setting.training.batches)
-            if balance is None:
-                own = shuffled(rows, self.batch_size, generator=generator)
-            else:
-                labels = self.y[rows], self.nuisance[g][rows]
-                own = balanced(rows, *labels, self.batch_size, balance, generator=generator)
-            plan[g, : len(own)] = own
-        return torch.from_numpy(plan).transpose(0, 1).contiguous()
+            if balance is not None:
+                seed = key_of("batches", job.fold.trajectory), job.seed, epoch
+                generator, rows = np.random.default_rng(seed), job.fold.train
+                own = balanced(
+                    rows, self.y[rows], self.nuisance[g][rows], self.batch_size, balance, generator=generator
+                )
+                plan[g, : len(own)] = torch.from_numpy(own)
+        return plan.transpose(0, 1).contiguous()
+
+    def _lay_out(self) -> None:
+        """Groups whose rows are shuffled, by the number of rows: all of them are drawn at once, where they are needed
+        unless others, drawn one by one, come from the host."""
+        lengths: dict[int, list[int]] = {}
+        for g, job in enumerate(self.jobs):
+            if job.setting.training.batches not in BALANCES:
+                lengths.setdefault(len(job.fold.train), []).append(g)
+        alone = sum(map(len, lengths.values())) == len(self.jobs)
+        self.planned = self.keys.device if alone else torch.device("cpu")
+        self._drawn = [_Drawn.of(self.jobs, groups, self.batch_size, self.planned) for groups in lengths.values()]
 
     def select(self, keep: Tensor) -> Tensor:
         """Keep these members; groups that nobody reads any more leave. Returns the groups that stay."""
@@ -77,18 +96,38 @@ class Groups:
         numbers = stay.tolist()
         self.jobs = [self.jobs[g] for g in numbers]
         self.nuisance, self.n_labels = [self.nuisance[g] for g in numbers], [self.n_labels[g] for g in numbers]
-        self.seeds = [self.seeds[g] for g in numbers]
         self.steps_of, self.steps = [self.steps_of[g] for g in numbers], self.steps[stay]
         self.keys, self.rank, self.class_counts = self.keys[stay], self.rank[stay], self.class_counts[stay]
+        self._lay_out()
         return torch.tensor(numbers, dtype=torch.long, device=keep.device)
 
 
-def _words(*numbers: int) -> NDArray[np.uint32]:
-    """What a generator makes of a list of numbers before it is seeded, which takes it as long as everything else."""
-    return np.array(
-        [number >> shift & 0xFFFFFFFF for number in numbers for shift in range(0, max(number.bit_length(), 1), 32)],
-        dtype=np.uint32,
-    )
+class _Drawn(NamedTuple):
+    """Groups with equally many rows, in an order that is drawn."""
+
+    groups: Tensor  # (g,) their numbers
+    keys: Tensor  # (g,)
+    rows: Tensor  # (F, n) the different sets of rows
+    which: Tensor  # (g,) of them
+    steps: int
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], groups: Sequence[int], batch_size: int, device: torch.device) -> _Drawn:
+        own = [jobs[g] for g in groups]
+        sets = {job.fold.trajectory: job.fold.train for job in own}
+        places = {trajectory: place for place, trajectory in enumerate(sets)}
+        return cls(
+            torch.tensor(groups, device=device),
+            as_keys([key_of("batches", job.fold.trajectory, job.seed) for job in own], device),
+            torch.from_numpy(np.stack(list(sets.values()))).to(device),
+            torch.tensor([places[job.fold.trajectory] for job in own], device=device),
+            n_batches(len(own[0].fold.train), batch_size),
+        )
+
+    def batches(self, keys: Tensor, some: slice, batch_size: int) -> Tensor:
+        """(g, steps, B) rows of some of the groups, in full batches: what is left over waits for another epoch."""
+        order = permutations(keys[some], self.rows.shape[1])[:, : self.steps * batch_size]
+        return self.rows[self.which[some][:, None], order].view(len(order), self.steps, batch_size)
 
 
 def _n_labels(recordings: Recordings, job: Job) -> int:

@@ -45,16 +45,17 @@ def leakage(z: Any, s: Any, *, folds: int = 5, seed: int = 0) -> Leakage:
     from sklearn.model_selection import StratifiedKFold
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
     codes, subjects, counts = _checked(z, s)
     n_subjects = len(counts)
     splits = min(folds, int(counts.min()))
     log_p = np.zeros((len(subjects), n_subjects))
+    threads = ThreadpoolController()  # looks through every loaded library: once is enough
     for train, test in StratifiedKFold(splits, shuffle=True, random_state=seed).split(codes, subjects):
         probe = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=200))
         # 200 iterations are enough to read what there is to read; products this small lose time with more threads.
-        with warnings.catch_warnings(), threadpool_limits(1):
+        with warnings.catch_warnings(), threads.limit(limits=1):
             warnings.simplefilter("ignore")
             probe.fit(codes[train], subjects[train])
         log_p[test] = probe.predict_log_proba(codes[test])

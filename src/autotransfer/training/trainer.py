@@ -14,6 +14,7 @@ from ..augment import Batch
 from ..fusing import fusing
 from ..gpu import Picked, using_kernels
 from ..gpu.autograd import onwards
+from ..gpu.loading import rehearsing
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
@@ -25,6 +26,7 @@ from .groups import Groups
 from .members import Members, size_of
 from .metrics import balanced_accuracy, balanced_accuracy_of, class_weights, row_losses, weighted_mean, weighted_nll
 from .optimiser import AdamW
+from .packing import program_of
 from .program import Program, quick_products
 from .windows import Windows, held_out_rows
 
@@ -33,6 +35,9 @@ SAVED, COMPILING = 4e-6, 5.0  # seconds
 # Kernels are compiled once for many trainings of a user: ten seconds, for what takes a second or more without them.
 SAVED_BY_KERNELS, WORTH_KERNELS = 1e-5, 1.0
 AUGMENTED = 1000  # what augmentations draw is told from what dropout draws by numbers from here on
+
+
+_rehearsed: set[tuple[object, ...]] = set()  # kinds of steps whose kernels this process has
 
 
 def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
@@ -55,6 +60,7 @@ class Trainer:
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
         self.jobs, self.size = list(jobs), members
+        self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
         self.groups = Groups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         self.labels, self.subject = recordings.y.numpy(), recordings.subject.numpy()
         folds = [job.fold for job in self.groups.jobs]
@@ -131,6 +137,8 @@ class Trainer:
         self.tick.zero_()
         self.losses.zero_()
         with using_kernels(wanted=self.kernels):
+            if self.step.captured and self.kernels:
+                self._rehearse(plan)
             self._train(plan, plan[:most])
             self._finish_averages(plan)
         if self.step.captured:  # the device is busy: use the time
@@ -144,6 +152,22 @@ class Trainer:
             self.plan.copy_(plan, non_blocking=True)
             for _ in range(len(steps)):
                 self.step()
+
+    def _rehearse(self, plan: Tensor) -> None:
+        """Compile the kernels of a step, where this process has not seen such a one. What it changes is undone."""
+        kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
+        if kind in _rehearsed:
+            return
+        _rehearsed.add(kind)
+        before = {name: tensor.clone() for name, tensor in self.state().items()}
+        rows = plan[0].to(self.lr.device)
+        picked = self.prepared.picked(rows) if self.picks else None
+        with rehearsing(self.lr.device):
+            self._step(rows, self.prepared.gather(rows) if picked is None else picked)
+        for name, tensor in self.state().items():
+            tensor.copy_(before[name])
+        self.tick.zero_()
+        self.losses.zero_()
 
     def _plan_of(self, epoch: int) -> Tensor:
         """(steps, G, B) rows, made once."""

@@ -28,7 +28,7 @@ from ..folds import Fold
 from ..fusing import fused
 from ..gpu import Picked
 from ..jobs import Job
-from ..model.moments import Lags, Moments, edges, lag_sums, window_moments
+from ..model.moments import Moments, edge_sums, lag_sums, moments_of, n_sums, window_sums
 from ..preprocessing import FittedPreprocessing, Preprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
@@ -52,7 +52,7 @@ class Windows:
         self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
         self.kernel = kernel
         self.done = 0  # transforms that X has been through
-        self.lags: Lags | None = None
+        self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
         if not in_memory:
             self.X = recordings.X
             return
@@ -64,7 +64,9 @@ class Windows:
             parts = [everybody(self.X[r][None], self.subject[r][None], stop=self.done)[0] for r in self._chunks()]
             self.X = torch.cat(parts)
         if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
-            self.lags = self._lag_table(lambda rows: self.X[rows])
+            # Where windows are smaller than what is known of their edges, these are read from the windows.
+            sums = window_sums if n_sums(kernel) <= self.X[0].numel() else lag_sums
+            self.sums = self._table(sums, lambda rows: self.X[rows])
 
     def _chunks(self) -> list[slice]:
         step = max(1, CHUNK // max(1, self.recordings.X[0].numel()))
@@ -75,13 +77,9 @@ class Windows:
         raw, like = self.recordings.X if self.done else self.X, torch.empty(0, device=self.device, dtype=self.dtype)
         return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.recordings.ring)
 
-    def _lag_table(self, windows: Callable[[slice], Tensor]) -> Lags:
-        """Sums of every window, in float64 because they cancel later: fields (N, ...)."""
-        parts = [lag_sums(windows(rows).double(), self.kernel) for rows in self._chunks()]
-        return Lags(
-            torch.cat([part.total for part in parts]).to(self.dtype),
-            torch.cat([part.lags for part in parts]).to(self.dtype),
-        )
+    def _table(self, sums: Callable[[Tensor, int], Tensor], windows: Callable[[slice], Tensor]) -> Tensor:
+        """Sums of every window, in float64 because they cancel later: (N, ...)."""
+        return torch.cat([sums(windows(rows).double(), self.kernel).to(self.dtype) for rows in self._chunks()])
 
     def for_groups(self, training: Sequence[Rows], held_out: Sequence[Rows]) -> Prepared:
         """The windows as each of G groups has them, fitted on its training rows."""
@@ -94,25 +92,26 @@ class Prepared:
     def __init__(self, windows: Windows, training: Sequence[Rows], held_out: Sequence[Rows]) -> None:
         self.windows = windows
         self.fitted = windows._fit(training)
-        self.lags: Lags | None = None  # (G, N, ...) where windows depend on the fold
-        if windows.kernel and windows.preprocessing.tabulated and windows.in_memory and windows.lags is None:
+        self.lags: Tensor | None = None  # (G, N, 1 + kernel) where windows depend on the fold
+        if windows.kernel and windows.preprocessing.tabulated and windows.in_memory and windows.sums is None:
             self.lags = self._lags_by_group(len(training))
         self.newcomers: Newcomers | None = None  # None: held-out windows are prepared as training windows are
         if windows.preprocessing.follows and any(len(rows) for rows in held_out):
             self.newcomers = self._newcomers(training, held_out)
 
-    def _lags_by_group(self, groups: int) -> Lags:
+    def _lags_by_group(self, groups: int) -> Tensor:
         windows, tables = self.windows, []
         for group in range(groups):
             alone = self.fitted.of_group(group)
             tables.append(
-                windows._lag_table(
+                windows._table(
+                    lag_sums,
                     lambda rows, f=alone: f(  # type: ignore[misc]  # bound now
                         windows.X[rows][None], windows.subject[rows][None], start=windows.done
-                    )[0]
+                    )[0],
                 )
             )
-        return Lags(torch.stack([table.total for table in tables]), torch.stack([table.lags for table in tables]))
+        return torch.stack(tables)
 
     def _newcomers(self, training: Sequence[Rows], held_out: Sequence[Rows]) -> Newcomers:
         """Every held-out person of every group, followed in the order of recording with the group's prior.
@@ -164,7 +163,7 @@ class Prepared:
         """What `gather` would give, left where it is: None where windows are changed before the encoder sees them, or
         no kernel reads them there."""
         windows = self.windows
-        ready = windows.lags is not None and windows.X.shape[-1] >= windows.kernel
+        ready = windows.sums is not None and windows.sums.shape[1] == n_sums(windows.kernel)
         return Picked(windows.X, rows) if ready and gpu.available(windows.X) else None
 
     def held_out(self, rows: Tensor) -> Tensor:
@@ -211,23 +210,24 @@ class Prepared:
         """Of gathered windows x (G, B, C, T), from the table where there is one. None: nobody needs them, or the
         encoder works them out."""
         windows = self.windows
-        if windows.lags is not None:
-            own = Lags(windows.lags.total[rows], windows.lags.lags[rows])
+        kernel = windows.kernel
+        if windows.sums is not None:
+            sums = sum_rows(windows.sums, rows)
         elif self.lags is not None:
-            group = torch.arange(rows.shape[0], device=rows.device)[:, None]
-            own = Lags(self.lags.total[group, rows], self.lags.lags[group, rows])
+            sums = self.lags[torch.arange(rows.shape[0], device=rows.device)[:, None], rows].sum(1)
         else:
             return None
-        batch = Lags(own.total.sum(1), own.lags.sum(1))
         if isinstance(x, Picked):
-            return _picked_moments(windows.X, rows, windows.kernel, batch)
-        return window_moments(x.transpose(1, 2).flatten(1, 2), windows.kernel, batch)
+            return moments_of(sums, kernel, rows.shape[1] * windows.X[0].numel())
+        if sums.shape[1] < n_sums(kernel):
+            sums = torch.cat([sums, edge_sums(x.transpose(1, 2).flatten(1, 2), kernel)], -1)
+        return moments_of(sums, kernel, x[0].numel())
 
     def select(self, stay: Tensor) -> None:
         """Keep these groups."""
         self.fitted.select(stay)
         if self.lags is not None:
-            self.lags = Lags(self.lags.total[stay], self.lags.lags[stay])
+            self.lags = self.lags[stay]
         if self.newcomers is not None:
             self.newcomers.places = self.newcomers.places[stay]
 
@@ -291,10 +291,11 @@ def _gathered(X: Tensor, rows: Tensor, shift: Tensor | None, inv_std: Tensor | N
     return x if shift is None or inv_std is None else (x - shift[:, :, None, None]) * inv_std[:, :, None, None]
 
 
-@fused
-def _picked_moments(X: Tensor, rows: Tensor, kernel: int, lags: Lags) -> Moments:
-    """Of windows X (N, C, T) at rows (G, B)."""
-    return window_moments(edges(X, rows, kernel), kernel, lags, X.shape[-1])
+def sum_rows(table: Tensor, rows: Tensor) -> Tensor:
+    """table: (N, n), rows: (G, B) -> (G, n), the sum over a group's rows."""
+    if gpu.available(table):
+        return gpu.sum_rows(table, rows)
+    return torch.nn.functional.embedding_bag(rows, table, mode="sum")
 
 
 def channel_major(x: Tensor) -> Tensor:
