@@ -14,7 +14,7 @@ import autotransfer as at
 from autotransfer.randomness import as_keys, fold_in
 from autotransfer.training import batches as batches_module
 from autotransfer.training import groups as groups_module
-from autotransfer.training.batches import BALANCES, Balance, balanced, n_batches, n_people, permutations
+from autotransfer.training.batches import BALANCES, Balance, Balanced, n_batches, n_people, permutations
 from autotransfer.training.groups import Groups
 from tiny import tiny
 
@@ -24,6 +24,15 @@ both = pytest.mark.parametrize("balance", BALANCES.values(), ids=BALANCES)
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
+
+
+def balanced(
+    rows: np.ndarray, y: np.ndarray, subject: np.ndarray, size: int, balance: Balance, *, seed: int
+) -> np.ndarray:
+    """Of one group: y and subject are of its rows."""
+    labels, who = (np.full(rows.max() + 1, -1) for _ in range(2))
+    labels[rows], who[rows] = y, subject
+    return Balanced([rows], labels, [who], size, balance).batches(as_keys([seed]))[0]
 
 
 def test_permutations_hold_everything_once_and_every_order_is_as_likely() -> None:
@@ -72,7 +81,7 @@ def labels(n_subjects: int, n_classes: int, per_cell: int) -> tuple[np.ndarray, 
 def test_emg_like_data_have_two_rows_in_every_group() -> None:
     """38 subjects, 8 classes, 128 rows: shuffled batches would have 0.4 rows a group."""
     rows, y, subject = labels(38, 8, 13)
-    batches = balanced(rows, y, subject, 128, CELLS, generator=rng())
+    batches = balanced(rows, y, subject, 128, CELLS, seed=0)
     assert batches.shape == (len(rows) // 128, 128)
     for batch in batches:
         cells, count = np.unique(np.stack([subject[batch], y[batch]]), axis=1, return_counts=True)
@@ -89,7 +98,7 @@ def test_emg_like_data_have_two_rows_in_every_group() -> None:
 
 def test_as_many_people_as_fit_where_the_class_is_nothing() -> None:
     rows, y, subject = labels(38, 8, 13)
-    batches = balanced(rows, y, subject, 128, PEOPLE, generator=rng())
+    batches = balanced(rows, y, subject, 128, PEOPLE, seed=0)
     for batch in batches:
         present, share = np.unique(subject[batch], return_counts=True)
         assert len(present) == n_people(PEOPLE, 128, 8, 38) == 32
@@ -112,7 +121,7 @@ def test_class_proportions_are_kept(balance: Balance) -> None:
     generator = rng(3)
     subject = np.repeat(np.arange(10), 200)
     y = (generator.random(2000) < 0.2).astype(np.int64)
-    epochs = [balanced(np.arange(2000), y, subject, 64, balance, generator=rng(epoch)) for epoch in range(5)]
+    epochs = [balanced(np.arange(2000), y, subject, 64, balance, seed=epoch) for epoch in range(5)]
     assert np.mean([y[batches].mean() for batches in epochs]) == pytest.approx(y.mean(), abs=0.02)
 
 
@@ -121,7 +130,7 @@ def test_subjects_of_very_different_size_appear_equally_often(balance: Balance) 
     sizes = [14, 720, 100, 60, 300]
     subject = np.repeat(np.arange(5), sizes)
     y = rng().integers(0, 2, len(subject))
-    batches = balanced(np.arange(len(subject)), y, subject, 32, balance, generator=rng())
+    batches = balanced(np.arange(len(subject)), y, subject, 32, balance, seed=0)
     share = np.bincount(subject[batches.ravel()]) / batches.size
     np.testing.assert_allclose(share, 0.2, atol=0.02)
 
@@ -130,27 +139,43 @@ def test_rare_classes_are_seen() -> None:
     subject = np.repeat(np.arange(4), 50)
     y = np.zeros(200, dtype=np.int64)
     y[[3, 60, 61, 62]] = 1  # subject 0 has one row of class 1, subject 1 three
-    seen = {
-        row
-        for epoch in range(3)
-        for row in balanced(np.arange(200), y, subject, 32, CELLS, generator=rng(epoch)).ravel()
-    }
+    seen = {row for epoch in range(3) for row in balanced(np.arange(200), y, subject, 32, CELLS, seed=epoch).ravel()}
     assert {3, 60, 61, 62} <= seen
 
 
 @both
 def test_every_row_is_seen_over_the_epochs(balance: Balance) -> None:
     rows, y, subject = labels(6, 3, 7)
-    seen = {row for epoch in range(20) for row in balanced(rows, y, subject, 24, balance, generator=rng(epoch)).ravel()}
+    seen = {row for epoch in range(20) for row in balanced(rows, y, subject, 24, balance, seed=epoch).ravel()}
     assert seen == set(rows)
 
 
 @both
-def test_the_same_generator_gives_the_same_batches(balance: Balance) -> None:
+def test_the_same_key_gives_the_same_batches(balance: Balance) -> None:
     rows, y, subject = labels(6, 3, 7)
-    first, again, other = (balanced(rows, y, subject, 24, balance, generator=rng(seed)) for seed in (5, 5, 6))
+    first, again, other = (balanced(rows, y, subject, 24, balance, seed=seed) for seed in (5, 5, 6))
     assert (first == again).all()
     assert (first != other).any()
+
+
+@both
+def test_balanced_batches_do_not_depend_on_who_is_beside_them(balance: Balance) -> None:
+    """Groups with other rows, people, classes and lengths; rare classes, and people without a label."""
+    generator = rng(7)
+    y, subject = generator.integers(0, 3, 300), generator.integers(-1, 7, 300)
+    y[generator.permutation(300)[:4]] = 3
+    groups = [generator.permutation(300)[:n] for n in (300, 150, 77, 40)]
+    groups[2] = groups[2][subject[groups[2]] < 3]
+    people = [subject, subject, np.minimum(subject, 1), subject]
+    keys = as_keys([4, 9, 9, 1])
+    together = Balanced(groups, y, people, 24, balance).batches(keys)
+    assert together.shape == (4, 12, 24)
+    for g, (rows, who) in enumerate(zip(groups, people, strict=True)):
+        alone = Balanced([rows], y, [who], 24, balance).batches(keys[g : g + 1])[0]
+        assert len(alone) == n_batches(len(rows), 24)
+        np.testing.assert_array_equal(together[g, : len(alone)], alone)
+        assert not together[g, len(alone) :].any()
+        assert set(alone.ravel()) <= set(rows)
 
 
 @settings(deadline=None, max_examples=200)
@@ -163,6 +188,6 @@ def test_any_labels_give_full_batches_of_known_rows(cells: list[tuple[int, int]]
     subject, y = (np.array(column) for column in zip(*cells, strict=True))
     rows = np.arange(len(y)) * 3
     size = min(size, len(rows))
-    batches = balanced(rows, y, subject, size, balance, generator=rng())
+    batches = balanced(rows, y, subject, size, balance, seed=0)
     assert batches.shape == (n_batches(len(rows), size), size)
     assert set(batches.ravel()) <= set(rows)

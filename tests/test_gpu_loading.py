@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,25 +63,6 @@ def test_a_rehearsal_compiles_each_kind_of_launch_once_and_runs_none(kernel: Ker
     assert kernel.launched == 0
     loading.loaded("kernels").add[(4,)](x, x, 32, TILE=16)
     assert (kernel.launched, len(kernel.compiled)) == (1, 5)
-
-
-@pytest.fixture
-def filled() -> Iterator[None]:
-    """New memory holds what nobody would take for a result."""
-    torch.use_deterministic_algorithms(True)
-    assert torch.empty(3).isnan().all()
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.usefixtures("filled")
-def test_new_memory_is_zero_in_a_rehearsal_and_old_memory_stays() -> None:
-    x = torch.ones(1000)
-    with loading.rehearsing(CPU):
-        made = [torch.empty(1000, dtype=torch.long), torch.empty_like(x), x.new_empty(1000)]
-        assert all(not tensor.any() for tensor in made)
-        assert (x + 1 == 2).all()
-    assert (x == 1).all()
 
 
 @pytest.mark.parametrize("method", [None, "adversary"])

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 _rehearsal: _Rehearsal | None = None
 
@@ -37,17 +36,14 @@ def loaded(name: str) -> Any:
 
 @contextmanager
 def rehearsing(device: torch.device) -> Iterator[None]:
-    """Inside, kernels are compiled in place of being run: what is computed from their results means nothing.
-
-    What they would have written is 0. Kernels that cannot be compiled say so when they are launched.
-    """
+    """Inside, kernels are compiled in place of being run: their results are whatever is in new memory, and what is
+    computed from them means nothing. Kernels that cannot be compiled say so when they are launched."""
     global _rehearsal
     there = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     with ThreadPoolExecutor(os.cpu_count(), initializer=there) as threads:
         _rehearsal = _Rehearsal(threads)
         try:
-            with _Cleared():  # type: ignore[no-untyped-call]  # torch's
-                yield
+            yield
         finally:
             _rehearsal = None
 
@@ -95,16 +91,3 @@ class _Part:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         return partial(self.rehearsal.launch, self.kernel, grid)
-
-
-class _Cleared(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
-    """New memory is 0: anything else in it would be taken for rows and lead out of a tensor."""
-
-    NEW = frozenset(
-        getattr(torch.ops.aten, name)
-        for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-    )
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        return found.zero_() if func.overloadpacket in self.NEW else found

@@ -83,7 +83,7 @@ def score_differences(scores: Tensor, z: Tensor, same: Tensor, counts: Tensor) -
 def next_groups(place: Tensor, nuisance: Tensor, context: Tensor, group: Tensor) -> Tensor:
     """censoring.began.another_subject from the places of rows (P, B), 32 bits each."""
     nuisance = nuisance.contiguous()
-    out, rows = torch.empty_like(nuisance), nuisance.shape[-1]
+    out, rows = nuisance.clone(), nuisance.shape[-1]  # groups that there are, even where no kernel writes any
     block = tile(rows)
     _kernels().next_groups[(nuisance.numel(),)](
         place.contiguous(), nuisance, _bytes(context), _bytes(group), out, rows, BLOCK=block, num_warps=_warps(block)

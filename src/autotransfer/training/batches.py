@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..randomness import bits
+from ..randomness import bits, fold_in, uniform
 
 Ints = NDArray[np.int64]
 
@@ -45,77 +46,115 @@ def permutations(keys: Tensor, n: int) -> Tensor:
     return drawn.sort(-1).values & 0xFFFFFFFF
 
 
-def balanced(
-    rows: Ints, y: Ints, subject: Ints, batch_size: int, balance: Balance, *, generator: np.random.Generator
-) -> Ints:
-    """Subject-balanced batches for censoring: (steps, batch_size). Subjects may be groups of any other nuisance.
+class Balanced:
+    """Subject-balanced batches for censoring, of G groups at once.
 
     A batch holds `n_people` subjects. Each gives the same number of blocks (up to one block), and all subjects appear
     equally often; a subject's rows keep their natural class proportions, which the class weights of the loss assume,
     and all of them are used before one repeats.
-
-    rows: (N,) the training rows; y, subject: (N,) their labels.
     """
-    size = balance.block
-    cell = y if balance.by_class else np.zeros_like(y)
-    blocks, starts, counts = _blocks(rows, cell, subject, size, generator)
-    subjects, steps = len(counts), n_batches(len(rows), batch_size)
-    per_batch = -(-batch_size // size)
-    present = n_people(balance, batch_size, len(np.unique(y)), subjects)
 
-    turns = _turns(subjects, steps, present, generator)
-    share = np.full((steps, present), per_batch // present)
-    share[:, : per_batch % present] += 1
-    owner = np.repeat(turns.ravel(), generator.permuted(share, axis=1).ravel())  # subject of every block
-    order = np.argsort(owner, kind="stable")
-    first = np.searchsorted(owner[order], np.arange(subjects))
-    taken = np.empty(owner.size, dtype=np.int64)  # how many blocks of this subject came before
-    taken[order] = np.arange(owner.size) - first[owner[order]]
-    chosen = starts[owner] + taken % counts[owner]
-    return blocks[chosen].reshape(steps, per_batch * size)[:, :batch_size]
+    def __init__(self, rows: Sequence[Ints], y: Ints, subject: Sequence[Ints], batch_size: int, balance: Balance):
+        """rows: of every group; y: (N,) labels of all rows; subject: of every group (N,), people or groups of any other
+        nuisance."""
+        self.batch_size, self.balance = batch_size, balance
+        self.sizes = np.array([len(own) for own in rows])
+        self.rows, self.group = np.concatenate(rows), np.repeat(np.arange(len(rows)), self.sizes)
+        self.place = np.concatenate([np.arange(size) for size in self.sizes])  # of a row in its group
+        label, who = y[self.rows], np.concatenate([of[own] for of, own in zip(subject, rows, strict=True)])
+        people, first, self.owner = np.unique(
+            self.group * (who.max() + 2) + who, return_index=True, return_inverse=True
+        )
+        self.label = label if balance.by_class else np.zeros_like(label)
+        self.subjects = np.bincount(self.group[first])  # (G,)
+        self.first = np.cumsum(self.subjects) - self.subjects
+        self.people = len(people)
+        classes = np.bincount(np.unique(self.group * (label.max() + 1) + label) // (label.max() + 1))
+        counts = zip(classes.tolist(), self.subjects.tolist(), strict=True)
+        self.present = np.array([n_people(balance, batch_size, *one) for one in counts])
+        self.steps = np.array([n_batches(size, batch_size) for size in self.sizes.tolist()])
+
+    def batches(self, keys: Tensor) -> Ints:
+        """(G, steps, batch_size), 0 where a group has no such step.
+
+        keys: (G,) on the host. What a group gets is a function of its own rows and key: draws are numbered by its rows,
+        subjects and steps, whoever is beside it.
+        """
+        keys = fold_in(keys[:, None], torch.arange(5))
+        chance = uniform(keys[:, :3], int(self.sizes.max())).numpy()[self.group, :, self.place].T
+        blocks, starts, counts = _blocks(self.rows, self.label, self.owner, self.balance.block, chance)
+        steps, per_batch = int(self.steps.max()), -(-self.batch_size // self.balance.block)
+        for_turns, for_shares = fold_in(keys[:, 3:, None], torch.arange(steps)).unbind(1)
+        turns = _turns(self.subjects, self.present, uniform(for_turns, int(self.subjects.max())).numpy())
+        share = _shares(per_batch, self.present, uniform(for_shares, int(self.present.max())).numpy())
+        owner = np.repeat((self.first[:, None, None] + turns).ravel(), share.ravel())  # of every block
+        order = np.argsort(owner, kind="stable")
+        taken = np.empty(owner.size, dtype=np.int64)  # how many blocks of this owner came before
+        taken[order] = np.arange(owner.size) - np.searchsorted(owner[order], np.arange(self.people))[owner[order]]
+        chosen = blocks[starts[owner] + taken % counts[owner]]
+        batches = chosen.reshape(len(keys), steps, per_batch * self.balance.block)[..., : self.batch_size]
+        return np.where((np.arange(steps) < self.steps[:, None])[..., None], batches, 0)
 
 
-def _turns(subjects: int, steps: int, present: int, generator: np.random.Generator) -> Ints:
-    """(steps, present) subjects: always the least used so far, ties by lot."""
-    used = np.zeros(subjects, dtype=np.int64)
-    turns = np.empty((steps, present), dtype=np.int64)
+def _turns(subjects: Ints, present: Ints, lots: NDArray[np.float32]) -> Ints:
+    """(G, steps, most) subjects of each group, of which the first `present` (G,) count: always the least used so far,
+    ties by lots (G, steps, most subjects)."""
+    groups, steps, most = lots.shape
+    used = np.where(np.arange(most) < subjects[:, None], 0.0, np.inf)
+    turns = np.empty((groups, steps, present.max()), dtype=np.int64)
+    counts = np.arange(present.max()) < present[:, None]
     for step in range(steps):
-        turns[step] = np.lexsort((generator.random(subjects), used))[:present]
-        used[turns[step]] += 1
+        turns[:, step] = np.argsort(used + lots[:, step], axis=1)[:, : present.max()]
+        group, which = np.nonzero(counts)
+        used[group, turns[group, step, which]] += 1
     return turns
 
 
-def _blocks(rows: Ints, y: Ints, subject: Ints, size: int, generator: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+def _shares(blocks: int, present: Ints, lots: NDArray[np.float32]) -> Ints:
+    """(G, steps, most) how many blocks each of the present gives: as equal as can be, who gives more by lots of that
+    shape."""
+    counts = (np.arange(lots.shape[-1]) < present[:, None])[:, None]
+    rank = np.argsort(np.argsort(np.where(counts, lots, np.inf)))
+    each, more = (number[:, None, None] for number in divmod(blocks, present))
+    return np.where(counts, each + (rank < more), 0)
+
+
+def _blocks(rows: Ints, y: Ints, subject: Ints, size: int, chance: NDArray[np.float32]) -> tuple[Ints, Ints, Ints]:
     """Each subject's shuffled rows in blocks of `size`.
 
     Blocks are of one class, spread evenly over the subject's sequence; the rows that a class has left over wait for
     another epoch. Classes of which the subject has less than a block share mixed blocks.
 
+    chance: (3, N), three numbers in [0, 1) for every row: its place, that of its class if the row comes first, and that
+    of a mixed block that begins with it.
     Returns blocks (n, size) of rows ordered by subject, and per subject the first block and their number.
     """
-    _, subject = np.unique(subject, return_inverse=True)
-    order = np.lexsort((generator.random(len(rows)), y, subject))
+    order = np.lexsort((chance[0], y, subject))
     rows, y, subject = rows[order], y[order], subject[order]
-    _, cell, in_cell = np.unique(subject * (y.max() + 1) + y, return_inverse=True, return_counts=True)
-    phase = generator.random(len(in_cell))
-    rank = np.arange(len(rows)) - (np.cumsum(in_cell) - in_cell)[cell]  # place of a row inside its cell
+    _, first, cell, in_cell = np.unique(
+        subject * (y.max() + 1) + y, return_index=True, return_inverse=True, return_counts=True
+    )
+    phase = chance[1][order[first]]
+    rank = np.arange(len(rows)) - first[cell]  # place of a row inside its cell
     per_cell = in_cell // size
     pure = rank < (per_cell * size)[cell]
     head = np.flatnonzero(pure)[::size]  # the first row of every block of one class
     # Even spacing with one random phase a cell: C consecutive blocks of balanced data show every class.
     members = [np.flatnonzero(pure).reshape(-1, size)]
     owners = [subject[head]]
-    places = [(rank[head] // size + phase[cell[head]]) / per_cell[cell[head]]]
+    places = [(rank[head] // size + phase[cell[head]].astype(np.float64)) / per_cell[cell[head]]]
 
     rare = per_cell[cell] == 0
     left = np.flatnonzero(~pure)
     left = left[np.lexsort((phase[cell[left]], ~rare[left], subject[left]))]  # rare classes first, each together
-    for poor in np.unique(subject[rare]):
-        pool = left[subject[left] == poor]
-        blocks = np.resize(pool, (-(-rare[pool].sum() // size), size))
+    poor = np.unique(subject[rare])
+    bounds = np.searchsorted(subject[left], [poor, poor + 1])
+    for who, begin, end in zip(poor, *bounds, strict=True):
+        rest = left[begin:end]
+        blocks = np.resize(rest, (-(-rare[rest].sum() // size), size))
         members.append(blocks)
-        owners.append(np.full(len(blocks), poor))
-        places.append(generator.random(len(blocks)))
+        owners.append(np.full(len(blocks), who))
+        places.append(chance[2][order[blocks[:, 0]]].astype(np.float64))
     owner = np.concatenate(owners)
     sequence = np.lexsort((np.concatenate(places), owner))
     counts = np.bincount(owner)

@@ -14,10 +14,11 @@ from ..jobs import Job
 from ..randomness import as_keys, fold_in, key_of
 from ..recordings import Recordings
 from ..settings import SUBJECT
-from .batches import BALANCES, balanced, n_batches, permutations
+from .batches import BALANCES, Balanced, n_batches, permutations
 from .nuisance import groups_of, most_groups
 
 AT_ONCE = 2**24  # rows that are drawn at once: their keys take 400 MB
+MANY = 64  # groups, whose draws would keep the host busy
 
 
 class Groups:
@@ -67,27 +68,31 @@ class Groups:
             most = max(1, AT_ONCE // drawn.rows.shape[1])
             for some in (slice(start, start + most) for start in range(0, len(keys), most)):
                 plan[drawn.groups[some], : drawn.steps] = drawn.batches(keys, some, self.batch_size)
-        for g, job in enumerate(self.jobs):
-            balance = BALANCES.get(job.setting.training.batches)
-            if balance is not None:
-                seed = key_of("batches", job.fold.trajectory), job.seed, epoch
-                generator, rows = np.random.default_rng(seed), job.fold.train
-                own = balanced(
-                    rows, self.y[rows], self.nuisance[g][rows], self.batch_size, balance, generator=generator
-                )
-                plan[g, : len(own)] = torch.from_numpy(own)
+        for groups, keys, batches in self._balanced:
+            own = torch.from_numpy(batches.batches(fold_in(keys, epoch)))
+            plan[groups, : own.shape[1]] = own
         return plan.transpose(0, 1).contiguous()
 
     def _lay_out(self) -> None:
-        """Groups whose rows are shuffled, by the number of rows: all of them are drawn at once, where they are needed
-        unless others, drawn one by one, come from the host."""
-        lengths: dict[int, list[int]] = {}
+        """Groups that are drawn together: shuffled ones with equally many rows, and balanced ones. Many are drawn on
+        the device, few, and where any is balanced all, on the host while the device is busy."""
+        together: dict[str | int, list[int]] = {}
         for g, job in enumerate(self.jobs):
-            if job.setting.training.batches not in BALANCES:
-                lengths.setdefault(len(job.fold.train), []).append(g)
-        alone = sum(map(len, lengths.values())) == len(self.jobs)
-        self.planned = self.keys.device if alone else torch.device("cpu")
-        self._drawn = [_Drawn.of(self.jobs, groups, self.batch_size, self.planned) for groups in lengths.values()]
+            kind = job.setting.training.batches
+            together.setdefault(kind if kind in BALANCES else len(job.fold.train), []).append(g)
+        balanced = any(alike in BALANCES for alike in together)
+        device = self.keys.device if len(self.jobs) >= MANY and not balanced else torch.device("cpu")
+        self.planned = device
+        self._drawn, self._balanced = list[_Drawn](), list[tuple[Tensor, Tensor, Balanced]]()
+        for alike, groups in together.items():
+            if isinstance(alike, int):
+                self._drawn.append(_Drawn.of(self.jobs, groups, self.batch_size, device))
+                continue
+            most = max(1, AT_ONCE // 8 // max(len(self.jobs[g].fold.train) for g in groups))
+            for some in (groups[start : start + most] for start in range(0, len(groups), most)):
+                rows, subjects = [self.jobs[g].fold.train for g in some], [self.nuisance[g] for g in some]
+                batches = Balanced(rows, self.y, subjects, self.batch_size, BALANCES[alike])
+                self._balanced.append((torch.tensor(some), _keys([self.jobs[g] for g in some]), batches))
 
     def select(self, keep: Tensor) -> Tensor:
         """Keep these members; groups that nobody reads any more leave. Returns the groups that stay."""
@@ -118,7 +123,7 @@ class _Drawn(NamedTuple):
         places = {trajectory: place for place, trajectory in enumerate(sets)}
         return cls(
             torch.tensor(groups, device=device),
-            as_keys([key_of("batches", job.fold.trajectory, job.seed) for job in own], device),
+            _keys(own).to(device),
             torch.from_numpy(np.stack(list(sets.values()))).to(device),
             torch.tensor([places[job.fold.trajectory] for job in own], device=device),
             n_batches(len(own[0].fold.train), batch_size),
@@ -128,6 +133,11 @@ class _Drawn(NamedTuple):
         """(g, steps, B) rows of some of the groups, in full batches: what is left over waits for another epoch."""
         order = permutations(keys[some], self.rows.shape[1])[:, : self.steps * batch_size]
         return self.rows[self.which[some][:, None], order].view(len(order), self.steps, batch_size)
+
+
+def _keys(jobs: Sequence[Job]) -> Tensor:
+    """Of their minibatches, (g,)."""
+    return as_keys([key_of("batches", job.fold.trajectory, job.seed) for job in jobs])
 
 
 def _n_labels(recordings: Recordings, job: Job) -> int:

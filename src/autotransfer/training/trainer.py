@@ -60,6 +60,7 @@ class Trainer:
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
         self.jobs, self.size = list(jobs), members
+        self.rehearsed = False
         self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
         self.groups = Groups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         self.labels, self.subject = recordings.y.numpy(), recordings.subject.numpy()
@@ -137,7 +138,7 @@ class Trainer:
         self.tick.zero_()
         self.losses.zero_()
         with using_kernels(wanted=self.kernels):
-            if self.step.captured and self.kernels:
+            if self.step.captured and self.kernels and not self.rehearsed:
                 self._rehearse(plan)
             self._train(plan, plan[:most])
             self._finish_averages(plan)
@@ -155,6 +156,7 @@ class Trainer:
 
     def _rehearse(self, plan: Tensor) -> None:
         """Compile the kernels of a step, where this process has not seen such a one. What it changes is undone."""
+        self.rehearsed = True
         kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
         if kind in _rehearsed:
             return

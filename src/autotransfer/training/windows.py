@@ -28,7 +28,7 @@ from ..folds import Fold
 from ..fusing import fused
 from ..gpu import Picked
 from ..jobs import Job
-from ..model.moments import Moments, edge_sums, lag_sums, moments_of, n_sums, window_sums
+from ..model.moments import Moments, edge_sums, lag_sums, moments_of, n_sums
 from ..preprocessing import FittedPreprocessing, Preprocessing
 from ..recordings import Recordings
 from ..recordings.chunks import row_chunks
@@ -65,8 +65,8 @@ class Windows:
             self.X = torch.cat(parts)
         if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
             # Where windows are smaller than what is known of their edges, these are read from the windows.
-            sums = window_sums if n_sums(kernel) <= self.X[0].numel() else lag_sums
-            self.sums = self._table(sums, lambda rows: self.X[rows])
+            edges = n_sums(kernel) <= self.X[0].numel()
+            self.sums = self._table(lambda rows: self.X[rows], edges=edges)
 
     def _chunks(self) -> list[slice]:
         step = max(1, CHUNK // max(1, self.recordings.X[0].numel()))
@@ -77,9 +77,14 @@ class Windows:
         raw, like = self.recordings.X if self.done else self.X, torch.empty(0, device=self.device, dtype=self.dtype)
         return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.recordings.ring)
 
-    def _table(self, sums: Callable[[Tensor, int], Tensor], windows: Callable[[slice], Tensor]) -> Tensor:
-        """Sums of every window, in float64 because they cancel later: (N, ...)."""
-        return torch.cat([sums(windows(rows).double(), self.kernel).to(self.dtype) for rows in self._chunks()])
+    def _table(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
+        """Sums of every window, in float64 where transforms would round: (N, n_sums), without edges (N, 1 + kernel)."""
+        parts = []
+        for rows in self._chunks():
+            x = windows(rows)
+            sums = lag_sums(x.double(), self.kernel).to(self.dtype)
+            parts.append(torch.cat([sums, edge_sums(x, self.kernel)], -1) if edges else sums)
+        return torch.cat(parts)
 
     def for_groups(self, training: Sequence[Rows], held_out: Sequence[Rows]) -> Prepared:
         """The windows as each of G groups has them, fitted on its training rows."""
@@ -105,10 +110,10 @@ class Prepared:
             alone = self.fitted.of_group(group)
             tables.append(
                 windows._table(
-                    lag_sums,
                     lambda rows, f=alone: f(  # type: ignore[misc]  # bound now
                         windows.X[rows][None], windows.subject[rows][None], start=windows.done
                     )[0],
+                    edges=False,
                 )
             )
         return torch.stack(tables)
