@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autotransfer.censoring import CENSORS, MODES, Censor, make_censor
+from autotransfer.censoring import groups as groups_module
 from autotransfer.errors import UserError
 from autotransfer.settings import Setting, field_names
 from censor_problems import batch
@@ -263,7 +266,53 @@ def test_a_step_has_no_loop_and_its_cost_does_not_grow_with_the_subjects(method:
             censor.after_step()
         work[subjects] = counted
     assert work[64].calls == work[8].calls
-    assert work[64].elements < 1.5 * work[8].elements
+    assert work[64].elements < 2 * work[8].elements, "eight times as many: a column each, beside pairs of rows"
+
+
+@every_pair
+def test_what_labels_determine_is_found_once_a_step_and_never_kept_too_long(
+    monkeypatch: pytest.MonkeyPatch, method: str, mode: str
+) -> None:
+    """Critics and penalty of a step that are given the same labels give what they give for copies of them."""
+    found = 0
+    plain = groups_module._find_groups
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal found
+        found += 1
+        return plain(*arguments)
+
+    monkeypatch.setattr(groups_module, "_find_groups", counting)
+    generator = torch.Generator().manual_seed(0)
+    y, s = torch.arange(24) % 2, torch.arange(24) // 2 % 3
+    own, other = (
+        make_censor(method, mode, latent_dim=16, n_classes=2, n_subjects=3, members=1, seed=4) for _ in range(2)
+    )
+
+    def step(z: Tensor) -> None:
+        """The same to both; one of them is given copies."""
+        nonlocal found
+        leaf = z.clone().requires_grad_()
+        for _ in range(2):
+            known, copied = own.critic_loss(z, y, s), other.critic_loss(z.clone(), y.clone(), s.clone())
+            assert (known is None) == (copied is None)
+            assert known is None or copied is None or torch.equal(known, copied)
+        found = 0
+        penalty = own(leaf, y, s, loss=leaf.square().mean(-1))
+        assert found == (0 if known is not None else 1), "the critics have found them"
+        wanted = other(leaf, y.clone(), s.clone(), loss=leaf.square().mean(-1))
+        assert torch.equal(penalty, wanted)
+        gradients = [torch.autograd.grad(value.sum(), leaf, allow_unused=True)[0] for value in (penalty, wanted)]
+        assert torch.equal(*gradients)
+
+    step(torch.randn(1, 24, 16, generator=generator))
+    s[:6] = s[:6].flip(0)  # in place: the same tensor with other labels
+    step(torch.randn(1, 24, 16, generator=generator))
+    for censor in (own, other):
+        censor.after_step()
+    step(torch.randn(1, 24, 16, generator=generator))
+    assert torch.equal(copy.deepcopy(own)(torch.ones(1, 24, 16), y, s, loss=torch.ones(1, 24)),
+                       other(torch.ones(1, 24, 16), y, s, loss=torch.ones(1, 24)))  # fmt: skip
 
 
 # Bad input

@@ -39,7 +39,7 @@ def problem(members: int, rows: int, contexts: int, nuisances: int, min_rows: in
     """Points (P, B, 5) and the groups, by the torch code."""
     context, nuisance = labels(members, rows, contexts, nuisances)
     z = torch.randn(members, rows, 5, generator=torch.Generator().manual_seed(1))
-    return z, rule._find_groups(Term(1, z, context, nuisance), min_rows)
+    return z, rule._find_groups(context, nuisance, min_rows, z.dtype)
 
 
 def there(groups: Groups) -> Groups:
@@ -50,7 +50,7 @@ def there(groups: Groups) -> Groups:
 @pytest.mark.parametrize("min_rows", [1, 2, 4])
 def test_find_groups(batch: tuple[int, int, int, int], min_rows: int) -> None:
     context, nuisance = labels(*batch)
-    expected = rule._find_groups(Term(1, torch.zeros(*context.shape, 1), context, nuisance), min_rows)
+    expected = rule._find_groups(context, nuisance, min_rows, torch.float32)
     found = Groups(*pairs.find_groups(context.to(DEVICE), nuisance.to(DEVICE), min_rows))
     for name, one, other in zip(Groups._fields, found, expected, strict=True):
         assert one.dtype == other.dtype
@@ -77,7 +77,7 @@ def test_next_groups(batch: tuple[int, int, int, int]) -> None:
     term = Term(1, z, *labels(*batch))
     for step in range(3):
         place = fold_in(torch.arange(len(z), dtype=torch.int32)[:, None] + step, term.nuisance)
-        expected = began._another_subject(term, groups, place.long())
+        expected = began._another_subject(term.nuisance, groups, place.long())
         own = there(groups)
         found = pairs.next_groups(place.to(DEVICE), term.nuisance.to(DEVICE), own.context, own.group)
         assert torch.equal(found.cpu(), expected)

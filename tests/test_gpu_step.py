@@ -30,7 +30,7 @@ def test_an_epoch_by_kernels_is_an_epoch(monkeypatch: pytest.MonkeyPatch, alone:
 
     def trained(*, kernels: bool) -> Trainer:
         for module, name in ((gpu, "available"), (elementwise, "available")):
-            monkeypatch.setattr(module, name, lambda *_: kernels)
+            monkeypatch.setattr(module, name, lambda tensor, *_: kernels and tensor.device.type == DEVICE.type)
         windows = Windows(recordings, setting.preprocessing, 7, device=DEVICE, dtype=torch.float32)
         trainer = Trainer(recordings, jobs, windows, torch.float32)
         trainer.train_epoch()

@@ -11,7 +11,7 @@ import torch
 
 from autotransfer.censoring import make_censor
 from autotransfer.censoring.groups import find_groups
-from autotransfer.censoring.hsic import hsic, normalised_hsic, nuisance_kernel
+from autotransfer.censoring.hsic import hsic, normalised_hsic, nuisance_kernel, of_nuisance
 from autotransfer.censoring.terms import Term, make_terms
 from censor_problems import MODES, batch, counting_groups, every_draw, single_term
 
@@ -66,7 +66,7 @@ def test_any_kernel_on_the_nuisance_will_do():
     inside = np.ix_([0], rows, rows)
     expected = looped_hsic(of_z.numpy()[inside][0], of_age.numpy()[inside][0])
     expected /= looped_hsic(of_age.numpy()[inside][0], of_age.numpy()[inside][0])
-    assert float(normalised_hsic(of_z, of_age, groups)) == pytest.approx(expected, rel=1e-9)
+    assert float(normalised_hsic(of_z, of_nuisance(of_age, groups))) == pytest.approx(expected, rel=1e-9)
 
 
 def test_over_all_draws_of_a_group_its_mean_is_zero():

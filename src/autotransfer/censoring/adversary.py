@@ -65,4 +65,4 @@ class Adversary(Method):
         if self.printed:
             return row_sums(term, self.contexts)
         groups = find_groups(term, self.min_rows)
-        return equal_shares(groups.counts, groups.context_rows)
+        return term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))

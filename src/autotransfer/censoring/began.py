@@ -119,17 +119,21 @@ class BEGAN(Method):
             per_context, per_group = shares(find_sets(term), self.nuisances)
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
         groups = find_groups(term, self.min_rows)
-        per_group = equal_shares(groups.counts, groups.group_rows)
+        per_group = term.once("equal groups", lambda: equal_shares(groups.counts, groups.group_rows))
         if not self.labelled:
             error = self.errors(z, z, frozen=frozen)
-            per_context = equal_shares(groups.counts, groups.context_rows)
+            per_context = term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
             return (per_context * error).sum(-1), (per_group * error).sum(-1)
 
         # Both samples in one pass through the critic: rows with their own subject, then the same rows with another's.
+        def read() -> tuple[Tensor, Tensor]:
+            subject = torch.cat([term.nuisance, another_subject(term, groups, key)], 1)
+            labels = (term.context.repeat(1, 2), self.contexts), (subject, self.nuisances)
+            return with_labels(z.detach()[..., :0], *labels), per_group.repeat(1, 2)
+
         z = to_unit_variance(z, per_group).repeat(1, 2, 1)
-        subject = torch.cat([term.nuisance, another_subject(term, groups, key)], 1)
-        x = with_labels(z, (term.context.repeat(1, 2), self.contexts), (subject, self.nuisances))
-        errors = per_group.repeat(1, 2) * self.errors(x, z, frozen=frozen)
+        codes, weight = term.once("trades", read)  # the key is the step's
+        errors = weight * self.errors(torch.cat([z, codes], -1), z, frozen=frozen)
         real, fake = errors.view(len(z), 2, -1).sum(-1).unbind(1)
         return real, fake
 
@@ -148,13 +152,13 @@ def another_subject(term: Term, groups: Groups, key: Tensor) -> Tensor:
     place = fold_in(key[:, None], term.nuisance)
     if gpu.available(term.z):
         return pairs.next_groups(place, term.nuisance, groups.context, groups.group)
-    return _another_subject(term, groups, place.long())
+    return _another_subject(term.nuisance, groups, place.long())
 
 
 @fused
-def _another_subject(term: Term, groups: Groups, place: Tensor) -> Tensor:
+def _another_subject(nuisance: Tensor, groups: Groups, place: Tensor) -> Tensor:
     # how far ahead of row i, around the circle of 2³² places, row j stands
     ahead = (place[..., None, :] - place[..., :, None]) & 0xFFFFFFFF
     others = groups.context & ~groups.group
     nearest = torch.where(others, ahead, 2**32).argmin(-1)
-    return term.nuisance.gather(-1, nearest)
+    return nuisance.gather(-1, nearest)

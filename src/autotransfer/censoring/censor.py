@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -12,12 +13,38 @@ from torch import Tensor, nn
 from ..errors import UserError, one_line, shown
 from ..randomness import as_keys, fold_in, key_of
 from .method import Method, MethodOptions
-from .terms import MODES, Term, TermSpec, make_terms, term_dims
+from .terms import MODES, Labels, Term, TermSpec, make_labels, make_terms, term_dims
+
+T = TypeVar("T")
 
 
 def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
     """Members that agree in this run the same code; what else their options say is a number per member."""
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
+
+
+class _Last(Generic[T]):
+    """What was made of tensors the last time, while these stay as they were."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.given: tuple[object, ...] = ()
+        self.versions: list[int] = []
+        self.made: list[T] = []
+
+    def of(self, given: tuple[object, ...], make: Callable[[], T]) -> T:
+        tensors = [one for one in given if isinstance(one, Tensor) and not one.is_inference()]
+        if len(tensors) < len(given) or torch.compiler.is_compiling():
+            return make()
+        versions = [one._version for one in tensors]
+        if versions != self.versions or any(a is not b for a, b in zip(given, self.given, strict=True)):
+            self.given, self.versions, self.made = given, versions, [make()]
+        return self.made[0]
+
+    def __reduce__(self) -> tuple[type[_Last[T]], tuple[()]]:
+        return type(self), ()  # a copy has seen nothing
 
 
 class Censor(nn.Module):
@@ -63,6 +90,8 @@ class Censor(nn.Module):
         if len({code_path(method, one) for one in options}) > 1:
             raise UserError(f"stacked members may differ in {', '.join(method.per_member) or 'nothing'} only")
         self.mode = mode
+        # In a step critics and penalty are given the same labels, and critics the same codes.
+        self._labels, self._critics_see = _Last[dict[bool, Labels]](), _Last[list[Term]]()
         self.label, self.reads_losses = method.label, method.reads_losses
         self.latent_dim = latent_dim
         self.branches = tuple(branches or (latent_dim,))
@@ -91,7 +120,7 @@ class Censor(nn.Module):
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
         """What the critics minimise, () or (P,): each is to be good at its own job, whatever the sign."""
-        terms, key = self._terms(z, y, s), self._key()
+        terms, key = self._critics_see.of((z, y, s), lambda: self._terms(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]
         return self._shaped(sum(parts[1:], parts[0])) if parts else None
@@ -101,6 +130,8 @@ class Censor(nn.Module):
         """Move on to the next step's draws and BEGAN's control; active (P,) bool: who took a step."""
         if active is None:
             active = torch.ones_like(self.step, dtype=torch.bool)
+        self._labels.forget()
+        self._critics_see.forget()
         self.step += active.reshape(self.step.shape).to(self.step.dtype)
         for i in range(len(self.methods)):
             self._method(i).after_step(active.reshape(-1))
@@ -149,7 +180,8 @@ class Censor(nn.Module):
                 found = f"{loss.dtype} {tuple(loss.shape)}"
                 raise UserError(f"loss is {found}; it must hold a number for each row of z")
             loss = loss.reshape(-1, rows)
-        return make_terms(self.mode, z, labels[0], labels[1], loss, branches=self.branches)
+        made = self._labels.of((y, s), lambda: make_labels(self.mode, *labels))
+        return make_terms(self.mode, z, labels[0], labels[1], loss, branches=self.branches, labels=made)
 
     def _check_ids(self, y: Tensor, s: Tensor) -> None:
         """Raise unless y and s (P, B) are ids that this censor was made for: others would be wrong groups, in silence

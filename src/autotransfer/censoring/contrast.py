@@ -62,16 +62,21 @@ class ContrastMethod(Method):
 
     def contrast(self, term: Term, z: Tensor, *, frozen: bool) -> Contrast:
         groups = find_groups(term, self.min_rows)
-        weight = equal_shares(groups.counts, groups.context_rows)
-        if self.unit_variance:
-            z = to_unit_variance(z, weight)
-        value: Tensor = self.critic(with_labels(z, (term.context, self.contexts)), frozen=frozen)
-        return Contrast(value, *own_and_share(term, groups, self.nuisances), weight)
+        weight = term.once("equal contexts", lambda: equal_shares(groups.counts, groups.context_rows))
+
+        def seen() -> Tensor:
+            own = to_unit_variance(z, weight) if self.unit_variance else z
+            return with_labels(own, (term.context, self.contexts))
+
+        # The critic's updates in a step see the same term; the encoder goes on from the last.
+        value: Tensor = self.critic(seen() if frozen else term.once(("seen", term.z), seen), frozen=frozen)
+        own, share = term.once("shares", lambda: own_and_share(term.nuisance, groups, self.nuisances))
+        return Contrast(value, own, share, weight)
 
 
 @fused
-def own_and_share(term: Term, groups: Groups, nuisances: int) -> tuple[Tensor, Tensor]:
+def own_and_share(nuisance: Tensor, groups: Groups, nuisances: int) -> tuple[Tensor, Tensor]:
     """Rows × subjects: whether a subject is the row's own, and its share of the row's context; (P, B, subjects)."""
-    ids = torch.arange(nuisances, device=term.nuisance.device)
-    own = ((term.nuisance[..., None] == ids) & groups.counts[..., None]).to(term.z.dtype)
+    ids = torch.arange(nuisances, device=nuisance.device)
+    own = ((nuisance[..., None] == ids) & groups.counts[..., None]).to(groups.context_rows.dtype)
     return own, groups.context.to(own.dtype) @ own / groups.context_rows[..., None]

@@ -31,17 +31,20 @@ class Groups(NamedTuple):
 
 def find_groups(term: Term, min_rows: int) -> Groups:
     """The counting rule, as masks and sizes in the dtype of z."""
-    if gpu.available(term.z):
-        return Groups(*pairs.find_groups(term.context, term.nuisance, min_rows))
-    return _find_groups(term, min_rows)
+
+    def find() -> Groups:
+        if gpu.available(term.z):
+            return Groups(*pairs.find_groups(term.context, term.nuisance, min_rows))
+        return _find_groups(term.context, term.nuisance, min_rows, term.z.dtype)
+
+    return term.once(("groups", min_rows, term.z.dtype), find)
 
 
 @fused
-def _find_groups(term: Term, min_rows: int) -> Groups:
-    dtype = term.z.dtype
-    present = term.context >= 0
-    context = (term.context[..., :, None] == term.context[..., None, :]) & present[..., None]
-    group = context & (term.nuisance[..., :, None] == term.nuisance[..., None, :])
+def _find_groups(contexts: Tensor, nuisances: Tensor, min_rows: int, dtype: torch.dtype) -> Groups:
+    present = contexts >= 0
+    context = (contexts[..., :, None] == contexts[..., None, :]) & present[..., None]
+    group = context & (nuisances[..., :, None] == nuisances[..., None, :])
     rows = group.sum(-1)
     enough = present & (rows >= min_rows)
     # Every group adds n rows of 1/n: a count of groups without a matrix over groups.
@@ -50,7 +53,7 @@ def _find_groups(term: Term, min_rows: int) -> Groups:
     counts = enough & (groups >= 2)
     both = counts[..., :, None] & counts[..., None, :]
     context, group = context & both, group & both
-    one = torch.ones((), dtype=dtype, device=term.z.device)
+    one = torch.ones((), dtype=dtype, device=contexts.device)
     return Groups(
         counts,
         context,

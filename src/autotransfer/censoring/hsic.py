@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor
 
 from ..fusing import fused
@@ -30,7 +32,8 @@ class HSIC(KernelMethod):
     def dependence(self, term: Term, key: Tensor) -> Tensor:
         groups = find_groups(term, self.min_rows)
         d2, beta = self.distances(term.z, groups.context)
-        return normalised_hsic(rbf(d2, beta), nuisance_kernel(term), groups)
+        own = term.once("hsic", lambda: of_nuisance(nuisance_kernel(term), groups))
+        return normalised_hsic(rbf(d2, beta), own)
 
 
 def nuisance_kernel(term: Term) -> Tensor:
@@ -38,13 +41,27 @@ def nuisance_kernel(term: Term) -> Tensor:
     return (term.nuisance[..., :, None] == term.nuisance[..., None, :]).to(term.z.dtype)
 
 
+class OfNuisance(NamedTuple):
+    """All of it that z does not change."""
+
+    others: Tensor  # (P, B, B) bool: pairs of different rows of a context
+    context: Tensor  # (P, B, B) in the dtype of z
+    kernel: Tensor  # (P, B, B) L, 0 where rows are no such pair
+    weight: Tensor  # (P, B) of a row's context, over HSIC(s, s) there
+
+
 @fused
-def normalised_hsic(of_z: Tensor, of_nuisance: Tensor, groups: Groups) -> Tensor:
-    """Mean over contexts of HSIC(z, s)/HSIC(s, s), from two kernels (P, B, B): -> (P,)."""
-    others = groups.context & ~diagonal(of_z)
-    context, k, l = groups.context.to(of_z.dtype), others * of_z, others * of_nuisance  # noqa: E741
-    ratio = hsic(k, l, context) / hsic(l, l, context).clamp(min=1e-12)
-    return (equal_shares(groups.counts, groups.context_rows) * ratio).sum(-1)
+def of_nuisance(kernel: Tensor, groups: Groups) -> OfNuisance:
+    others = groups.context & ~diagonal(kernel)
+    context, kernel = groups.context.to(kernel.dtype), others * kernel
+    weight = equal_shares(groups.counts, groups.context_rows) / hsic(kernel, kernel, context).clamp(min=1e-12)
+    return OfNuisance(others, context, kernel, weight)
+
+
+@fused
+def normalised_hsic(of_z: Tensor, own: OfNuisance) -> Tensor:
+    """Mean over contexts of HSIC(z, s)/HSIC(s, s), from a kernel on z (P, B, B): -> (P,)."""
+    return (own.weight * hsic(own.others * of_z, own.kernel, own.context)).sum(-1)
 
 
 def hsic(k: Tensor, l: Tensor, context: Tensor) -> Tensor:  # noqa: E741

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..fusing import fused
@@ -44,13 +45,17 @@ class Sets(NamedTuple):
     group_rows: Tensor  # (P, B) |S_cm|, at least 1
 
 
-@fused
 def find_sets(term: Term) -> Sets:
     """Every set there is, however small, in the dtype of z."""
-    present = term.context >= 0
-    context = (term.context[..., :, None] == term.context[..., None, :]) & present[..., None]
-    group = context & (term.nuisance[..., :, None] == term.nuisance[..., None, :])
-    numbers = [mask.to(term.z.dtype) for mask in (present, context, group)]
+    return term.once("sets", lambda: _find_sets(term.context, term.nuisance, term.z.dtype))
+
+
+@fused
+def _find_sets(contexts: Tensor, nuisances: Tensor, dtype: torch.dtype) -> Sets:
+    present = contexts >= 0
+    context = (contexts[..., :, None] == contexts[..., None, :]) & present[..., None]
+    group = context & (nuisances[..., :, None] == nuisances[..., None, :])
+    numbers = [mask.to(dtype) for mask in (present, context, group)]
     return Sets(*numbers, *(mask.sum(-1).clamp(min=1) for mask in numbers[1:]))
 
 

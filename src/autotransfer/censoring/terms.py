@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError, check_choice
+
+T = TypeVar("T")
 
 
 class Term(NamedTuple):
@@ -22,6 +24,19 @@ class Term(NamedTuple):
     context: Tensor  # (P, B) group id, -1: padding
     nuisance: Tensor  # (P, B) group id inside the context, -1: padding
     loss: Tensor | None = None  # (P, B) the task's loss of every row, for methods that read it; 0: padding
+    memory: dict[Hashable, Any] | None = None  # see `once`
+
+    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What follows from the labels alone, made once for all terms, critics and penalties of a step that share them.
+
+        name: tells what is made from all else.
+        """
+        if self.memory is None:
+            return make()
+        if name not in self.memory:
+            self.memory[name] = make()
+        found: T = self.memory[name]
+        return found
 
 
 class Rule(NamedTuple):
@@ -76,21 +91,42 @@ def part_of(z: Tensor, branches: Sequence[int], rule: Rule) -> Tensor:
     return slices[0] if len(slices) == 1 else torch.cat(slices, -1)
 
 
-def make_terms(
-    mode: str, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None, *, branches: Sequence[int] | None = None
-) -> list[Term]:
-    """z (P, B, D), y and s (P, B), and perhaps the rows' losses (P, B) -> the terms of the mode. branches: see
-    `term_dims`; None: z is one.
+class Labels(NamedTuple):
+    """Those of the terms whose context is the same."""
+
+    known: Tensor  # (P, B) bool: no padding
+    context: Tensor  # (P, B)
+    nuisance: Tensor  # (P, B)
+    memory: dict[Hashable, Any]
+
+    @classmethod
+    def of(cls, y: Tensor, s: Tensor, *, by_class: bool) -> Labels:
+        known = (s >= 0) & (y >= 0) if by_class else s >= 0
+        context = y if by_class else torch.zeros_like(s)
+        return cls(known, torch.where(known, context, -1), torch.where(known, s, -1), {})
+
+
+def make_labels(mode: str, y: Tensor, s: Tensor) -> dict[bool, Labels]:
+    """y and s (P, B) -> what the terms of the mode read of them, by whether the class is the context.
 
     Rows with s < 0 are padding; so are, where the class is the context, rows with y < 0.
     """
+    return {by_class: Labels.of(y, s, by_class=by_class) for by_class in {rule.by_class for rule in MODES[mode]}}
+
+
+def make_terms(
+    mode: str, z: Tensor, y: Tensor, s: Tensor, loss: Tensor | None = None, *, branches: Sequence[int] | None = None,
+    labels: dict[bool, Labels] | None = None,
+) -> list[Term]:  # fmt: skip
+    """z (P, B, D), y and s (P, B), and perhaps the rows' losses (P, B) -> the terms of the mode. branches: see
+    `term_dims`; None: z is one. labels: what `make_labels` has made of y and s, where it has."""
+    labels = make_labels(mode, y, s) if labels is None else labels
     terms = []
     for rule in MODES[mode]:
-        known = (s >= 0) & (y >= 0) if rule.by_class else s >= 0
+        known, context, nuisance, memory = labels[rule.by_class]
         part = part_of(z, branches or (z.shape[-1],), rule)
         # Whatever a padding row holds, even NaN, reaches neither the value nor the gradient.
         part = torch.where(known[..., None], part, torch.zeros_like(part))
         own = None if loss is None else torch.where(known, loss, torch.zeros_like(loss))
-        context = y if rule.by_class else torch.zeros_like(s)
-        terms.append(Term(rule.sign, part, torch.where(known, context, -1), torch.where(known, s, -1), own))
+        terms.append(Term(rule.sign, part, context, nuisance, own, memory))
     return terms

@@ -34,6 +34,7 @@ class _Part:
             CENSORS[first.method], first.mode, options, latent_dim=latent_dim, n_classes=n_classes,
             n_subjects=n_groups, members=len(index), seeds=[seeds[member] for member in index], branches=branches,
         ).to(device=device, dtype=dtype)  # fmt: skip
+        self._labels: tuple[Tensor, Tensor, Tensor, Tensor] | None = None  # of all members, and of its own
         self.critic: AdamW | None = None
         critics = [one for one in options if isinstance(one, CriticOptions)]
         self.steps = critics[0].critic_steps if critics else 1
@@ -43,6 +44,19 @@ class _Part:
             decay = [settings[member].training.weight_decay for member in index]
             self.rate = torch.tensor(rates, dtype=dtype, device=device)
             self.critic = AdamW(Flat(censor=self.censor), torch.tensor(decay, dtype=dtype, device=device))
+
+    def labels(self, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of its members: the same tensors for the critics and the penalty of a step, by which the censor knows
+        that what follows from them is the same."""
+        if len(self.index) == len(y):
+            return y, s
+        if self._labels is None or self._labels[0] is not y or self._labels[1] is not s:
+            self._labels = (y, s, y[self.index], s[self.index])
+        return self._labels[2:]
+
+    def after_step(self, active: Tensor) -> None:
+        self._labels = None
+        self.censor.after_step(active[self.index])
 
     def select(self, keep: Tensor, index: Tensor) -> None:
         """Keep the members at positions `keep` of this part; `index` are their new places in the population."""
@@ -88,7 +102,7 @@ class Censors:
 
         def work(part: _Part) -> Tensor:
             own = losses[part.index] if losses is not None and part.censor.reads_losses else None
-            found: Tensor = part.censor(z[part.index], y[part.index], s[part.index], own)
+            found: Tensor = part.censor(z[part.index], *part.labels(y, s), own)
             return found
 
         total = z.new_zeros(z.shape[0])
@@ -102,18 +116,18 @@ class Censors:
 
         def work(part: _Part) -> None:
             assert part.critic is not None
-            own = (z[part.index], y[part.index], s[part.index])
+            own = (z if len(part.index) == len(z) else z[part.index], *part.labels(y, s))
+            rate, acting = part.rate * decay[part.index], active[part.index]
             for _ in range(part.steps):
                 loss = part.censor.critic_loss(*own)
                 assert loss is not None
-                rate = part.rate * decay[part.index]
-                part.critic.step(part.critic.flat.gradient(loss.sum()), rate, active[part.index])
+                part.critic.step(part.critic.flat.gradient(loss.sum()), rate, acting)
 
         self.branches([partial(work, part) for part in self.parts if part.critic is not None])
 
     def after_step(self, active: Tensor) -> None:
         for part in self.parts:
-            part.censor.after_step(active[part.index])
+            part.after_step(active)
 
     def select(self, keep: Tensor) -> None:
         """Keep only these members (k,) of the population."""
