@@ -20,12 +20,12 @@ from autotransfer.training.windows import windows_for
 torch.set_num_threads(1)
 X = np.random.default_rng(0).standard_normal((3 * 256, 2, 512)).astype(np.float32)  # signals of 32 MiB
 rec = at.Recordings(X, np.arange(768) % 2, np.arange(768) // 256, sfreq=16)
-jobs = [at.Job(at.Setting(batch_size=256, max_epochs=5), at.leave_one_subject_out(rec)[0], seed) for seed in range(4)]
+jobs = [at.Job(at.Setting(batch_size=256, max_epochs=10), at.leave_one_subject_out(rec)[0], seed) for seed in range(4)]
 windows = windows_for(rec, jobs[0], device=torch.device("cpu"), dtype=torch.float32)
 faults = []
 count = lambda _: faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 list(run(population_of(rec, jobs, windows, torch.float32), after_epoch=count))
-print(faults[3] - faults[1])
+print(int(np.median(np.diff(faults))))
 """
 
 
@@ -35,7 +35,7 @@ def test_training_has_no_page_faults_once_it_is_under_way() -> None:
     told = subprocess.run(
         [sys.executable, "-c", TRAINED], capture_output=True, text=True, check=True, env=environment
     ).stdout
-    assert int(told) < 500  # one signal alone is 8,192 pages
+    assert int(told) < 250  # in most epochs: pieces find their places in the first; one signal alone is 8,192 pages
 
 
 FREED = """

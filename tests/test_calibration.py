@@ -149,7 +149,7 @@ def test_guesses_do_not_end_in_one_class() -> None:
     windows, y = rec.X.numpy(), rec.y.numpy()
     clf = clone(single()).fit(windows[~own], y[~own], subjects=rec.subject.numpy()[~own])
     before = clf.score(windows[own], y[own])
-    assert before > 0.9
+    assert before > 0.8
     assert clf.adapt(windows[own]).score(windows[own], y[own]) >= before
 
 
