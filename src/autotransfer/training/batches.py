@@ -140,22 +140,20 @@ def _blocks(rows: Ints, y: Ints, subject: Ints, size: int, chance: NDArray[np.fl
     pure = rank < (per_cell * size)[cell]
     head = np.flatnonzero(pure)[::size]  # the first row of every block of one class
     # Even spacing with one random phase a cell: C consecutive blocks of balanced data show every class.
-    members = [np.flatnonzero(pure).reshape(-1, size)]
-    owners = [subject[head]]
-    places = [(rank[head] // size + phase[cell[head]].astype(np.float64)) / per_cell[cell[head]]]
+    even = (rank[head] // size + phase[cell[head]]) / per_cell[cell[head]]
 
     rare = per_cell[cell] == 0
     left = np.flatnonzero(~pure)
     left = left[np.lexsort((phase[cell[left]], ~rare[left], subject[left]))]  # rare classes first, each together
-    poor = np.unique(subject[rare])
-    bounds = np.searchsorted(subject[left], [poor, poor + 1])
-    for who, begin, end in zip(poor, *bounds, strict=True):
-        rest = left[begin:end]
-        blocks = np.resize(rest, (-(-rare[rest].sum() // size), size))
-        members.append(blocks)
-        owners.append(np.full(len(blocks), who))
-        places.append(chance[2][order[blocks[:, 0]]].astype(np.float64))
-    owner = np.concatenate(owners)
-    sequence = np.lexsort((np.concatenate(places), owner))
+    # As many mixed blocks as rare rows need; a subject's rows begin again where they do not fill the last.
+    poor, needed = np.unique(subject[rare], return_counts=True)
+    needed = -(-needed // size)
+    begin, end = np.searchsorted(subject[left], [poor, poor + 1])
+    turn = np.arange(needed.sum() * size) - np.repeat((np.cumsum(needed) - needed) * size, needed * size)
+    mixed = left[np.repeat(begin, needed * size) + turn % np.repeat(end - begin, needed * size)].reshape(-1, size)
+    owner = np.concatenate([subject[head], np.repeat(poor, needed)])
+    place = np.concatenate([even, chance[2][order[mixed[:, 0]]]])
+    sequence = np.lexsort((place, owner))
     counts = np.bincount(owner)
-    return rows[np.concatenate(members)[sequence]], np.cumsum(counts) - counts, counts
+    members = np.concatenate([np.flatnonzero(pure).reshape(-1, size), mixed])
+    return rows[members[sequence]], np.cumsum(counts) - counts, counts
