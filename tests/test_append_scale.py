@@ -13,6 +13,7 @@ from autotransfer.errors import UserError
 from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
 from autotransfer.training.packing import fits, member_bytes, program_of
+from autotransfer.training.windows import windows_for
 from test_export import difference, random_model, raw_windows
 from tiny import people, preprocessed
 
@@ -46,6 +47,15 @@ def test_other_transforms_are_other_programs_and_need_other_memory(monkeypatch: 
     cpu = torch.device("cpu")
     held = [fits(rec, cpu, torch.float32, job.setting.preprocessing) for job in jobs]
     assert held == [True, True, True, False, False], "windows with their scales are three times as large"
+
+
+@pytest.mark.parametrize("network", [{}, {"encoder": "shallow"}])
+def test_what_is_tabulated_of_windows_counts(monkeypatch: pytest.MonkeyPatch, network: dict[str, str]) -> None:
+    rec = at.synthetic(n_subjects=3, trials_per_class=4, n_channels=16, n_times=128, sfreq=128)
+    job = at.Job(at.Setting(**network), at.leave_one_subject_out(rec)[0])
+    monkeypatch.setattr("autotransfer.training.packing.free_memory", lambda _: 2.1 * rec.X.numel() * 4)
+    held = windows_for(rec, job, device=torch.device("cpu"), dtype=torch.float32)
+    assert held.in_memory == bool(network), "half of the memory has room for windows, and none for a table of EEGNet's"
 
 
 def test_memory_is_counted_as_it_was_measured() -> None:

@@ -49,11 +49,13 @@ def free_memory(device: torch.device) -> int:
 
 
 def fits(
-    recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing = AS_RECORDED
-) -> bool:
-    """Whether all windows, preprocessed, can be held on the device beside what training needs."""
+    recordings: Recordings, device: torch.device, dtype: torch.dtype, preprocessing: Preprocessing = AS_RECORDED,
+    beside: int = 0,
+) -> bool:  # fmt: skip
+    """Whether all windows, preprocessed, can be held on the device beside what training needs. beside: numbers that are
+    kept of every window."""
     channels, times = preprocessing.shape(recordings.n_channels, recordings.n_times)
-    size = recordings.n_trials * max(channels * times, recordings.n_channels * recordings.n_times)
+    size = recordings.n_trials * (max(channels * times, recordings.n_channels * recordings.n_times) + beside)
     return size * dtype.itemsize <= SHARE * free_memory(device)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 import tempfile
 import weakref
@@ -64,9 +65,7 @@ class Windows:
             parts = [everybody(self.X[r][None], self.subject[r][None], stop=self.done)[0] for r in self._chunks()]
             self.X = torch.cat(parts)
         if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
-            # Where windows are smaller than what is known of their edges, these are read from the windows.
-            edges = n_sums(kernel) <= self.X[0].numel()
-            self.sums = self._table(lambda rows: self.X[rows], edges=edges)
+            self.sums = self._table(lambda rows: self.X[rows], edges=_has_edges(self.X[0].numel(), kernel))
 
     def _chunks(self) -> list[slice]:
         step = max(1, CHUNK // max(1, self.recordings.X[0].numel()))
@@ -321,9 +320,17 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
     if key not in kept:
         while len(kept) >= KEPT:  # populations of one preprocessing follow each other
             del kept[next(iter(kept))]
-        in_memory = packing.fits(recordings, device, dtype, preprocessing)
+        size = math.prod(preprocessing.shape(recordings.n_channels, recordings.n_times))
+        beside = n_sums(kernel) if kernel and _has_edges(size, kernel) else 0
+        in_memory = packing.fits(recordings, device, dtype, preprocessing, beside)
         kept[key] = Windows(recordings, preprocessing, kernel, device=device, dtype=dtype, in_memory=in_memory)
     return kept[key]
+
+
+def _has_edges(size: int, kernel: int) -> bool:
+    """Whether sums are tabulated with the edges of windows of so many samples. Where that is more than the windows
+    themselves, edges are read from these."""
+    return n_sums(kernel) <= size
 
 
 def release(recordings: Recordings) -> None:
