@@ -161,12 +161,13 @@ class Trainer:
         if kind in _rehearsed:
             return
         _rehearsed.add(kind)
-        before = {name: tensor.clone() for name, tensor in self.state().items()}
+        moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
+        before = {name: tensor.clone() for name, tensor in moved.items()}
         rows = plan[0].to(self.lr.device)
         picked = self.prepared.picked(rows) if self.picks else None
         with rehearsing(self.lr.device):
             self._step(rows, self.prepared.gather(rows) if picked is None else picked)
-        for name, tensor in self.state().items():
+        for name, tensor in moved.items():
             tensor.copy_(before[name])
         self.tick.zero_()
         self.losses.zero_()
