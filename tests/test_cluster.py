@@ -180,6 +180,7 @@ def test_a_wrong_address_is_told(address: str, words: str) -> None:
         Cluster(address)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="processes are looked up in /proc")
 def test_workers_leave_when_whoever_started_them_is_killed(tmp_path: Path) -> None:
     """Or else they would train for hours for nobody."""

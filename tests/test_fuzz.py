@@ -30,7 +30,9 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
     return Fuzz(tmp_path_factory.mktemp("fuzz") / "home")
 
 
-@pytest.mark.parametrize("target", SOME)
+@pytest.mark.parametrize(
+    "target", [pytest.param(name, marks=[pytest.mark.slow] if name == "fif" else []) for name in SOME]
+)
 def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str) -> None:
     outcomes = {fuzz.case(target, seed) for seed in range(12)}
     assert "refused" in outcomes or target == "report"  # a page is made of any name

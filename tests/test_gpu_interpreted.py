@@ -23,7 +23,7 @@ SAMPLES = {
     "test_gpu_kernels.py": "",
     "test_gpu_pairs.py": "not batch0 and not (perplexity_scales and (batch1 or 30)) and not (censors and perplexity)",
 }
-LONG = ("test_gpu_pairs.py", "test_gpu_step.py")  # 20 seconds and more: in the slow suite
+LONG = ("test_gpu_pairs.py", "test_gpu_step.py", "test_gpu_kernels.py")  # 20 seconds and more: in the slow suite
 LEAST = {"test_gpu_elementwise.py": 10, "test_gpu_step.py": 2}  # tests in a sample; 30 elsewhere
 
 

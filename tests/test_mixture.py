@@ -340,7 +340,10 @@ def test_sharp_parts_that_contradict_each_other_are_weighed_in_the_graph_too() -
     assert np.abs(deployed(mixed)(X).numpy() - found).max() < 1e-4  # of logits of 140 in float32
 
 
-@pytest.mark.parametrize("format", FORMATS)
+# The slow one is covered by a network alone and by a calibrated model.
+@pytest.mark.parametrize(
+    "format", [pytest.param(name, marks=[pytest.mark.slow] if name == "onnx" else []) for name in FORMATS]
+)
 def test_files_equal_the_model(format: str, tmp_path: Path) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="needs the onnx extra")
