@@ -213,6 +213,7 @@ def test_what_is_needed_ends_with_what_it_has_and_the_rest_is_given_up(
     again.ledger.close()
 
 
+@pytest.mark.slow
 def test_populations_share_the_time(tmp_path: Path) -> None:
     """Seven people in three folds make populations of two sizes; when time is short, both end early."""
     own = small(tmp_path, seeds=1, epochs=100_000, folds=3, networks="none")

@@ -47,6 +47,7 @@ def evaluation(folder: Path, n_subjects: int = 4, **options: object) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_cross_subject_evaluation(tmp_path: Path) -> None:
     SEEN.clear()
     brief = {"max_epochs": 2, "sfreq": 32, "device": "cpu"}

@@ -307,6 +307,7 @@ def test_seeds_multiply_stage_two(tmp_path: Path) -> None:
     assert load_model(run.folder / "model").card.members == 8
 
 
+@pytest.mark.slow
 def test_nested_full_never_sees_the_subject(tmp_path: Path) -> None:
     """Flipping a subject's labels changes neither the shortlist nor the choice made for that subject."""
     _, clean = run_tiny(tmp_path, nested="full")

@@ -116,6 +116,7 @@ def test_a_function_that_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.Mo
     assert calls == ["compiled"]
 
 
+@pytest.mark.slow
 def test_a_fused_step_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through torch.compile without code generation, which needs no compiler: the same numbers."""
     compile_ = torch.compile
