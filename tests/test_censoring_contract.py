@@ -315,6 +315,16 @@ def test_what_labels_determine_is_found_once_a_step_and_never_kept_too_long(
                        other(torch.ones(1, 24, 16), y, s, loss=torch.ones(1, 24)))  # fmt: skip
 
 
+def test_critics_keep_nothing_of_codes_that_they_see_no_more() -> None:
+    censor = make_censor("club", "complementary", latent_dim=16, n_classes=2, n_subjects=3, members=1)
+    y, s = torch.arange(24) % 2, torch.arange(24) // 2 % 3
+    kept = []
+    for _ in range(3):
+        censor.critic_loss(torch.randn(1, 24, 16), y, s)
+        kept.append(len(censor._labels.made[0][False].memory))
+    assert kept[0] == kept[1] == kept[2]
+
+
 # Bad input
 
 

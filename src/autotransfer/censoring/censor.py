@@ -120,7 +120,7 @@ class Censor(nn.Module):
 
     def critic_loss(self, z: Tensor, y: Tensor, s: Tensor) -> Tensor | None:
         """What the critics minimise, () or (P,): each is to be good at its own job, whatever the sign."""
-        terms, key = self._critics_see.of((z, y, s), lambda: self._terms(z, y, s)), self._key()
+        terms, key = self._critics_see.of((z, y, s), lambda: self._for_critics(z, y, s)), self._key()
         losses = [self._method(i).critic_loss(term, key) for i, term in enumerate(terms)]
         parts = [loss for loss in losses if loss is not None]
         return self._shaped(sum(parts[1:], parts[0])) if parts else None
@@ -182,6 +182,11 @@ class Censor(nn.Module):
             loss = loss.reshape(-1, rows)
         made = self._labels.of((y, s), lambda: make_labels(self.mode, *labels))
         return make_terms(self.mode, z, labels[0], labels[1], loss, branches=self.branches, labels=made)
+
+    def _for_critics(self, z: Tensor, y: Tensor, s: Tensor) -> list[Term]:
+        """Of other codes than before: what critics have seen of those goes with the labels."""
+        self._labels.forget()
+        return self._terms(z, y, s)
 
     def _check_ids(self, y: Tensor, s: Tensor) -> None:
         """Raise unless y and s (P, B) are ids that this censor was made for: others would be wrong groups, in silence

@@ -102,10 +102,9 @@ def _turns(subjects: Ints, present: Ints, lots: NDArray[np.float32]) -> Ints:
     groups, steps, most = lots.shape
     used = np.where(np.arange(most) < subjects[:, None], 0.0, np.inf)
     turns = np.empty((groups, steps, present.max()), dtype=np.int64)
-    counts = np.arange(present.max()) < present[:, None]
+    group, which = np.nonzero(np.arange(present.max()) < present[:, None])
     for step in range(steps):
         turns[:, step] = np.argsort(used + lots[:, step], axis=1)[:, : present.max()]
-        group, which = np.nonzero(counts)
         used[group, turns[group, step, which]] += 1
     return turns
 
