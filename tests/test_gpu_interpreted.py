@@ -1,4 +1,4 @@
-"""A sample of the tests of the Triton kernels, in Triton's interpreter, where there is no GPU; long ones are slow tests.
+"""A sample of the tests of the Triton kernels, in Triton's interpreter, where there is no GPU; long ones are slow.
 
 Triton reads TRITON_INTERPRET when it is imported, so the sample runs in processes of its own.
 """
