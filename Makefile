@@ -10,6 +10,7 @@ TEST   := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 demo: $(VENV)/.core
 	$(BIN)/autotransfer demo
+	$(BIN)/autotransfer export demo-run --format onnx
 
 test: $(VENV)/.dev check
 	$(TEST)
@@ -46,7 +47,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[watch]"
+	$(PIP) -e ".[watch,onnx]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import UserError, check_choice
 from .options import UNSAID, Folder, OwnEncoder, Source, WhichModel, Windowing, own_encoders
-from .voice import Quiet, say
+from .voice import Log, Quiet, Verbose, say
 
 
 def predict(
@@ -99,6 +99,8 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file; default: RUN/model with the format's ending.")] = None,
     model: WhichModel = "ensemble",
     encoder: OwnEncoder = "eegnet",
+    verbose: Verbose = False,
+    log: Log = None,
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""
     from ..export import export_model

@@ -35,28 +35,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def available(
-    tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1, recorded: bool = False
-) -> bool:
-    """Whether there are kernels for this tensor, this width of pooling and this length of filters. recorded: it is
-    asked for one that torch.jit can record."""
+def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
+    """Whether there are kernels for this tensor, this width of pooling and this length of filters."""
     return (
         tensor.device.type == "cpu"
         and tensor.dtype == dtype
         and pool <= WIDEST
         and taps <= LONGEST
         and os.environ.get("AUTOTRANSFER_KERNELS") != "0"
-        and not _transformed(tensor, recorded)
+        and not _transformed(tensor)
         and tensor.numel() > 0
         and library() is not None
     )
 
 
-def _transformed(tensor: Tensor, recorded: bool) -> bool:
+def _transformed(tensor: Tensor) -> bool:
     """Whether torch follows what is done to a tensor, or stands something else in its place: it would not see us."""
     return (
         type(tensor) not in (Tensor, torch.nn.Parameter)
-        or (torch.jit.is_tracing() and not recorded)  # type: ignore[attr-defined, no-untyped-call]  # torch's
+        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch's
         or torch.compiler.is_compiling()
         or torch._C._functorch.peek_interpreter_stack() is not None  # vmap and its like
     )

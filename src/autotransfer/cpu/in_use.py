@@ -1,7 +1,6 @@
 """Kernels of a model in use: all that is done to one window, or a few, of one person.
 
-Each has a reference in plain torch code where it is used, which also serves where there is no kernel. As operations of
-torch they are found in what torch.jit records.
+Each has a reference in plain torch code where it is used, which also serves where there is no kernel.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_double, c_float, c_long, c_void_p
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ FEW = 16  # windows that are so few; one thread works on them: nothing is starte
 
 def few(x: Tensor) -> bool:
     """Whether there are kernels for windows (G, n, C, T), and these are few."""
-    return x.shape[1] <= FEW and available(x, recorded=True)
+    return x.shape[1] <= FEW and available(x)
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def _networks(
     power_shift: Tensor | None, scale: Tensor | None, shift: Tensor | None, depthwise: Tensor | None,
     pointwise: Tensor | None, bias: Tensor | None, numbers: Sequence[int], floor: float,
 ) -> Tensor:  # fmt: skip
-    """`Networks`, as torch calls it."""
+    """`Networks`, as the kernel takes it."""
     levels, stretch, pool, second_pool = numbers
     _, windows, channels, times = x.shape
     members, filters, taps = temporal.shape
@@ -165,20 +165,9 @@ def _templates(x: Tensor, filters: Tensor, responses: Tensor, points: int, flat:
     return out
 
 
-# ---- operations of torch ---------------------------------------------------------------------------------------------
+# ---- by their names --------------------------------------------------------------------------------------------------
 
-OPERATIONS = {
-    "networks(Tensor x, Tensor group, Tensor spatial, Tensor temporal, Tensor? constant, Tensor? power_scale, "
-    "Tensor? power_shift, Tensor? scale, Tensor? shift, Tensor? depthwise, Tensor? pointwise, Tensor? bias, "
-    "int[] numbers, float floor) -> Tensor": _networks,
-    "standardise(Tensor x) -> Tensor": _standardise,
-    "append_scale(Tensor x, float flat, float quiet) -> Tensor": _append_scale,
-    "features(Tensor x, Tensor window, int points, float quiet) -> Tensor": _features,
-    "tangent(Tensor x, float quiet) -> Tensor": _tangent,
-    "templates(Tensor x, Tensor filters, Tensor responses, int points, float flat, float quiet) -> Tensor": _templates,
-}
-_operations = torch.library.Library("autotransfer", "DEF")  # type: ignore[no-untyped-call]  # torch's
-for _signature, _function in OPERATIONS.items():
-    _operations.define(_signature)  # type: ignore[no-untyped-call]
-    _operations.impl(_signature.partition("(")[0], _function, "CPU")  # type: ignore[no-untyped-call]
-operations = torch.ops.autotransfer
+operations = SimpleNamespace(
+    networks=_networks, standardise=_standardise, append_scale=_append_scale, features=_features, tangent=_tangent,
+    templates=_templates,
+)  # fmt: skip

@@ -18,7 +18,7 @@ from ..runs.mixture import Mixture, Model
 from ..runs.saved_model import SavedModel
 from ..runs.saved_model import load_model as load_folder
 from .deployed import refuse_what_graphs_cannot
-from .formats import FORMATS, MARK, needed, saved_model_of
+from .formats import FORMATS, MARK, attempt, needed, saved_model_of
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
 KINDS = ("ensemble", "refit")
@@ -89,8 +89,9 @@ def export_model(
     content = form.write(saved)
     difference = took = None
     if format != "onnx" or find_spec(form.runtime) is not None:
-        predict = form.open(content, encoders)
-        difference = largest_difference(saved, predict)
+        with attempt(saved, format, f"{form.runtime} cannot run the {format} file that was made"):
+            predict = form.open(content, encoders)
+            difference = largest_difference(saved, predict)
         if not difference <= tolerance(saved):
             raise UserError(
                 f"the {format} file differs from predict_proba by {difference:.1e}, more than {tolerance(saved):g}; "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
-from ..runs.mixture import Mixture, Model, refuse_parts
-from ..runs.saved_model import TINY, Correction, SavedModel
+from ..model.encoder import group_of
+from ..person.decoder import Stack, stacks_of
+from ..runs.mixture import Model, refuse_parts
+from ..runs.saved_model import TINY, Correction
 
 
 def deployed(model: Model) -> nn.Module:
@@ -17,10 +17,8 @@ def deployed(model: Model) -> nn.Module:
     Preprocessing happens inside. Where it is transductive, the windows of one call are taken as one person's, as
     `predict_proba` does when it is not told whose they are. What a graph cannot do is refused.
     """
-    if isinstance(model, SavedModel):
-        return Deployed(model).eval()
-    refuse_what_graphs_cannot(model)  # by name
-    return DeployedMixture(model).eval()
+    refuse_what_graphs_cannot(model)
+    return Deployed(model).eval()
 
 
 def refuse_what_graphs_cannot(model: Model) -> None:
@@ -29,57 +27,65 @@ def refuse_what_graphs_cannot(model: Model) -> None:
 
 
 class Deployed(nn.Module):
-    """An ensemble: the mean over its members."""
+    """The formula of `Mixture`. Parts alike in all but their weights are one stack, as in a session: what they do to a
+    window stands in the graph once, and not once for each."""
 
-    head: Tensor
-    head_bias: Tensor
-
-    def __init__(self, saved: SavedModel) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
-        self.preprocessing = saved.preprocessing.graph()
-        self.encoder: nn.Module = saved.net.graph()  # type: ignore[operator]  # a Stack
-        self.register_buffer("head", saved.classifier.weight.detach().transpose(1, 2).contiguous())
-        self.register_buffer("head_bias", saved.classifier.bias.detach()[:, None].contiguous())
-        self.correction = None if saved.correction is None else Added(saved.correction)
-
-    def log_proba(self, windows: Tensor) -> Tensor:
-        """(N, channels, times) -> (N, classes) float64, up to a number for each window. Single precision has no room
-        for the probabilities that sharp parts give to what they rule out, and other parts may outvote them."""
-        z = self.encoder(self.preprocessing(windows[None]))  # (P, N, D)
-        each = (torch.matmul(z, self.head) + self.head_bias).double().softmax(-1)
-        found = each.mean(0).clamp(min=TINY).log()
-        return found if self.correction is None else found + self.correction(z)
+        self.stacks = nn.ModuleList(DeployedStack(stack, exponents) for stack, exponents in stacks_of(model))
 
     def forward(self, windows: Tensor) -> Tensor:
-        return self.log_proba(windows).softmax(-1).float()
+        log_p = self.stacks[0](windows)
+        for stack in self.stacks[1:]:
+            log_p = log_p + stack(windows)
+        return log_p.softmax(-1).float()
+
+
+class DeployedStack(nn.Module):
+    """Windows (N, channels, times) -> what its K parts add to the log-probabilities (N, classes), float64. Single
+    precision has no room for the probabilities that sharp parts give to what they rule out, and others may outvote
+    them."""
+
+    group: Tensor  # (P,) which of the preprocessed windows a member reads
+    head: Tensor
+    head_bias: Tensor
+    mean: Tensor  # (K, P) the mean over the members of each part
+    exponents: Tensor  # (K,)
+
+    def __init__(self, stack: Stack, exponents: Tensor) -> None:
+        super().__init__()
+        self.preprocessing = stack.preprocessing.graph()
+        self.encoder: nn.Module = stack.network.graph()  # type: ignore[operator]  # a Stack of the model's
+        self.register_buffer("group", group_of(stack.sizes))
+        self.register_buffer("head", stack.weight)
+        self.register_buffer("head_bias", stack.bias)
+        self.register_buffer("mean", stack.mean)
+        self.register_buffer("exponents", exponents)
+        weights = exponents @ stack.mean
+        self.correction = None if stack.correction is None else Added(stack.correction, weights)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        x = self.preprocessing(windows[None])
+        z = self.encoder(x if x.shape[0] == 1 else x.index_select(0, self.group))  # (P, N, D)
+        each = (torch.matmul(z, self.head) + self.head_bias).double().softmax(-1)
+        classes = each.shape[-1]
+        parts = torch.matmul(self.mean, each.flatten(1)).clamp(min=TINY).log()  # (K, N · classes)
+        log_p = torch.matmul(self.exponents, parts).unflatten(0, (-1, classes))
+        return log_p if self.correction is None else log_p + self.correction(z)
 
 
 class Added(nn.Module):
-    """A correction for one person: codes (P, N, D) -> (N, classes)."""
+    """Corrections for one person: codes (P, N, D) -> (N, classes), each member's times its weight."""
 
     weight: Tensor
     bias: Tensor
+    weights: Tensor
 
-    def __init__(self, correction: Correction) -> None:
+    def __init__(self, correction: Correction, weights: Tensor) -> None:
         super().__init__()
         self.register_buffer("weight", correction.weight)
-        self.register_buffer("bias", correction.bias)
+        self.register_buffer("bias", correction.bias[:, None])
+        self.register_buffer("weights", weights[:, None, None])
 
     def forward(self, z: Tensor) -> Tensor:
-        return Correction(self.weight, self.bias)(z)
-
-
-class DeployedMixture(nn.Module):
-    """The formula of `Mixture`."""
-
-    def __init__(self, mixture: Mixture) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(Deployed(part) for part in mixture.parts)
-        self.exponents = list(mixture.exponents)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        powers = [
-            exponent * cast(Deployed, part).log_proba(windows)
-            for part, exponent in zip(self.parts, self.exponents, strict=True)
-        ]
-        return torch.stack(powers).sum(0).softmax(-1).float()
+        return ((torch.matmul(z, self.weight) + self.bias).double() * self.weights).sum(0)

@@ -22,16 +22,19 @@ from numpy.typing import NDArray
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
 from ..runs.binding import DIGEST, check_digest, check_shapes, digest_of
-from ..runs.mixture import MixtureCard, Model
+from ..runs.mixture import MixtureCard, Model, name_of
 from ..runs.run import versions
 from ..runs.saved_model import ModelCard, card_of, model_of
 from .deployed import deployed
 
+logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
 CARD_FILE = "card.json"
+SILENT = 4  # of onnxruntime: nothing but what ends the process
+NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "onnxscript", "onnx_ir")  # loggers
 MARK = "autotransfer_version"  # in every exported file, as plain text
 
 
@@ -58,34 +61,49 @@ def exported_program(saved: Model) -> torch.export.ExportedProgram:
     card = saved.card
     example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
-    program: torch.export.ExportedProgram = _attempt(
-        saved, lambda: torch.export.export(deployed(saved), (example,), dynamic_shapes=any_number)
-    )
+    with _quiet():
+        program = torch.export.export(deployed(saved), (example,), dynamic_shapes=any_number)
     for node in program.graph.nodes:  # they quote our source and the paths of this machine
         node.meta.pop("stack_trace", None)
     return program
 
 
-def _attempt(saved: Model, export: Callable[[], Any]) -> Any:
-    """A user's own module may do anything, and an exporter refuse it in many ways; what is registered
-    is ours to get right."""
-    own = [part.setting.encoder for part in saved.parts if part.setting.encoder not in ENCODERS]
-    if not own:
-        return export()
+@contextmanager
+def attempt(saved: Model, format: str, failed: str, *, traced: bool = False) -> Iterator[None]:
+    """What exporters and runtimes raise, which may be anything, as one line that says what failed, and of which part;
+    the rest goes to the log. traced: look for the parts that cannot be traced by themselves."""
     try:
-        return export()
+        yield
+    except (UserError, MemoryError):
+        raise
     except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UserError(
-            f"the encoder {' or '.join(map(repr, dict.fromkeys(own)))} cannot be exported as a graph ({reason}); "
-            "use the format safetensors, or change the encoder"
-        ) from error
+        logger.info("%s", failed, exc_info=error)
+        named = untraceable(saved) if traced else []
+        parts = f" of {', '.join(named)}" if named else ""
+        others = " or ".join(name for name in FORMATS if name != format)
+        raise UserError(f"{failed}{parts} ({one_line(error)}); use the format {others}, or change the part") from error
+
+
+def untraceable(saved: Model) -> list[str]:
+    """Names of the parts of which torch can make no graph."""
+    names = []
+    for part in saved.parts:
+        try:
+            exported_program(part)
+        except Exception as error:
+            name = f"the part {name_of(part.setting)!r}"
+            if part.setting.encoder not in ENCODERS:
+                name = f"the encoder {part.setting.encoder!r}"
+            logger.info("%s cannot be traced", name, exc_info=error)
+            names.append(name)
+    return list(dict.fromkeys(names))
 
 
 def to_torch(saved: Model) -> bytes:
     file = BytesIO()
-    with _quiet():
+    with attempt(saved, "torch", "torch cannot make a graph", traced=True):
         program = exported_program(saved)
+    with attempt(saved, "torch", "torch cannot write its graph"), _quiet():
         program.example_inputs = None  # saved otherwise, and of no use to anybody
         torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(described(saved.card))})
     return file.getvalue()
@@ -119,16 +137,18 @@ def needed(package: str) -> Any:
 def to_onnx(saved: Model) -> bytes:
     onnx = needed("onnx")
     needed("onnxscript")
-    with _quiet():
+    with attempt(saved, "onnx", "torch cannot make a graph", traced=True):
         graph = exported_program(saved)
+    with attempt(saved, "onnx", "torch cannot turn its graph into ONNX"), _quiet():
         names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
-        program = _attempt(saved, lambda: torch.onnx.export(graph, dynamo=True, verbose=False, **names))
-    proto = program.model_proto
-    _tidy(proto)
-    onnx.helper.set_model_props(proto, as_text(saved.card))
-    proto.producer_name, proto.producer_version = "autotransfer", versions()["autotransfer"]
-    onnx.checker.check_model(proto)
-    content: bytes = proto.SerializeToString()
+        program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
+        assert program is not None, "dynamo gives a program"
+        proto = program.model_proto
+        _tidy(proto)
+        onnx.helper.set_model_props(proto, as_text(saved.card))
+        proto.producer_name, proto.producer_version = "autotransfer", versions()["autotransfer"]
+        onnx.checker.check_model(proto)
+        content: bytes = proto.SerializeToString()
     return content
 
 
@@ -146,6 +166,7 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
     onnxruntime = needed("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # latencies are told for one thread
+    options.log_severity_level = SILENT  # what goes wrong is raised
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
     def predict(windows: Tensor) -> NDArray[Any]:
@@ -200,13 +221,17 @@ FORMATS = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters speak of packages we do not use and of their own deprecations."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """The exporters speak of packages we do not use and of their own deprecations: to the log, and not to users."""
+    loggers = [logging.getLogger(name) for name in NOISY]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
             yield
     finally:
-        logger.setLevel(level)
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
+    for warning in told:
+        logger.debug("%s", " ".join(str(warning.message).split()))

@@ -58,7 +58,7 @@ class QuickEEGNet:
         self.second = FilteredMixtures(depthwise, ROOT * pointwise, last_bias, net.n_times // self.pools[0])
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        if available(x, recorded=True):
+        if available(x):
             return self.networks(x, group_of(sizes))
         v = self.first(x, sizes)
         parts = []

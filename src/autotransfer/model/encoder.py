@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..errors import UserError, check_at_most, check_positive, check_types, shown
@@ -141,7 +144,13 @@ def quick(stack: nn.Module, levels: int = 0) -> Quick:
 
 def group_of(sizes: Sequence[int]) -> Tensor:
     """Which of the groups of so many members each member belongs to: (P,)."""
-    return torch.tensor([group for group, size in enumerate(sizes) for _ in range(size)])
+    return torch.from_numpy(_groups(tuple(sizes)))
+
+
+@cache
+def _groups(sizes: tuple[int, ...]) -> NDArray[np.int64]:
+    """Kept as an array, which costs a window next to nothing; a tensor that was made while torch traces could not be."""
+    return np.repeat(np.arange(len(sizes)), sizes)
 
 
 class InTurn(nn.Module):

@@ -220,7 +220,7 @@ class QuickShallow:
         self.scale, self.shift = (part[..., None, None] for part in power[1:])
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        if available(x, recorded=True):
+        if available(x):
             return self.networks(x, group_of(sizes))
         power = mean_square(self.filters(x, sizes), self.length).add_(FLOOR).log_()  # (P, F, n, S)
         return power.mul_(self.scale).add_(self.shift).transpose(1, 2).flatten(2)

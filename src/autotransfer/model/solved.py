@@ -103,8 +103,18 @@ class Solved(nn.Module):
         return AllAtOnce(self)
 
     def quick(self, levels: int = 0) -> Quick:
-        """All members at once."""
-        return lambda x, sizes: self.standardised(self.raw(x if len(x) == 1 else x[group_of(sizes)]))
+        """All members at once, their codes standardised by NumPy, which begins and ends an operation sooner."""
+        shift, inv_std = (table.detach().numpy()[:, None] for table in (self.shift, self.inv_std))
+
+        def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
+            raw = self.few(x if len(x) == 1 else x[group_of(sizes)])
+            return torch.from_numpy((raw.numpy() - shift) * inv_std)
+
+        return codes
+
+    def few(self, x: Tensor) -> Tensor:
+        """`raw` of all members for a few windows; overridden where a kernel does it sooner."""
+        return self.raw(x)
 
 
 class AllAtOnce(nn.Module):

@@ -2,8 +2,6 @@
 
 In training the filters change with every step, and matrix products are quickest. In use they stay: their spectra are
 worked out once, mixtures of channels are taken of the windows' spectra, and one transform back gives all signals.
-
-Sizes are made int() where torch may be recording: it would work them out anew for every window.
 """
 
 from __future__ import annotations
@@ -50,11 +48,7 @@ def spectra(filters: Tensor, length: int) -> Tensor:
 
 def products(a: Tensor, b: Tensor) -> Tensor:
     """(P, i, j) × (P, j, k) -> (P, i, k). NumPy spends less than torch on each of many small matrices."""
-    if not torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # torch's
-        return torch.from_numpy(np.matmul(a.numpy(), b.numpy()))
-    if a.shape[1] == 1:  # each a single vector
-        return (a.mT * b).sum(1, keepdim=True)
-    return torch.bmm(a, b)
+    return torch.from_numpy(np.matmul(a.numpy(), b.numpy()))
 
 
 class MixedFilters:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..cpu.in_use import few, operations
 from ..errors import check_at_most, check_positive
 from ..preprocessing.represent import POINTS, QUIET, centred, stretches
-from .encoder import Quick, Size, group_of
+from .encoder import Size
 from .solved import Batches, Solved, SolvedOptions
 
 MOST_FILTERS = 32  # of all classes together, unless there are more classes than that
@@ -68,13 +68,10 @@ class Templates(Solved):
         likeness = product / spread.clamp(min=QUIET)
         return torch.cat([stretches(signals).flatten(2), likeness], -1).to(x.dtype)
 
-    def quick(self, levels: int = 0) -> Quick:
-        def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
-            x = x if len(x) == 1 else x[group_of(sizes)]
-            if not few(x):
-                return self.standardised(self.raw(x))
-            return self.standardised(operations.templates(x, self.filters, self.templates, POINTS, FLAT, QUIET))
-
+    def few(self, x: Tensor) -> Tensor:
+        if not few(x):
+            return self.raw(x)
+        codes: Tensor = operations.templates(x, self.filters, self.templates, POINTS, FLAT, QUIET)
         return codes
 
     def fit_(self, members: Sequence[int], batches: Batches) -> None:

@@ -1,24 +1,22 @@
 """A model arranged for one person's windows, a few at a time: the same numbers as in one call, sooner.
 
 Parts of a mixture that differ in their weights alone become one stack of networks. Statistics that several members
-share are applied once. Encoders run in the form that is quick for a few windows, and what is done to a single one can
-be recorded.
+share are applied once. Encoders run in the form that is quick for a few windows, and what all members say is combined
+by NumPy, which spends less than torch on each of many small arrays.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..model.encoder import quick
 from ..model.encoders import ENCODERS
-from ..model.spectral import products
 from ..preprocessing import Person
 from ..runs.mixture import Mixture, Model
 from ..runs.saved_model import TINY, Correction, SavedModel
@@ -27,75 +25,27 @@ from ..training.members import Members
 from .adaptation import Adaptation
 
 STEP = 16  # windows worked on at once
-RECORDED = 3  # times that a recording is run before it is as quick as it gets
 Named = TypeVar("Named", Effects, Correction)
+Array = NDArray[Any]
 
 
 class Decoder:
     """Raw windows of one person, in order -> probabilities. It remembers nobody: `follow()` gives what does."""
 
     def __init__(self, model: Model) -> None:
-        places: dict[object, list[int]] = {}
-        for place, part in enumerate(model.parts):
-            places.setdefault(_likeness(part), []).append(place)
-        self.stacks = [Stack([model.parts[place] for place in own]) for own in places.values()]
-        exponents = model.exponents if isinstance(model, Mixture) else [1.0]
-        order = [place for own in places.values() for place in own]
-        self.exponents = torch.tensor([exponents[place] for place in order], dtype=torch.float64)  # (parts,)
+        self.stacks, exponents = (list(each) for each in zip(*stacks_of(model), strict=True))
+        self.exponents = torch.cat(exponents)  # (parts,)
         # (parts, P of all stacks)
         self.mean: Tensor = torch.block_diag(*(stack.mean for stack in self.stacks))  # type: ignore[no-untyped-call]
         self.corrected = any(stack.correction is not None for stack in self.stacks)
-        self.heads = [stack.head(self.corrected) for stack in self.stacks]
+        # What is multiplied anew with every window, as NumPy takes it.
+        self._heads = [tuple(tensor.numpy() for tensor in stack.head(self.corrected)) for stack in self.stacks]
+        self._exponents, self._mean = self.exponents.numpy(), self.mean.numpy()
+        self._counts = self._exponents @ self._mean  # (P,): of each member's correction
         # Of each stack (P, D, R): the directions of its codes in which people differ.
         self._axes = [stack.effects.projection.numpy() for stack in self.stacks if stack.effects is not None]
-        # Stacks whose transforms remember nothing of a person.
-        self.still = [not person.state() for person in self.follow()]
-        self._recorded: Any = None
-
-    def record(self, channels: int, times: int) -> None:
-        """Prepare for windows (channels, times) that come one by one: what is done to a window is recorded, and from
-        then on runs without Python, which takes longer than the arithmetic. Networks of the user's own may do
-        something else with every window, and stay as they are."""
-        if any(stack.setting.encoder not in ENCODERS for stack in self.stacks):
-            return
-        draw = torch.Generator().manual_seed(0)
-        first, second = torch.randn(2, 1, channels, times, generator=draw)
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of sizes that become constants, as they should
-            try:
-                traced = torch.jit.trace(_Recorded(self).eval(), self._inputs(first), check_trace=False)  # type: ignore[no-untyped-call]  # torch's
-                found = torch.jit.freeze(traced)
-            except RuntimeError:  # an encoder that cannot be recorded is run as it is
-                return
-            inputs = self._inputs(second)
-            for _ in range(RECORDED):
-                own = found(*inputs)
-            wanted = self._work(*inputs)
-        if all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(own, wanted, strict=True)):
-            self._recorded = found
-
-    def _inputs(self, X: Tensor, people: Sequence[Person] | None = None) -> tuple[Tensor, ...]:
-        """For each stack the next windows (n, channels, times), prepared where that moves what is remembered."""
-        people = self.follow() if people is None else people
-        return tuple(X if still else person.feed(X) for still, person in zip(self.still, people, strict=True))
-
-    def _work(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """All that is not remembered: log-probabilities (n, classes), then the codes of each stack (P, n, D)."""
-        codes = []
-        for stack, still, x in zip(self.stacks, self.still, inputs, strict=True):
-            codes.append(stack.codes(stack.preprocessing.follow().feed(x) if still else x))
-        said = [products(z, weight) + bias for z, (weight, bias) in zip(codes, self.heads, strict=True)]
-        return self._combined((said[0] if len(said) == 1 else torch.cat(said)).double()), *codes
-
-    def _combined(self, said: Tensor) -> Tensor:
-        """What all members say (P, n, classes, or twice as many with corrections) -> log-probabilities (n, classes)."""
-        classes = int(said.shape[2]) // (2 if self.corrected else 1)
-        size = int(said.shape[1]), classes
-        logits = said[..., :classes] if self.corrected else said
-        log_p: Tensor = self.exponents @ (self.mean @ logits.softmax(-1).flatten(1)).clamp(min=TINY).log()
-        if self.corrected:
-            log_p = log_p + (self.exponents @ self.mean) @ said[..., classes:].flatten(1)
-        return log_p.view(size)
+        # Of stacks whose transforms remember nothing of a person, somebody who serves for everybody.
+        self._anybody = [person if not person.state() else None for person in self.follow()]
 
     def follow(self) -> list[Person]:
         """Somebody new."""
@@ -111,13 +61,41 @@ class Decoder:
     @torch.inference_mode()
     def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
         """The next windows (n, channels, times) of a person -> (n, classes)."""
-        if len(X) == 1:
-            return self._next(X, people, adaptation).numpy()
-        return torch.cat([self._next(piece, people, adaptation) for piece in torch.split(X, STEP)]).numpy()
+        if len(X) <= STEP:
+            return self._next(X, people, adaptation)
+        return np.concatenate([self._next(piece, people, adaptation) for piece in torch.split(X, STEP)])
 
-    def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> Tensor:
-        codes, log_p = self.read(X, people)
-        return (log_p if adaptation is None else adaptation.follow(self._projected(codes), log_p)).softmax(-1)
+    def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> NDArray[np.float64]:
+        codes = self._codes(X, people)
+        log_p = self._log_p(codes)
+        if adaptation is not None:
+            log_p = adaptation.follow(self._projected(codes), torch.from_numpy(log_p)).numpy()
+        return _softmax(log_p)
+
+    def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
+        """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
+        (n, classes) up to a number for each window."""
+        codes = self._codes(X, people)
+        return codes, torch.from_numpy(self._log_p(codes))
+
+    def _codes(self, X: Tensor, people: Sequence[Person]) -> list[Tensor]:
+        """Of each stack (P, n, D)."""
+        each = zip(self.stacks, self._anybody, people, strict=True)
+        return [stack.codes((anybody or person).feed(X)) for stack, anybody, person in each]
+
+    def _log_p(self, codes: Sequence[Tensor]) -> NDArray[np.float64]:
+        """Codes of each stack (P, n, D) -> log-probabilities (n, classes), up to a number for each window."""
+        each = [np.matmul(z.numpy(), weight) + bias for z, (weight, bias) in zip(codes, self._heads, strict=True)]
+        # (P of all, n, classes), or twice as many classes with corrections
+        said = (each[0] if len(each) == 1 else np.concatenate(each)).astype(np.float64)
+        members, n, classes = said.shape
+        classes //= 2 if self.corrected else 1
+        probability = self._mean @ _softmax(said[..., :classes]).reshape(members, n * classes)
+        log_p = self._exponents @ np.log(np.maximum(probability, TINY))
+        if self.corrected:
+            log_p += self._counts @ said[..., classes:].reshape(members, n * classes)
+        found: NDArray[np.float64] = log_p.reshape(n, classes)
+        return found
 
     def _projected(self, codes: Sequence[Tensor]) -> Tensor:
         """As `Adaptation.project`, which takes as long as following for a single window: (n, P of all stacks, R)."""
@@ -129,23 +107,21 @@ class Decoder:
             start = stop
         return torch.from_numpy(found.transpose(1, 0, 2))
 
-    def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
-        """The next windows (n, channels, times) of a person -> codes of each stack (P, n, D), and log-probabilities
-        (n, classes) up to a number for each window."""
-        work = self._work if self._recorded is None or len(X) > 1 else self._recorded
-        log_p, *codes = work(*self._inputs(X, people))
-        return codes, log_p
+
+def _softmax(logits: Array) -> NDArray[np.float64]:
+    """(..., classes) -> (..., classes)."""
+    power: NDArray[np.float64] = np.exp(logits - logits.max(-1, keepdims=True))
+    power /= power.sum(-1, keepdims=True)
+    return power
 
 
-class _Recorded(nn.Module):
-    """A decoder as torch records it."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__()
-        self.work = decoder._work
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return self.work(*inputs)
+def stacks_of(model: Model) -> list[tuple[Stack, Tensor]]:
+    """The parts of a model, those that are alike in all but their weights together, with their exponents (K,)."""
+    places: dict[object, list[int]] = {}
+    for place, part in enumerate(model.parts):
+        places.setdefault(_likeness(part), []).append(place)
+    exponents = torch.tensor(model.exponents if isinstance(model, Mixture) else [1.0], dtype=torch.float64)
+    return [(Stack([model.parts[place] for place in alike]), exponents[alike]) for alike in places.values()]
 
 
 class Stack:
@@ -168,6 +144,7 @@ class Stack:
         first = torch.tensor([group.tolist().index(g) for g in range(len(self.sizes))])
         self.setting, card = parts[0].setting, parts[0].card
         spec = self.setting.preprocessing
+        self.network = net
         self.net = quick(net, spec.levels(len(card.channels), card.n_times))
         self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()

@@ -56,7 +56,6 @@ class Session:
         self.adapts = adapt and self._may_adapt()
         self._decoder = Decoder(self.model)
         self._shape = (len(self.model.card.channels), self.model.card.n_times)
-        self._decoder.record(*self._shape)
         self.reset()
 
     def _may_adapt(self) -> bool:

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..cpu.in_use import operations
@@ -29,10 +30,9 @@ POINTS = 16  # stretches of a window, and bands of a spectrum
 SHORTEST = 4  # samples of a window
 QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # least of what a logarithm is taken: that of a flat channel is finite
 
-# Square roots that the logarithm in a graph takes, and steps of Newton and Schulz for each. A small eigenvalue grows by
-# 3/2 in a step: the first root, of eigenvalues down to 1e-8, needs most.
-STEPS = (32, 19, 13, 10, 8, 8)
-TERMS = 16  # of the series of the logarithm: eigenvalues are at least 1e-8^(1/64) = .75 by then
+SMALLEST = 1e-9  # eigenvalue of a correlation by its trace that the logarithm in a graph is made for
+ROOTS = 6  # square roots that it takes: eigenvalues are at least 1e-9^(1/64) = .72 by then
+TERMS = 16  # of the series of the logarithm
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Represent(Transform):
 
 def stretches(x: Tensor, most: int = POINTS) -> Tensor:
     """(..., T) -> means of `most` stretches, or T if that is less (..., S), as equal as can be; longer ones first."""
-    *size, times = (int(n) for n in x.shape)  # torch works sizes out anew for every window that it has recorded
+    times = int(x.shape[-1])  # the other sizes are left alone: in a graph the number of windows is not known yet
     count = min(most, times)
     length, longer = divmod(times, count)
     cut = longer * (length + 1)
-    parts = [x[..., :cut].reshape(*size, longer, length + 1)] if longer else []
-    parts += [x[..., cut:].reshape(*size, count - longer, length)]
+    parts = [x[..., :cut].unflatten(-1, (longer, length + 1))] if longer else []
+    parts += [x[..., cut:].unflatten(-1, (count - longer, length))]
     return torch.cat([part.mean(-1) for part in parts], -1)
 
 
@@ -94,7 +94,7 @@ class Features(Fitted):
         return in_pieces(x, lambda piece: features(piece, spectrum))
 
     def few(self, x: Tensor) -> Tensor:
-        found: Tensor = operations.features(x, _hann(int(x.shape[-1])), POINTS, QUIET)
+        found: Tensor = operations.features(x, torch.from_numpy(_hann(int(x.shape[-1]))), POINTS, QUIET)
         return found
 
     def graph(self) -> nn.Module:
@@ -118,14 +118,14 @@ def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
 
 def spectrum(x: Tensor) -> Tensor:
     """Power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
-    window = _hann(int(x.shape[-1])).to(x)
+    window = torch.from_numpy(_hann(int(x.shape[-1]))).to(x)
     power: Tensor = torch.fft.rfft(x * window)[..., 1:].abs().square()
     return power
 
 
 @cache
-def _hann(times: int) -> Tensor:
-    return torch.from_numpy(np.hanning(times))
+def _hann(times: int) -> NDArray[np.float64]:
+    return np.hanning(times)
 
 
 def products(x: Tensor) -> Tensor:
@@ -168,17 +168,18 @@ def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
     identity = torch.eye(channels, dtype=spread.dtype, device=x.device)
     correlation = unit @ unit.transpose(-1, -2) / times + flat * identity
     logarithm = log_of(shrunk(correlation, times)).flatten(-2)
-    places, weight = _upper(channels)
-    upper = logarithm.index_select(-1, places.to(x.device)) * weight.to(x.device)
+    places, weight = (torch.from_numpy(table).to(x.device) for table in _upper(channels))
+    upper = logarithm.index_select(-1, places) * weight
     return torch.cat([spread[..., 0].clamp(min=QUIET).log(), upper], -1)[..., None, :]
 
 
 @cache
-def _upper(channels: int) -> tuple[Tensor, Tensor]:
-    """Places of the upper triangle in a flattened matrix, and what makes the norm of these entries the matrix's."""
+def _upper(channels: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Places of the upper triangle in a flattened matrix, and what makes the norm of these entries the matrix's. Arrays,
+    because a tensor that is made while torch traces a graph stands for no numbers, and must not be kept."""
     rows, columns = np.triu_indices(channels)
     weight = np.where(rows == columns, 1.0, math.sqrt(2.0))
-    return torch.from_numpy(rows * channels + columns), torch.from_numpy(weight)
+    return rows * channels + columns, weight
 
 
 def shrunk(correlation: Tensor, samples: int) -> Tensor:
@@ -202,21 +203,33 @@ def logarithm_by_roots(matrix: Tensor) -> Tensor:
     """The same for correlations in products alone: log A = 64 log A^(1/64), and a series for what is near 1.
 
     Divided by the trace, C, eigenvalues lie in (0, 1], where the coupled iteration of Newton and Schulz converges to
-    the square root: Y -> Y (3 − ZY) / 2, Z -> (3 − ZY) Z / 2 from Y = A, Z = 1.
+    the square root: Y -> Y (3 − ZY) / 2, Z -> (3 − ZY) Z / 2 from Y = A, Z = 1. Scaled it takes half the steps.
     """
     channels = matrix.shape[-1]
     identity = torch.eye(channels, dtype=matrix.dtype, device=matrix.device)
     root = matrix / channels
-    for steps in STEPS:
+    for number in range(ROOTS):
         inverse = identity
-        for _ in range(steps):
-            factor = 1.5 * identity - 0.5 * (inverse @ root)
+        for scale in _scales(SMALLEST ** (0.5 ** (number + 1))):
+            factor = 1.5 * scale * identity - 0.5 * scale**3 * (inverse @ root)
             root, inverse = root @ factor, factor @ inverse
     rest = identity - root
     series = identity / TERMS
     for term in range(TERMS - 1, 0, -1):
         series = rest @ series + identity / term
-    return math.log(channels) * identity - 2.0 ** len(STEPS) * (rest @ series)
+    return math.log(channels) * identity - 2.0**ROOTS * (rest @ series)
+
+
+def _scales(lowest: float) -> list[float]:
+    """What to scale each step of Newton and Schulz by for roots of eigenvalues in [lowest, 1] (Chen and Chow 2014): a
+    step x -> αx (3 − α²x²) / 2 with α² = 3 / (1 + l + l²) takes l and 1 to the same number and none above 1, so that a
+    small l grows by 2.6 and not by 1.5. One plain step ends it."""
+    scales = []
+    while 1 - lowest > 1e-8:  # the step after squares this
+        scale = math.sqrt(3 / (1 + lowest + lowest**2))
+        lowest *= scale * (3 - (scale * lowest) ** 2) / 2
+        scales.append(scale)
+    return [*scales, 1.0]
 
 
 def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:

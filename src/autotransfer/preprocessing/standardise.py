@@ -105,6 +105,11 @@ class TrainScale(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         return (x - self.shift[:, None, :, None]) * self.inv_std[:, None, :, None]
 
+    def few(self, x: Tensor) -> Tensor:
+        """By NumPy, which begins and ends an operation sooner."""
+        shift, inv_std = (table.numpy()[:, None, :, None] for table in (self.shift, self.inv_std))
+        return torch.from_numpy((x.numpy() - shift) * inv_std)
+
     def affine(self) -> tuple[Tensor, Tensor]:
         return self.shift, self.inv_std
 
