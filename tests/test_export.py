@@ -178,7 +178,7 @@ def test_subject_models_read_one_call_as_one_person() -> None:
 
 @pytest.mark.parametrize(
     ("format", "kind"),
-    [(format, kind) for format in FORMATS for kind in (MODELS if format == "safetensors" else GRAPHS)],
+    [(format, kind) for format in FORMATS for kind in (MODELS if format == "safetensors" else ["train"])],
 )
 def test_files_equal_the_model(format: str, kind: str) -> None:
     content, saved = written(format, kind), random_model(kind, **MODELS[kind])
@@ -259,7 +259,7 @@ def test_own_encoders_are_exported(format: str, tmp_path: Path) -> None:
 
 
 def test_an_encoder_that_is_no_graph_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"encoder 'own' cannot be exported as a graph .* use the format safetensors"):
+    with pytest.raises(UserError, match=r"a graph of the encoder 'own' \(.* use the format safetensors"):
         export_model(own_model("trial", Branching), "torch", tmp_path / "m.pt2")
     assert not list(tmp_path.iterdir())
     export_model(own_model("trial", Branching), "safetensors", tmp_path / "m.st", encoders={"own": Branching})

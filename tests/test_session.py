@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import warnings
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -245,17 +248,47 @@ def test_a_session_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("preprocessing", ["zero-shot", "online"])
-def test_a_recorded_decoder_gives_what_the_plain_one_does(preprocessing: str) -> None:
+def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
     from benchmarks.latency import random_mixture
 
-    model = random_mixture(4, 40, 40.0, preprocessing)
-    session, plain = at.Session(model), at.Session(model)
-    assert session._decoder._recorded is not None
-    plain._decoder._recorded = None
+    mixed = random_mixture(4, 40, 40.0, preprocessing)
     windows = np.random.default_rng(0).standard_normal((12, 4, 40)).astype(np.float32)
     windows[3, 1] = 2.0  # an electrode that has come off
     windows[4] *= 1e4
     windows[5] = 0.0
-    ours = np.stack([session.predict_proba(window) for window in windows])
-    theirs = np.stack([plain.predict_proba(window) for window in windows])
-    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    session = at.Session(mixed)
+    single = np.stack([session.predict_proba(window) for window in windows])
+    np.testing.assert_allclose(single, mixed.predict_proba(windows), atol=1e-5)
+
+
+def growth(sessions: int) -> tuple[int, int]:
+    """Objects and bytes that so many sessions, opened and used one after the other, leave behind."""
+    mixed = mixture()
+
+    def use(times: int) -> tuple[int, int]:
+        for _ in range(times):
+            session = at.Session(mixed)
+            session.predict_proba(OWN[0])
+            session.predict_proba(OWN[1:4])
+        del session
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return len(gc.get_objects()), pages * os.sysconf("SC_PAGE_SIZE")
+
+    before, after = use(10), use(sessions)
+    return after[0] - before[0], after[1] - before[1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of a process from /proc")
+@pytest.mark.parametrize("sessions", [50, pytest.param(1000, marks=pytest.mark.slow)])
+def test_sessions_leave_nothing_behind(sessions: int) -> None:
+    objects, memory = growth(sessions)
+    assert objects < 20, "each session leaves objects behind"
+    assert memory < 8e6, f"{sessions} sessions took {memory / 1e6:.1f} MB for good"
+
+
+def test_a_session_says_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    """It rests on nothing that torch warns of."""
+    warnings.simplefilter("always")
+    at.Session(mixture()).predict_proba(OWN[0])
+    assert not recwarn.list

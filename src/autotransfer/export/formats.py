@@ -80,8 +80,9 @@ def attempt(saved: Model, format: str, failed: str, *, traced: bool = False) -> 
         logger.info("%s", failed, exc_info=error)
         named = untraceable(saved) if traced else []
         parts = f" of {', '.join(named)}" if named else ""
-        others = " or ".join(name for name in FORMATS if name != format)
-        raise UserError(f"{failed}{parts} ({one_line(error)}); use the format {others}, or change the part") from error
+        others = ["safetensors"] if traced else [name for name in FORMATS if name != format]
+        remedy = f"use the format {' or '.join(others)}, or change the part"
+        raise UserError(f"{failed}{parts} ({one_line(error)}); {remedy}") from error
 
 
 def untraceable(saved: Model) -> list[str]:

@@ -1,0 +1,192 @@
+"""Every registered part in one graph: exported with each format, it says what the model does for any number of windows.
+
+Parts are read from the registries, so that a new encoder, transform or representation is tested here by being there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.export import export_model, formats, proof
+from autotransfer.export.formats import FORMATS
+from autotransfer.model.encoders import ENCODERS
+from autotransfer.person.calibration import calibrated
+from autotransfer.preprocessing import TRANSFORMS
+from autotransfer.preprocessing.represent import REPRESENTATIONS
+from autotransfer.runs.mixture import Mixture
+from autotransfer.runs.saved_model import ModelCard, SavedModel
+from autotransfer.training.effects import Effects
+from autotransfer.training.members import Members, size_of
+from tiny import people
+
+REC = people(per=40)
+TRAINING = [np.flatnonzero(np.isin(REC.subject, rows)) for rows in ([0, 1, 2], [1, 2, 4])]
+OWN = REC.X[REC.subject == 3].float()  # of a person whom no model below was fitted on
+NEEDED: dict[str, dict[str, Any]] = {"centre": {"represent": "features"}}  # what must come before a transform
+BATCHES = (1, 2, 37)
+
+
+def settings() -> Iterator[at.Setting]:
+    """Each encoder, each transform by its default and taken from all of a person's windows, each representation."""
+    for encoder in ENCODERS:
+        yield at.Setting(encoder=encoder)
+    plain: dict[str, Any] = {"encoder": "linear", "standardise": "none"}
+    for name, kind in TRANSFORMS.items():
+        for value in (fields(kind)[0].default, "transductive"):
+            try:
+                yield at.Setting(**plain | NEEDED.get(name, {}) | {name: value})
+            except UserError:  # it has no such kind
+                assert value == "transductive", f"{name} does not take its own default"
+    for name in REPRESENTATIONS:
+        yield at.Setting(**plain, represent=name)
+
+
+def part(setting: at.Setting, seed: int = 0, members: int = 2) -> SavedModel:
+    """Random weights and fitted preprocessing."""
+    draw = torch.Generator().manual_seed(seed)
+    own = Members(setting, size_of(REC, setting), range(members)).tensors()
+    tensors = {
+        name: torch.rand(t.shape, generator=draw) + 0.5 if "norm" in name or "inv_std" in name
+        else t.detach() + 0.1 * torch.randn(t.shape, generator=draw)
+        for name, t in own.items()
+    }  # fmt: skip
+    fitted = setting.preprocessing.fit(REC.X, REC.subject, TRAINING[:members], ring=REC.ring)
+    tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
+    card = ModelCard(
+        name="people", kind="ensemble", members=members, setting=setting.to_dict(), n_times=REC.n_times,
+        channels=list(REC.channels), sfreq=REC.sfreq, classes=["left", "right"], subjects=3, scores={},
+    )  # fmt: skip
+    model = SavedModel(card, tensors)
+    logits = model.classifier(model.latents(OWN)).detach()  # fresh networks hardly tell windows apart
+    tensors["classifier.weight"] /= logits.std(1)[..., None]
+    tensors["classifier.bias"] = (tensors["classifier.bias"] - logits.mean(1)) / logits.std(1)
+    return SavedModel(card, tensors)
+
+
+def is_graph(model: SavedModel) -> bool:
+    try:
+        model.preprocessing.graph()
+    except UserError:
+        return False
+    return True
+
+
+def everything() -> Mixture:
+    """One part of each, whose exponents dilute none of them."""
+    parts = [part(one, seed) for seed, one in enumerate(dict.fromkeys(settings()))]
+    return Mixture([one for one in parts if is_graph(one)], np.ones(sum(map(is_graph, parts))) / 2)
+
+
+def known_people(model: Mixture) -> Mixture:
+    """With what is known of how people differ, so that it can follow and be calibrated."""
+    draw = torch.Generator().manual_seed(1)
+    for one in model.parts:
+        members, dim = one.card.members, one.members.latent_dim
+        size = {"projection": (members, dim, 2), "means": (members, 2, 2), "shift": (members, 2)}
+        drawn = {name: torch.randn(shape, generator=draw) / shape[1] ** 0.5 for name, shape in size.items()}
+        drawn["shift"] = drawn["shift"].abs() + 0.1
+        one.effects = Effects(**drawn, interaction=drawn["shift"] / 2)
+    model.card = replace(model.card, follows="shift", calibrates=[5])
+    return model
+
+
+@pytest.fixture(autouse=True)
+def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "TIMED", 2)
+    monkeypatch.setattr(proof, "WARM_UP", 1)
+    monkeypatch.setattr(proof, "BATCHES", BATCHES)
+
+
+def check(model: Mixture | SavedModel, content: bytes, format: str, tolerance: float = 1e-5) -> None:
+    predict = FORMATS[format].open(content, None)
+    for n in BATCHES:
+        expected = model.predict_proba(OWN[:n])
+        np.testing.assert_allclose(predict(OWN[:n]), expected, rtol=0, atol=tolerance)
+    assert expected.std(0).max() > 0.01, "windows must be told apart, or nothing is compared"
+    assert (expected.max(1) < 0.999).mean() > 0.5, "answers that are all sure hide differences"
+
+
+def test_every_part_that_is_registered_is_exported_for_any_number_of_windows(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One mixture, traced once: exporting takes seconds."""
+    pytest.importorskip("onnxscript", reason="needs the onnx extra")
+    pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    model = everything()
+    assert {one.setting.encoder for one in model.parts} == set(ENCODERS)
+    assert {one.setting.to_dict().get("represent") for one in model.parts} >= set(REPRESENTATIONS)
+    before = model.predict_proba(OWN)
+    program = formats.exported_program(model)
+    monkeypatch.setattr(formats, "exported_program", lambda _: program)
+    for format in ("onnx", "torch"):
+        check(model, FORMATS[format].write(model), format)
+    np.testing.assert_array_equal(model.predict_proba(OWN), before, "exporting has changed the model")
+    assert capfd.readouterr() == ("", ""), "exporters must not talk to users"
+
+
+@pytest.mark.parametrize("kind", ["everything", "following", "calibrated"])
+def test_safetensors_hold_any_model(kind: str) -> None:
+    parts = [part(one, seed) for seed, one in enumerate(dict.fromkeys(settings()))]
+    model = Mixture(parts, np.ones(len(parts)) / 2)
+    if kind != "everything":
+        model = known_people(model)
+    if kind == "calibrated":
+        model = calibrated(model, OWN[:10], torch.arange(10) % 2)
+    check(model, FORMATS["safetensors"].write(model), "safetensors", 0)
+
+
+@pytest.mark.parametrize("kind", ["following", "calibrated"])
+def test_graphs_of_models_that_know_people(kind: str, tmp_path: Path) -> None:
+    model = known_people(Mixture([part(at.Setting(**values), seed) for seed, values in enumerate(
+        [{"standardise": "train"}, {"encoder": "templates"}, {"encoder": "templates", "shrinkage": 0.5}]
+    )], [0.5, 0.4, 0.3]))  # fmt: skip
+    plain = model.predict_proba(OWN)
+    if kind == "calibrated":
+        model = calibrated(model, OWN[:10], torch.arange(10) % 2)
+        assert np.abs(model.predict_proba(OWN) - plain).max() > 0.005
+    done = export_model(model, "torch", tmp_path / "model.pt2")
+    check(model, done.path.read_bytes(), "torch")
+
+
+def test_what_an_exporter_raises_is_one_line_that_names_the_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Mixture([part(at.Setting(standardise="train")), part(at.Setting(encoder="shallow"), 1)], [0.5, 0.5])
+    real = torch.export.export
+
+    def refuse(module: Any, *given: Any, **more: Any) -> Any:
+        kinds = {type(stack.encoder).__name__ for stack in module.stacks}
+        if "ShallowGraph" in kinds:
+            raise RuntimeError("Constraints violated (N)!\n  a page\n  of it")
+        return real(module, *given, **more)
+
+    monkeypatch.setattr(torch.export, "export", refuse)
+    with (
+        caplog.at_level(logging.INFO, "autotransfer"),
+        pytest.raises(UserError, match=r"graph of the part 'shallow [^']*' \(Constraints .*use the format safetensors") as told,
+    ):
+        export_model(model, "torch", tmp_path / "model.pt2")
+    assert "\n" not in str(told.value)
+    assert "eegnet" not in str(told.value)
+    assert any(record.exc_info for record in caplog.records), "the log has the whole of it"
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_runtime_raises_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(content: bytes, encoders: object) -> Any:
+        raise RuntimeError("no kernel\nfor this")
+
+    monkeypatch.setitem(FORMATS, "safetensors", FORMATS["safetensors"]._replace(open=broken))
+    with pytest.raises(UserError, match=r"cannot run the safetensors file .* \(no kernel for this\); use the format onnx"):
+        export_model(part(at.Setting()), "safetensors", tmp_path / "model.safetensors")
+    assert not list(tmp_path.iterdir())
