@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
 CARD_FILE = "card.json"
 SILENT = 4  # of onnxruntime: nothing but what ends the process
-NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "onnxscript", "onnx_ir")  # loggers
+# Loggers. To torch.__trace whole graphs are written wherever a program listens to all loggers, which takes long.
+NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
 MARK = "autotransfer_version"  # in every exported file, as plain text
 
 
