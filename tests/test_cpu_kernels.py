@@ -305,7 +305,7 @@ def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_compiler_whose_name_cannot_be_read_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", 'cc "')
-    assert compiling.library.__wrapped__() is None
+    assert compiling._library.__wrapped__()[0] is None
 
 
 @compiled

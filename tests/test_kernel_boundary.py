@@ -79,14 +79,21 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
     "features": (
         operations.features,
         lambda: {
-            "x": rand(G, B, C, T), "window": torch.from_numpy(np.hanning(T)), "points": 16, "quiet": 1e-8,
+            "x": rand(G, B, C, T),
+            "window": torch.from_numpy(np.hanning(T)),
+            "points": 16,
+            "quiet": 1e-8,
         },  # fmt: skip
     ),
     "tangent": (operations.tangent, lambda: {"x": rand(G, B, C, T), "quiet": 1e-8}),
     "templates": (
         operations.templates,
         lambda: {
-            "x": rand(1, B, C, T), "filters": rand(P, F, C), "responses": rand(P, F, T), "points": 16, "flat": 1e-8,
+            "x": rand(1, B, C, T),
+            "filters": rand(P, F, C),
+            "responses": rand(P, F, T),
+            "points": 16,
+            "flat": 1e-8,
             "quiet": 1e-8,
         },  # fmt: skip
     ),

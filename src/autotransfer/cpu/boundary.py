@@ -34,9 +34,8 @@ def address(operation: str, name: str, expected: Expected) -> int:
     is_given = f"{_words(tensor.dtype, tensor.shape)} on {tensor.device}"
     if tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_contiguous():
         is_given += ", not contiguous"
-    raise RuntimeError(
-        f"autotransfer::{operation}: expected {name} to be {_words(dtype, shape)} on cpu, contiguous, but it is {is_given}"
-    )
+    wanted = f"{_words(dtype, shape)} on cpu, contiguous"
+    raise RuntimeError(f"autotransfer::{operation}: expected {name} to be {wanted}, but it is {is_given}")
 
 
 def addresses(operation: str, **tensors: Expected) -> dict[str, int]:

@@ -169,7 +169,11 @@ def _features(x: Tensor, window: Tensor, points: int, quiet: float) -> Tensor:
     _check_points("features", points, times)
     check_sizes("features", 2, times=times)
     rows, means, bands = x.numel() // times, min(points, times), min(points, times // 2)
-    out, windowed, room = x.new_empty(*x.shape[:-1], means + bands + 2), torch.empty(rows, times, dtype=F64), _room(times)
+    out, windowed, room = (
+        x.new_empty(*x.shape[:-1], means + bands + 2),
+        torch.empty(rows, times, dtype=F64),
+        _room(times),
+    )
     numbers, hann = (rows, times, means, bands, quiet), Expected(window, (times,), F64)
     _call("features_of", *numbers, _whole(x), hann, _whole(windowed, F64), room, _whole(out))
     spectra = torch.view_as_real(torch.fft.rfft(windowed))
