@@ -83,7 +83,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             "window": torch.from_numpy(np.hanning(T)),
             "points": 16,
             "quiet": 1e-8,
-        },  # fmt: skip
+        },
     ),
     "tangent": (operations.tangent, lambda: {"x": rand(G, B, C, T), "quiet": 1e-8}),
     "templates": (
@@ -95,7 +95,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
             "points": 16,
             "flat": 1e-8,
             "quiet": 1e-8,
-        },  # fmt: skip
+        },
     ),
 }
 

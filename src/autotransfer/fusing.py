@@ -47,7 +47,7 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
         try:
             for tensor in _tensors(args):
                 torch._dynamo.maybe_mark_dynamic(tensor, 0)
-            with torch._dynamo.config.patch(recompile_limit=SHAPES):  # type: ignore[attr-defined]  # torch's
+            with torch._dynamo.config.patch(recompile_limit=SHAPES):
                 return quick[0](*args, **kwargs)
         except Exception as error:  # compilers fail in many ways
             if quick[0] is function or isinstance(error, torch.OutOfMemoryError):

@@ -99,7 +99,8 @@ def _networks(
     )  # fmt: skip
     task = _Networks(
         **places, windows=windows, channels=channels - levels, levels=levels, times=times, filters=filters, taps=taps,
-        stretch=stretch, pool=pool, second_taps=second_taps, second_pool=second_pool, hidden=hidden, latent=latent, floor=floor,
+        stretch=stretch, pool=pool, second_taps=second_taps, second_pool=second_pool, hidden=hidden, latent=latent,
+        floor=floor,
     )  # fmt: skip
     run_on(1 if windows <= FEW else torch.get_num_threads(), "networks", members, task)
     return out
