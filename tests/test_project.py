@@ -26,7 +26,7 @@ def pins() -> dict[str, str]:
 
 
 def test_one_version() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", at.__version__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", at.__version__)
     assert stored("CITATION.cff")["version"] == at.__version__
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["dynamic"] == ["version"]

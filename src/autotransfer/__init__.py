@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .training.leakage import leakage as leakage
     from .training.train import train as train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # torch for ARM brings an allocator that hands freed memory back to the system after 10 ms, and a training step has it
 # again page by page (training/allocator.py). It reads this once, when torch is loaded: milliseconds until it does.
