@@ -26,7 +26,7 @@ def autotransfer(*arguments: str) -> None:
 
 
 def make() -> None:
-    """Recordings, a run that averages models, a model of one setting, a calibrated one, a session; what they predict."""
+    """Recordings, a run with its average, a model of one setting, a calibrated one, a session; what they predict."""
     rec = at.synthetic(
         n_subjects=5, trials_per_class=4, n_channels=2, n_times=16, sfreq=16.0, subject_shift=0.5, noise=1.0
     )
