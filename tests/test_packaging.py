@@ -98,11 +98,12 @@ def test_the_demo_runs_from_a_wheel_outside_the_checkout(wheel: Path, tmp_path: 
     venv.create(environment, with_pip=False)
     scripts = environment / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / "python"
+    # Without PYTHONPATH: pip would find the checkout there, and take it for what it is to install.
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AUTOTRANSFER"))}
     installing = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
-    subprocess.run(installing, check=True)
+    subprocess.run(installing, check=True, env=outside)
     # A path of plain folders: .pth files there, such as that of an editable install of the checkout, are not followed.
     others = os.pathsep.join({sysconfig.get_path(kind) for kind in ("purelib", "platlib")})
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AUTOTRANSFER"))}
     site = next(environment.rglob("site-packages"))
     outside |= {"PYTHONPATH": os.pathsep.join([str(site), others]), "OMP_NUM_THREADS": "1"}
 
