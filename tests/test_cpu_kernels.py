@@ -309,6 +309,16 @@ def test_a_compiler_whose_name_cannot_be_read_is_none(folder: Path, monkeypatch:
 
 
 @compiled
+def test_on_a_mac_they_have_to_be_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling.sys, "platform", "darwin")
+    monkeypatch.delenv("AUTOTRANSFER_KERNELS", raising=False)
+    with pytest.raises(compiling.Unavailable, match="AUTOTRANSFER_KERNELS=1"):
+        compiling.compiled()
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "1")
+    assert compiling.compiled().parent == folder
+
+
+@compiled
 def test_kernels_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels_for(torch.ones(3)) is cpu
     monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .training.leakage import leakage as leakage
     from .training.train import train as train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "AutoTransferClassifier": ".estimator.auto",

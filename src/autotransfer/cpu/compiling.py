@@ -63,6 +63,10 @@ def compiled() -> Path:
     """The library's file, made if it is not there."""
     if os.name != "posix":
         raise Unavailable(f"no compiled kernels on {sys.platform}")
+    # Macs check the signature that their linker gives a library, and end a process that loads a changed one. Nobody has
+    # tried yet whether they mind our digest at its end.
+    if sys.platform == "darwin" and os.environ.get("AUTOTRANSFER_KERNELS") != "1":
+        raise Unavailable("compiled kernels are untried on macOS; AUTOTRANSFER_KERNELS=1 tries them")
     command = [*_compiler(), *FLAGS, "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"]
     path = trusted_folder() / f"kernels-{_digest_of(command)}.so"
     if not is_ours(path):
