@@ -42,6 +42,7 @@ class Overview:
     counts: NDArray[np.int64]  # (S, K) trials
     sessions: tuple[int, ...] | None  # (S,) how many each person has
     columns: tuple[str, ...]
+    notes: tuple[str, ...]  # what a reader made of the files
     concerns: tuple[str, ...]
     missing: tuple[str, ...]  # what to do about labels that there are not
     pictures: tuple[Picture, ...]
@@ -72,6 +73,7 @@ class Overview:
         yield from self._table()
         yield from self._pictures()
         yield ""
+        yield from self.notes
         for line in (*self.missing, *self.concerns):
             yield f"! {line}"
         if not self.missing and not self.concerns:
@@ -146,6 +148,7 @@ def overview(raw: Raw) -> Overview:
         counts=counts,
         sessions=sessions,
         columns=tuple(map(str, items())),
+        notes=raw.notes,
         concerns=(*_too_few(raw, len(people), len(classes)), *concerns(raw)),
         missing=tuple(missing),
         pictures=tuple(_pictures(X, y, who, counts, classes or (UNKNOWN,), people or (UNKNOWN,))),
