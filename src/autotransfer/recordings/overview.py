@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from .concerns import concerns
 from .container import check_sfreq
 from .labels import as_list, encode
 from .raw import Array, Label, Raw
+from .unlabelled import without_unlabelled
 from .windows import window_array
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -118,7 +119,9 @@ class Overview:
 
 def overview(raw: Raw) -> Overview:
     """Of what a reader found, with or without labels."""
-    X = window_array(raw.X)
+    told_of = concerns(raw)
+    raw, _ = without_unlabelled(replace(raw, X=window_array(raw.X)))
+    X = raw.X
     n, n_channels, n_times = (int(size) for size in X.shape)
     label, classes = (None, ()) if raw.y is None else encode(raw.y, n, "y", raw.classes)
     person, people = (None, ()) if raw.subject is None else encode(raw.subject, n, "subject", raw.subjects)
@@ -149,7 +152,7 @@ def overview(raw: Raw) -> Overview:
         sessions=sessions,
         columns=tuple(map(str, items())),
         notes=raw.notes,
-        concerns=(*_too_few(raw, len(people), len(classes)), *concerns(raw)),
+        concerns=(*_too_few(raw, len(people), len(classes)), *told_of),
         missing=tuple(missing),
         pictures=tuple(_pictures(X, y, who, counts, classes or (UNKNOWN,), people or (UNKNOWN,))),
     )

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from ..errors import UserError, shown
 from .bids import is_bids, read_bids
+from .cleaning import clean as cleaned
+from .concerns import UNKNOWN_RATE
 from .container import Recordings, check_sfreq
 from .continuous import ENDINGS, ending, read_file, read_files, recordings_in, split_options
 from .cutting import Cutting
@@ -92,6 +94,7 @@ def load(
     events: object = None,
     pattern: str | None = None,
     sfreq: float | None = None,
+    clean: bool = False,
 ) -> Recordings:
     """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
     dataset (`moabb:NAME`), a data set of the paper (`errp:FOLDER`, see RECIPES), or an embedded set (SETS).
@@ -99,14 +102,20 @@ def load(
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
     WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
     `pattern` says what names of files mean, '{subject}/{session}_{class}_*.csv'; `sfreq` is the rate in Hz of files
-    that do not say it.
+    that do not say it. `clean` leaves out what is clearly broken (see cleaning.py), with a warning that says what.
     """
     cutting = Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq)
-    if isinstance(source, str) and source in SETS and not cutting.given:
+    if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
     raw = read(source, cutting)
     for note in raw.notes:
         warnings.warn(note, stacklevel=2)
+    if raw.sfreq is None:
+        warnings.warn(UNKNOWN_RATE, stacklevel=2)
+    if clean:
+        raw, left_out = cleaned(raw)
+        for line in left_out or ["nothing was left out: nothing is clearly broken"]:
+            warnings.warn(line, stacklevel=2)
     return Recordings.of(raw)
 
 
