@@ -205,7 +205,7 @@ def test_one_recording_under_two_names() -> None:
     assert "0 and 1 are one recording" in concerns(raw(X=X))[0]
     X = np.asarray(raw().X).copy()
     X[PER + 3] = X[2]
-    said("1 windows of 0 have samples of 1", X=X)
+    said("0 and 1 share samples in 1 of their windows", X=X)
     X = np.asarray(raw().X).copy()
     X[::5] = 0
     assert concerns(raw(X=X)) == [], "what rests is nobody's copy"

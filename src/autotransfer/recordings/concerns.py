@@ -219,8 +219,8 @@ def _copy_concerns(
             )
         else:
             yield (
-                f"{pair.windows} windows of {one} have samples of {other}: who is tested has trained in part; find out "
-                "whose they are"
+                f"{one} and {other} share samples in {pair.windows} of their windows: who is tested has trained in part; "
+                "find out whose they are"
             )
     if len(between) > MOST_PAIRS:
         yield f"{len(between) - MOST_PAIRS} further pairs of people share samples"

@@ -62,7 +62,6 @@ REMEDIES = Remedies(
     times="cut windows of one length with --window SECONDS (window=...)",
 )
 MOST_SHOWN = 8  # names of events that a message lists
-MOST_CLASSES = 4  # that a command to type next has
 
 
 @dataclass
@@ -94,7 +93,7 @@ class Events:
     def options(self, window: float | None) -> str:
         """What to type for windows of the events that most people have, as long as these last."""
         names = sorted(self.counts, key=lambda name: (-len(self.people[name]), -self.counts[name], name))
-        names = sorted(names[:MOST_CLASSES])
+        names = sorted(names[:MOST_SHOWN])
         plain = not any(set(name) & set(",={") for name in names)
         text = ",".join(names) if plain else json.dumps({name: name for name in names}, ensure_ascii=False)
         lasting = sorted(self.lasting)[len(self.lasting) // 2] if self.lasting else 1.0
@@ -168,7 +167,12 @@ def _check_plain(folder: Path, paths: list[Path]) -> None:
         *((path, "does not say whose it is") for path in explained),
     ]:
         name = path.relative_to(folder).as_posix()
-        raise UserError(f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, {EXAMPLE}")
+        likely = "/".join(["{subject}", *["*"] * (name.count("/") - 1), f"*{path.suffix}"])
+        likely = likely if "/" in name else f"{{subject}}{path.suffix}"
+        raise UserError(
+            f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, --pattern '{likely}', or "
+            f"{EXAMPLE}"
+        )
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
 
@@ -200,14 +204,16 @@ def read_labelled(
 
 
 def _command(source: str, events: Events, cutting: Cutting) -> str:
-    return f"autotransfer inspect {shlex.quote(source)} {events.options(cutting.window)}"
+    pattern = "" if cutting.pattern is None else f"--pattern {shlex.quote(cutting.pattern)} "
+    rate = "" if cutting.sfreq is None else f"--sfreq {cutting.sfreq:g} "
+    return f"autotransfer inspect {shlex.quote(source)} {pattern}{rate}{events.options(cutting.window)}"
 
 
 def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
     """What readers made of the files, a line for each."""
     for note, count in notes.items():
         if note.startswith("gaps"):
-            yield f"{count} {note}"
+            yield f"{note}: {count}"
         else:
             yield note if count == n_files else f"{note} ({count} of {n_files} files)"
 
