@@ -150,12 +150,18 @@ class XdfSource:
             )
         own = chosen[0]
         self.name = str(path)
-        self.values = np.asarray(own["time_series"], dtype=np.float32)
-        self.times = np.asarray(own["time_stamps"], dtype=np.float64)
-        if self.values.ndim != 2:
-            raise UserError(f"the stream in {path} holds {self.values.ndim} axes; it must be (samples, channels)")
+        try:
+            self.values = np.asarray(own["time_series"], dtype=np.float32)
+            self.times = np.asarray(own["time_stamps"], dtype=np.float64)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"the stream in {path} holds no numbers ({one_line(error)}); choose another") from None
+        if self.values.ndim != 2 or self.times.shape != self.values.shape[:1]:
+            raise UserError(
+                f"the stream in {path} has samples of the shape {self.values.shape} and {self.times.shape} time "
+                "stamps; it must hold (samples, channels) and a stamp for each sample"
+            )
         self.n_channels = self.values.shape[1]
-        self.sfreq: float | None = float(own["info"]["nominal_srate"][0])
+        self.sfreq = check_sfreq(float(own["info"]["nominal_srate"][0]))
         self.channels = stream_labels(own["info"], self.n_channels)
 
     def chunks(self) -> Iterator[Chunk | None]:
