@@ -20,7 +20,7 @@ from ..model.encoders import Encoders
 from ..preprocessing import check_online
 from ..recordings.windows import LARGEST
 from ..runs.binding import digest_of
-from ..runs.files import refuse_links, write_atomically
+from ..runs.files import read_plain, refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
 from .calibration import check_effects, following
@@ -136,7 +136,7 @@ class Session:
     ) -> Self:
         """The session that `save` wrote, with the model that it was opened with; another one is refused."""
         try:
-            content = Path(path).read_bytes()
+            content = read_plain(Path(path))
         except OSError as error:
             raise UserError(f"cannot read {path} ({error.strerror or error})") from None
         try:

@@ -25,7 +25,7 @@ from ..settings import Setting
 from ..training.effects import Effects
 from ..training.members import Members
 from .binding import DIGEST, check_digest, check_file, digest_of
-from .files import write_atomically
+from .files import read_plain, write_atomically
 from .model_page import model_page
 
 if TYPE_CHECKING:
@@ -248,9 +248,9 @@ def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
     """The model in a folder, a mixture or not; anything that is no model is refused in one line."""
     path = folder / "model.safetensors"
     try:
-        values = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        values = json.loads(read_plain(folder / "model.json").decode())
         check_file(path, card_of(values))
-        weights = path.read_bytes()
+        weights = read_plain(path)
         model = model_of(values, load(weights), encoders)
         check_digest(values, weights, card="model.json", file=path.name)
         return model
