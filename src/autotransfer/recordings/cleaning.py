@@ -39,7 +39,7 @@ def clean(raw: Raw) -> tuple[Raw, list[str]]:
 
 def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
     finite, moving = _states(raw)
-    alive: Array = moving.any(1)
+    alive: Array = np.asarray(moving.any(1))
     keep: Array = np.asarray(finite.all(1) & alive)
     if keep.all():
         return raw, []
