@@ -62,7 +62,7 @@ SETS = {
     "watch": EmbeddedSet(
         watch,
         "smartwatch motion: 10 people, 7 shoulder exercises, 6 axes at 50 Hz, windows of 4 s",
-        "comes with seglearn: pip install 'autotransfer[watch]'",
+        "comes with seglearn",
     ),
     "synthetic": EmbeddedSet(
         synthetic,
