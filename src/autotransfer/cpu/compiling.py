@@ -38,19 +38,31 @@ class Unavailable(Exception):
     """Why there is no library."""
 
 
-@cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels; None where they cannot be had."""
+    return _library()[0]
+
+
+def why_none() -> str | None:
+    """Why there are no compiled kernels, in a few words; None where there are."""
+    if os.environ.get("AUTOTRANSFER_KERNELS") == "0":
+        return "AUTOTRANSFER_KERNELS is 0"
+    return _library()[1]
+
+
+@cache
+def _library() -> tuple[ctypes.CDLL | None, str | None]:
+    """The compiled kernels, or why they cannot be had."""
     try:
         path = compiled()
         try:
-            return _loaded(path)
+            return _loaded(path), None
         except OSError:  # whole, but no library, such as the output of another CC
             path.unlink()
-            return _loaded(compiled())
+            return _loaded(compiled()), None
     except (Unavailable, OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: quotes of CC
         logger.debug("no compiled kernels: %s", error)
-        return None
+        return None, " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _loaded(path: Path) -> ctypes.CDLL:
@@ -65,6 +77,10 @@ def compiled() -> Path:
     """The library's file, made if it is not there."""
     if os.name != "posix":
         raise Unavailable(f"no compiled kernels on {sys.platform}")
+    # Macs check the signature that their linker gives a library, and end a process that loads a changed one. Nobody has
+    # tried yet whether they mind our digest at its end.
+    if sys.platform == "darwin" and os.environ.get("AUTOTRANSFER_KERNELS") != "1":
+        raise Unavailable("compiled kernels are untried on macOS; AUTOTRANSFER_KERNELS=1 tries them")
     command = [*_compiler(), *FLAGS, "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"]
     path = trusted_folder() / f"kernels-{_digest_of(command)}.so"
     if not is_ours(path):

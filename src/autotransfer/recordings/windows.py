@@ -6,6 +6,7 @@ mistake is told in the same words everywhere.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Protocol
@@ -21,6 +22,7 @@ from .messages import reason
 from .raw import Array
 
 MIN_TIMES = 8
+UNNAMED = re.compile(r"ch\d+")  # what channels are called that have no names
 # Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
 LARGEST = 1e15
 REAL = "give real numbers, such as float32"
@@ -144,6 +146,16 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
     check_distinct(names, "channels")
     return tuple(names)
+
+
+def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
+    """What to say of X (N, channels, times) whose channels are probably on the last axis."""
+    if shape[1] <= shape[2] or not all(UNNAMED.fullmatch(name) for name in names):
+        return None
+    return (
+        f"X has {shape[1]} channels of {shape[2]} samples; if these are {shape[2]} channels of {shape[1]} "
+        "samples, exchange the last two axes: X.transpose(0, 2, 1)"
+    )
 
 
 def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_constant: bool) -> Tensor:

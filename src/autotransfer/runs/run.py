@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
+from .. import kernels
 from ..errors import UserError
 from ..folds import check_scorable, divide, leave_groups_out, make_fold, scorable
 from ..jobs import Job
@@ -66,7 +67,7 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
 
 def versions(*also: str) -> dict[str, str]:
     """What outcomes may depend on besides the data."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "kernels": kernels.description()}
     for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also):
         try:
             found[package] = version(package)
