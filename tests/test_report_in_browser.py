@@ -87,7 +87,7 @@ def test_the_first_screen_is_a_sentence_a_number_and_a_figure(
 ) -> None:
     browser.open(pages / "average.html", width=width, height=height, phone=width < 500)
     bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
-    for part in ("#answer-title", ".number b", ".number .interval", "#figure-glance .plot svg"):
+    for part in ("#answer-title", ".people p", "#figure-glance .plot svg"):
         assert 0 < browser.evaluate(bottom.format(part)) <= height, part
     drawn = "[...document.querySelectorAll('.plot')].filter((plot) => plot.querySelector('svg')).length"
     assert browser.evaluate(drawn) == 1, "figures of closed sections wait"
