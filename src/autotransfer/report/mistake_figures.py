@@ -127,8 +127,11 @@ def reliability_by_person(summary: Summary) -> Figure | None:
         for who, own in found.items()
     ]
     fills = [LOSS if who == worst else ACCENT for who in found]
+    both.append(summary.data.chance)
     across = plot.score_axis("mean confidence of a person's predictions", both)
-    layout = plot.stacked(plot.axes(across, plot.score_axis("how often they are right", both)))
+    layout = plot.stacked(
+        plot.axes(across, plot.score_axis("accuracy", both)), plot.level(summary.data.chance, "chance")
+    )
     x, y = [own.confidence for own in found.values()], [own.accuracy for own in found.values()]
     gap = _claimed(found[worst])
     said = (

@@ -32,8 +32,8 @@ def glance(summary: Summary) -> Figure | None:
         shown,
         Figure(
             key="glance",
-            title="Every person whom the models never saw",
-            caption="A dot is a person, the line is the mean over people, the band its 95 % interval.",
+            title="Every person it has not seen",
+            caption="Dots are people, lines means, bands their 95 % intervals.",
             data=[],
             layout={"shapes": [shape for i, row in enumerate(shown) for shape in _band(row, i)]},
             columns=("row", "setting", "test_subject", "test_score"),
