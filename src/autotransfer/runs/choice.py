@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,7 @@ class Choice:
     def censor_tried(self) -> bool:
         return any(one.setting.penalty is not None for one in self.shortlist)
 
-    @property
+    @cached_property
     def estimate(self) -> Scores:
         """Of what is delivered, by subject: the strictest scores there are."""
         own = {subject: value for subject, value in self.nested_full_test_scores.items() if math.isfinite(value)}
@@ -212,7 +213,7 @@ class Choice:
         least = -math.inf if self.at_least is None else self.at_least
         return dict(sorted(((p, v) for p, v in self.estimate.items() if v < least), key=lambda item: item[1]))
 
-    @property
+    @cached_property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval over people of the mean of these; None for a single one."""
         return bootstrap_interval(list(self.estimate.values()), seed=0)

@@ -42,17 +42,17 @@ class BestPeer:
 def best_peer(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, float]]) -> BestPeer | None:
     """estimate: what is delivered, by person; peers: simple models, by name and person. None where nobody was scored by
     both."""
-    best: BestPeer | None = None
-    for name, scores in peers.items():
-        both = [person for person in estimate if math.isfinite(scores.get(person, math.nan))]
-        if not both:
-            continue
-        mean = sum(scores[person] for person in both) / len(both)
-        if best is None or mean > best.mean:
-            gaps = [estimate[person] - scores[person] for person in both]
-            gaps = [0.0 if abs(gap) <= SAME else gap for gap in gaps]
-            best = BestPeer(name, mean, len(both), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
-    return best
+    common = {
+        name: [person for person in estimate if math.isfinite(scores.get(person, math.nan))]
+        for name, scores in peers.items()
+    }
+    means = {name: sum(peers[name][one] for one in both) / len(both) for name, both in common.items() if both}
+    if not means:
+        return None
+    name = max(means, key=lambda one: means[one])
+    gaps = [estimate[person] - peers[name][person] for person in common[name]]
+    gaps = [0.0 if abs(gap) <= SAME else gap for gap in gaps]
+    return BestPeer(name, means[name], len(gaps), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
 
 
 # ---- the headline ----------------------------------------------------------------------------------------------------
