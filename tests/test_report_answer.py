@@ -291,7 +291,7 @@ def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
     assert "balanced accuracy on 12 test subjects (chance .25):" in lines
     for label, scores in (
         ("average, nested ", choice.nested_test_scores),
-        ("  plain network ", choice.test_scores["baseline"]),
+        ("  plain network (baseline) ", choice.test_scores["baseline"]),
         ("best single, nested", average.choosing_test_scores),
     ):
         assert any(label in line and f"mean {np.mean(list(scores.values())):.3f}" in line for line in lines)

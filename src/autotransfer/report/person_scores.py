@@ -152,7 +152,7 @@ def card_words(model: Model) -> str | None:
     if name not in METRICS or not isinstance(chance, float) or not isinstance(mean, float):
         return None
     if isinstance(sentence := told.get("verdict"), str) and sentence:
-        return f"the model: {printable(sentence)}"
+        return printable(sentence)
     start = "the model is not better than guessing: " if told.get("better_than_guessing") is False else "the model: "
     left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
     return f"{start}{METRICS[name].label} {score(mean)} on {left_out} ({chance_words(chance)})"

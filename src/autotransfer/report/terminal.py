@@ -54,7 +54,7 @@ def _rows_of_choice(choice: Choice) -> Rows:
     best = choice.best_uncensored.name
     if best != choice.baseline.name and "best_uncensored" in tests:
         rows[f"best uncensored ({short(best, 40)})"] = tests["best_uncensored"]
-    return rows | {"plain network": tests["baseline"]}
+    return rows | {"plain network (baseline)": tests["baseline"]}
 
 
 def _averaged(choice: Choice, average: Average) -> tuple[list[str], list[str]]:
@@ -78,7 +78,7 @@ def _rows_of_average(choice: Choice, average: Average) -> Rows:
     rows["best single, nested"] = average.choosing_test_scores
     if "baseline" in choice.delivered_test_scores:
         rows["ensemble, plain networks"] = choice.delivered_test_scores["baseline"]
-    return rows | {"plain network": choice.test_scores["baseline"]}
+    return rows | {"plain network (baseline)": choice.test_scores["baseline"]}
 
 
 def _table(rows: Rows) -> list[str]:

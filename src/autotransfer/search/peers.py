@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -95,9 +96,9 @@ def _others(run: Run) -> dict[str, Peer]:
 
 def _missing(run: Run, until: float | None) -> Iterator[tuple[str, Callable[[], Scores | str]]]:
     for name, setting in closed_peers(run).items():
-        yield name, lambda setting=setting: _solved(run, setting)
+        yield name, partial(_solved, run, setting)
     for name, peer in _others(run).items():
-        yield name, lambda peer=peer: _predicted(run, peer, until)
+        yield name, partial(_predicted, run, peer, until)
 
 
 def adaptation_of(options: RunOptions) -> str:
