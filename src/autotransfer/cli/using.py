@@ -49,7 +49,7 @@ def predict(
     told = [card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, found)
-        told += [] if scored is None else scored.lines(metric)
+        told += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
     except UserError as error:  # predictions need no labels
         if scores is not None:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,6 +54,7 @@ class ModelCard:
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
     scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -219,9 +220,9 @@ def _some(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def _check_shapes(name: str, found: tuple[Tensor, ...], shapes: Sequence[tuple[int, ...]]) -> None:
-    for field, tensor, shape in zip(type(found)._fields, found, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
+    for part, tensor, shape in zip(type(found)._fields, found, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
         if tuple(tensor.shape[1:]) != shape or not torch.isfinite(tensor).all():
-            raise ValueError(f"the tensor {name}.{field} is not finite of the shape (…, *{shape})")
+            raise ValueError(f"the tensor {name}.{part} is not finite of the shape (…, *{shape})")
 
 
 def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
@@ -257,11 +258,23 @@ def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
     except UserError:
         raise
     except FileNotFoundError as error:
-        raise UserError(f"there is no model in {folder} ({Path(error.filename).name} is missing)") from None
+        raise UserError(_no_model(folder, Path(error.filename).name)) from None
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"the model in {folder} cannot be read ({one_line(error)}); make it again with resume"
         ) from None
+
+
+def _no_model(folder: Path, missing: str) -> str:
+    """Why there is none: a run that has not made it yet, another model of a run, or no run at all."""
+    if (folder.parent / "ledger.sqlite").exists():
+        return (
+            f"{folder.parent} is an unfinished run and has no model yet; go on with: autotransfer resume "
+            f"{folder.parent}"
+        )
+    if folder.name == "refit" and (folder.parent / "model.json").exists():
+        return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({folder})"
+    return f"there is no model in {folder} ({missing} is missing)"
 
 
 def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:
