@@ -17,8 +17,11 @@ from torch import Tensor
 
 from ...errors import UserError, check_choice, check_positive, check_types, one_line, plain_value, shown
 from ..transform import Fitted, Rows, Stage, Transform
+from .band_tangent import BandTangent
+from .bands import Bands, FineBands
 from .base import Representation
 from .features import Features
+from .rhythms import Rhythms
 from .tangent import Tangent
 
 __all__ = ["REPRESENTATIONS", "Represent", "Representation"]
@@ -28,6 +31,10 @@ GROUP = "autotransfer.representations"  # of entry points
 REPRESENTATIONS: dict[str, type[Representation]] = {
     "features": Features,
     "tangent": Tangent,
+    "rhythms": Rhythms,
+    "bands": Bands,
+    "fine_bands": FineBands,
+    "band_tangent": BandTangent,
 }
 
 

@@ -42,16 +42,20 @@ class Tangent(Representation):
 
 def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
     """(..., C, T) -> (..., 1, C + C(C + 1)/2), float64. log_of: matrices (..., C, C) -> their logarithms."""
-    own, _ = centred(x)
-    channels, times = int(x.shape[-2]), int(x.shape[-1])
+    return tangent_of(centred(x)[0], log_of)
+
+
+def tangent_of(own: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """The same of signals whose mean is 0."""
+    channels, times = int(own.shape[-2]), int(own.shape[-1])
     spread = own.square().mean(-1, keepdim=True).sqrt()
     flat = (spread == 0).to(spread.dtype)
     unit = own / (spread + flat)
-    identity = torch.eye(channels, dtype=spread.dtype, device=x.device)
+    identity = torch.eye(channels, dtype=spread.dtype, device=own.device)
     correlation = unit @ unit.transpose(-1, -2) / times + flat * identity
     logarithm = log_of(shrunk(correlation, times)).flatten(-2)
     places, weight = _upper(channels)
-    upper = logarithm.index_select(-1, places.to(x.device)) * weight.to(x.device)
+    upper = logarithm.index_select(-1, places.to(own.device)) * weight.to(own.device)
     return torch.cat([spread[..., 0].clamp(min=QUIET).log(), upper], -1)[..., None, :]
 
 
