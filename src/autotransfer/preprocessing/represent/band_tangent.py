@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from .base import Representation, centred
-from .spectra import Band, bands_within, fourier, segment_length, segments
+from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
 from .tangent import logarithm, logarithm_by_roots, tangent_of
 
 BANDS: tuple[Band, ...] = ((4, 8), (8, 13), (13, 30))
@@ -28,7 +29,10 @@ class BandTangent(Representation):
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 1, len(self._bins(times)) * (channels + channels * (channels + 1) // 2)
 
-    def _bins(self, times: int) -> list[list[int]]:
+    def room(self, channels: int, times: int) -> int:
+        return 8 * len(BANDS) * channels * max(channels, times)
+
+    def _bins(self, times: int) -> Bins:
         assert self.sfreq is not None, "it reads it"
         return bands_within("band_tangent", BANDS, self.sfreq, times)
 
@@ -41,7 +45,17 @@ class BandTangent(Representation):
 
     def _numbers(self, x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
         assert self.sfreq is not None, "it reads it"
-        length = segment_length(self.sfreq, int(x.shape[-1]))
+        length, bins = segment_length(self.sfreq, int(x.shape[-1])), self._bins(int(x.shape[-1]))
         cut = segments(centred(x)[0], length)
-        parts = [(cut @ fourier(length, tuple(band)).to(cut)).flatten(-2) for band in self._bins(int(x.shape[-1]))]
-        return torch.cat([tangent_of(part, log_of) for part in parts], -1)
+        coefficients = cut @ fourier(length, sum(bins, ())).to(cut)  # (..., C, n, 2 bins)
+        inside = _inside(tuple(len(band) for band in bins)).to(cut)
+        of_bands = (coefficients[..., None, :, :, :] * inside[:, None, None]).flatten(-2)  # (..., bands, C, n · 2 bins)
+        samples = int(cut.shape[-2]) * inside.sum(-1)[:, None, None]
+        return tangent_of(of_bands, samples, log_of).flatten(-3)[..., None, :]
+
+
+@cache
+def _inside(counts: tuple[int, ...]) -> Tensor:
+    """(bands, 2 bins): 1 where a cosine or a sine belongs to the band."""
+    of_bin = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    return (of_bin == torch.arange(len(counts))[:, None]).to(torch.float64).repeat(1, 2)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .base import QUIET, Representation, centred
-from .spectra import Band, bands_within, fourier, segment_length, segments
+from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
 
 FLOOR = 1e-12  # of the mean power of a window: what is less is rounding
 
@@ -33,7 +33,7 @@ class Bands(Representation):
     def room(self, channels: int, times: int) -> int:
         return 8 * channels * times
 
-    def _bins(self, times: int) -> list[list[int]]:
+    def _bins(self, times: int) -> Bins:
         assert self.sfreq is not None, "it reads it"
         return bands_within(self.name, self.bands, self.sfreq, times)
 
@@ -43,8 +43,7 @@ class Bands(Representation):
         if references(int(x.shape[-2])) > 1:
             own = torch.cat([own, own - own.mean(-2, keepdim=True)], -2)
         bins, length = self._bins(int(x.shape[-1])), segment_length(self.sfreq, int(x.shape[-1]))
-        used = tuple(k for band in bins for k in band)
-        coefficients = segments(own, length) @ fourier(length, used).to(own)  # (..., C, n, 2 bins)
+        coefficients = segments(own, length) @ fourier(length, sum(bins, ())).to(own)  # (..., C, n, 2 bins)
         power = coefficients.square().mean(-2) @ _means(tuple(len(band) for band in bins)).to(own)  # (..., C, bands)
         least = FLOOR * power.mean((-2, -1), keepdim=True)
         return 0.5 * (power + least).clamp(min=QUIET**2).log()

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -37,14 +37,14 @@ class Rhythms(Representation):
     shortest: ClassVar[int] = 16
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        return 1, sum(waves.shape[1] // 2 for _, waves in self._banks(times))
+        return 1, len(self._bank(times).held)
 
     def room(self, channels: int, times: int) -> int:
-        return 8 * channels * max(channels, times)
+        return 8 * len(LOWS) * channels * max(channels, times)
 
-    def _banks(self, times: int) -> tuple[tuple[Tensor, Tensor], ...]:
+    def _bank(self, times: int) -> Bank:
         assert self.sfreq is not None and self.constants is not None, "it reads them"  # noqa: PT018
-        return _banks(self.sfreq, self.constants, times)
+        return _bank(self.sfreq, self.constants, times)
 
     def numbers(self, x: Tensor) -> Tensor:
         return self._numbers(x, whitened)
@@ -54,21 +54,26 @@ class Rhythms(Representation):
 
     def _numbers(self, x: Tensor, whiten: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         own, _ = centred(x)
-        return torch.cat([self._correlations(own @ basis.to(own), waves.to(own), whiten)
-                          for basis, waves in self._banks(int(x.shape[-1]))], -1)[..., None, :]  # fmt: skip
-
-    @staticmethod
-    def _correlations(signals: Tensor, waves: Tensor, whiten: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """signals (..., C, M), waves (M, 2F), both in the basis of a sub-band -> (..., F)."""
+        bank = self._bank(int(x.shape[-1]))
+        signals = (own @ bank.basis.to(own))[..., None, :, :] * bank.inside.to(own)  # (..., S, C, M)
         size = signals.square().sum(-1, keepdim=True).sqrt()
         unit = signals / (size + (size == 0).to(size.dtype))
         identity = torch.eye(int(unit.shape[-2]), dtype=unit.dtype, device=unit.device)
-        shares = whiten(unit @ unit.transpose(-1, -2) + RIDGE * identity, unit @ waves)  # (..., C, 2F), sines first
+        shares = whiten(unit @ unit.transpose(-1, -2) + RIDGE * identity, unit @ bank.waves.to(own))  # (..., S, C, 2F)
         sine, cosine = shares.chunk(2, -1)
-        half = 0.5 * (sine.square() - cosine.square()).sum(-2)
-        cross = (sine * cosine).sum(-2)
-        mean = 0.5 * (sine.square() + cosine.square()).sum(-2)
-        return (mean + (half.square() + cross.square() + RIDGE**2).sqrt()).clamp(max=1.0).sqrt()
+        squares = torch.stack([sine.square(), cosine.square(), sine * cosine]).sum(-2)
+        half, cross = 0.5 * (squares[0] - squares[1]), squares[2]
+        largest = 0.5 * (squares[0] + squares[1]) + (half.square() + cross.square() + RIDGE**2).sqrt()
+        return largest.clamp(max=1.0).sqrt().flatten(-2).index_select(-1, bank.held.to(x.device))[..., None, :]
+
+
+class Bank(NamedTuple):
+    """S sub-bands and F frequencies in an orthonormal basis of M waves that windows hold whole numbers of."""
+
+    basis: Tensor  # (T, M)
+    inside: Tensor  # (S, 1, M): 1 where a wave belongs to the sub-band
+    waves: Tensor  # (M, 2F): what is to be compared, sines first
+    held: Tensor  # of the S · F pairs those whose frequency is in the sub-band
 
 
 def whitened(covariance: Tensor, products: Tensor) -> Tensor:
@@ -90,28 +95,27 @@ def whitened_by_elimination(covariance: Tensor, products: Tensor) -> Tensor:
 
 
 @cache
-def _banks(sfreq: float, frequencies: tuple[float, ...], times: int) -> tuple[tuple[Tensor, Tensor], ...]:
-    """Of each sub-band an orthonormal basis (T, M), and in it the waves (M, 2F) of the frequencies that it holds."""
+def _bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> Bank:
     highest = max(frequencies, default=0.0)
     if not 0 < min(frequencies, default=0.0) <= highest < sfreq / 2:
         raise UserError(f"represent 'rhythms' needs frequencies between 0 and {sfreq / 2:g} Hz, half the sampling "
                         f"rate; constants is {list(frequencies)}")  # fmt: skip
-    time, step = np.arange(times), sfreq / times
-    banks = []
-    for low in LOWS:
-        held = [f for f in frequencies if f >= low or low == LOWS[0]]
-        bins = np.array([k for k in range(1, (times - 1) // 2 + 1) if low <= k * step <= BEYOND * highest])
-        if not held or not len(bins):
-            continue
-        angle = np.outer(time, bins) * (2 * math.pi / times)
-        basis = np.concatenate([np.cos(angle), np.sin(angle)], 1) * math.sqrt(2 / times)
-        waves = np.zeros((times, 2, len(held)))
-        for place, f in enumerate(held):
-            angle = 2 * math.pi * f / sfreq * time
-            pair = np.stack([np.sin(angle), np.cos(angle)], 1)
-            waves[:, :, place] = np.linalg.qr(pair - pair.mean(0))[0]
-        banks.append((torch.from_numpy(basis), torch.from_numpy(basis.T @ waves.reshape(times, -1))))
-    if not banks:
+    time = np.arange(times)
+    of_basis = np.arange(1, (times - 1) // 2 + 1) * sfreq / times
+    of_basis = of_basis[(of_basis >= LOWS[0]) & (of_basis <= BEYOND * highest)]
+    if not len(of_basis):
         raise UserError(f"represent 'rhythms': windows of {times} samples at {sfreq:g} Hz hold no wave between "
                         f"{LOWS[0]:g} and {BEYOND * highest:g} Hz")  # fmt: skip
-    return tuple(banks)
+    angle = 2 * math.pi / sfreq * np.outer(time, of_basis)
+    basis = np.concatenate([np.cos(angle), np.sin(angle)], 1) * math.sqrt(2 / times)
+    waves = np.zeros((times, 2, len(frequencies)))
+    for place, f in enumerate(frequencies):
+        angle = 2 * math.pi * f / sfreq * time
+        pair = np.stack([np.sin(angle), np.cos(angle)], 1)
+        waves[:, :, place] = np.linalg.qr(pair - pair.mean(0))[0]
+    inside = np.array([np.tile(of_basis >= low, 2) for low in LOWS], np.float64)
+    # The lowest sub-band has every frequency: what begins below it is seen there if anywhere.
+    held = [s * len(frequencies) + place for s, low in enumerate(LOWS) for place, f in enumerate(frequencies)
+            if s == 0 or (f >= low and inside[s].any())]  # fmt: skip
+    arrays = basis, inside[:, None], basis.T @ waves.reshape(times, -1), np.array(held)
+    return Bank(*map(torch.from_numpy, arrays))

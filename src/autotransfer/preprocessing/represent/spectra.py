@@ -12,6 +12,7 @@ from torch import Tensor
 from ...errors import UserError
 
 Band = tuple[float, float]  # Hz, from and up to
+Bins = tuple[tuple[int, ...], ...]  # of each band, in multiples of the frequency resolution
 
 SECOND = 1.0  # length of a segment: spectra of half-overlapping ones are averaged (Welch 1967)
 
@@ -27,12 +28,13 @@ def segments(x: Tensor, length: int) -> Tensor:
     return torch.stack([x[..., start : start + length] for start in starts], -2)
 
 
-def bands_within(name: str, bands: tuple[Band, ...], sfreq: float, times: int) -> list[list[int]]:
-    """Of each band the multiples of the frequency resolution in it, without bands that have none."""
+@cache
+def bands_within(name: str, bands: tuple[Band, ...], sfreq: float, times: int) -> Bins:
+    """Without bands that hold no multiple of the resolution."""
     step = sfreq / segment_length(sfreq, times)
     highest = (segment_length(sfreq, times) - 1) // 2
-    bins = [[k for k in range(1, highest + 1) if low <= k * step < high] for low, high in bands]
-    inside = [own for own in bins if own]
+    bins = (tuple(k for k in range(1, highest + 1) if low <= k * step < high) for low, high in bands)
+    inside = tuple(own for own in bins if own)
     if not inside:
         raise UserError(f"represent {name!r} needs frequencies from {bands[0][0]:g} to {bands[-1][1]:g} Hz; windows of "
                         f"{times} samples at {sfreq:g} Hz have none of them")  # fmt: skip
