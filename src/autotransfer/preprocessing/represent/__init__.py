@@ -21,7 +21,9 @@ from .band_tangent import BandTangent
 from .bands import Bands, FineBands
 from .base import Representation
 from .features import Features
+from .minirocket import MiniRocket
 from .rhythms import Rhythms
+from .statistics import Statistics
 from .tangent import Tangent
 
 __all__ = ["REPRESENTATIONS", "Represent", "Representation"]
@@ -35,6 +37,8 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
     "bands": Bands,
     "fine_bands": FineBands,
     "band_tangent": BandTangent,
+    "statistics": Statistics,
+    "minirocket": MiniRocket,
 }
 
 

@@ -35,6 +35,7 @@ class Representation(ABC):
     reads: ClassVar[tuple[str, ...]] = ()  # of the fields, those without which it cannot be
     shortest: ClassVar[int] = 4  # samples of a window
     by_fold: ClassVar[bool] = False  # whether it is fitted, so that windows depend on who is trained on
+    costly: ClassVar[bool] = False  # whether a run leaves it to a later stage
 
     @abstractmethod
     def shape(self, channels: int, times: int) -> tuple[int, int]:
