@@ -20,6 +20,7 @@ from ..transform import Fitted, Rows, Stage, Transform
 from .band_tangent import BandTangent
 from .bands import Bands, FineBands
 from .base import Representation
+from .beats import Beats
 from .features import Features
 from .minirocket import MiniRocket
 from .rhythms import Rhythms
@@ -38,6 +39,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
     "fine_bands": FineBands,
     "band_tangent": BandTangent,
     "statistics": Statistics,
+    "beats": Beats,
     "minirocket": MiniRocket,
 }
 

@@ -25,6 +25,7 @@ BANDS: tuple[Band, ...] = ((4, 8), (8, 13), (13, 30))
 class BandTangent(Representation):
     reads: ClassVar[tuple[str, ...]] = ("sfreq",)
     shortest: ClassVar[int] = 16
+    seconds: ClassVar[float] = 2.0
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 1, len(self._bins(times)) * (channels + channels * (channels + 1) // 2)

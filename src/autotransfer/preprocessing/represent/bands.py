@@ -24,6 +24,7 @@ FLOOR = 1e-12  # of the mean power of a window: what is less is rounding
 class Bands(Representation):
     reads: ClassVar[tuple[str, ...]] = ("sfreq",)
     shortest: ClassVar[int] = 16
+    seconds: ClassVar[float] = 2.0
     name: ClassVar[str] = "bands"
     bands: ClassVar[tuple[Band, ...]] = ((1, 4), (4, 8), (8, 13), (13, 20), (20, 30), (30, 45))
 

@@ -35,6 +35,7 @@ class Rhythms(Representation):
 
     reads: ClassVar[tuple[str, ...]] = ("sfreq", "constants")
     shortest: ClassVar[int] = 16
+    seconds: ClassVar[float] = 2.0
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 1, len(self._bank(times).held)
