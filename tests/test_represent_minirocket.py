@@ -21,8 +21,10 @@ from autotransfer.preprocessing.transform import Stage
 
 def test_convolutions_are_sums_over_weights_and_channels() -> None:
     X = np.random.default_rng(0).standard_normal((2, 3, 40))
-    for place, responses in enumerate(convolved(torch.from_numpy(X))):
-        dilation, weights = dilations(40)[place], kernels(3, place).view(84, 9, 3)
+    every = convolved(torch.from_numpy(X)).unflatten(1, (-1, 84))
+    assert every.shape == (2, len(dilations(40)), 84, 40)
+    for place, responses in enumerate(every.unbind(1)):
+        dilation, weights = dilations(40)[place], kernels(3, every.shape[1])[place].view(84, 9, 3)
         for kernel in (0, 17, 83):
             for t in range(40):
                 expected = np.zeros(2)
@@ -34,7 +36,7 @@ def test_convolutions_are_sums_over_weights_and_channels() -> None:
 
 
 def test_kernels_are_the_84_of_minirocket_on_drawn_channels() -> None:
-    own = kernels(5, 1).view(84, 9, 5)
+    own = kernels(5, 2)[1].view(84, 9, 5)
     some = own.abs().sum(1) > 0
     assert some.any(1).all(), "a kernel sees nothing"
     assert 1 < some.sum(1).double().mean() < 4
@@ -43,7 +45,7 @@ def test_kernels_are_the_84_of_minirocket_on_drawn_channels() -> None:
             weights = own[kernel, :, channel]
             assert weights.sum() == 0
             assert np.flatnonzero(weights == 2).tolist() == list(twos)
-    assert (kernels(5, 0) != kernels(5, 1)).any(), "channels are drawn for every dilation"
+    assert (kernels(5, 2)[0] != kernels(5, 2)[1]).any(), "channels are drawn for every dilation"
     assert dilations(200) == (1, 2, 8, 24)
     assert dilations(9) == (1,)
 
@@ -71,7 +73,7 @@ def test_shares_come_kernel_by_kernel() -> None:
     X = torch.randn(3, 2, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     limits = torch.linspace(-2, 2, len(dilations(30)) * 84 * THRESHOLDS, dtype=torch.float64).view(-1, THRESHOLDS)
     out = exceeding(X, limits)[:, 0]
-    responses = torch.cat(convolved(X), 1)
+    responses = convolved(X)
     for kernel in (0, 5, 84 + 3):
         for j in range(THRESHOLDS):
             expected = (responses[:, kernel] > limits[kernel, j]).double().mean(-1)

@@ -43,7 +43,7 @@ class MiniRocket(Representation):
         return 1, len(KERNELS) * THRESHOLDS * len(dilations(times))
 
     def room(self, channels: int, times: int) -> int:
-        return (WEIGHTS * channels + 3 * len(KERNELS)) * times
+        return DILATIONS * (2 * WEIGHTS * channels + 2 * len(KERNELS)) * times
 
     def numbers(self, x: Tensor) -> Tensor:
         raise AssertionError("it is fitted")
@@ -92,22 +92,27 @@ class MiniRocketGraph(nn.Module):
 
 def exceeding(x: Tensor, thresholds: Tensor) -> Tensor:
     """Windows (n, C, T), thresholds (D · 84, 3) -> shares of samples above (n, 1, D · 84 · 3), float64."""
-    shares = []
-    for responses, own in zip(convolved(x), thresholds.to(x.device).split(len(KERNELS)), strict=True):
-        shares += [(responses > own[:, j, None]).to(torch.float64).mean(-1) for j in range(THRESHOLDS)]
-    return torch.stack(shares, -1).unflatten(-1, (-1, THRESHOLDS)).transpose(-3, -2).flatten(-3)[..., None, :]
+    above = convolved(x)[..., None, :] > thresholds[..., None].to(x.device)
+    return above.mean(-1, dtype=torch.float64).flatten(-2)[..., None, :]
 
 
-def convolved(x: Tensor) -> list[Tensor]:
-    """Windows (n, C, T) -> for each dilation (n, 84, T), float64."""
+def convolved(x: Tensor) -> Tensor:
+    """Windows (n, C, T) -> (n, D · 84, T), float64, dilation by dilation."""
     channels, times = int(x.shape[-2]), int(x.shape[-1])
-    exact = x.to(torch.float64)
-    found = []
-    for place, dilation in enumerate(dilations(times)):
-        padded = nn.functional.pad(exact, (WEIGHTS // 2 * dilation,) * 2)
-        shifted = torch.cat([padded[..., k * dilation : k * dilation + times] for k in range(WEIGHTS)], -2)
-        found.append(kernels(channels, place).to(x.device) @ shifted)
-    return found
+    places, beyond = _places(times)
+    padded = nn.functional.pad(x.to(torch.float64), (beyond, beyond))
+    shifted = padded.index_select(-1, places.flatten().to(x.device)).unflatten(-1, places.shape)  # (n, C, D, 9, T)
+    stacked = shifted.permute(0, 2, 3, 1, 4).flatten(2, 3)
+    return (kernels(channels, len(places)).to(x.device) @ stacked).flatten(1, 2)
+
+
+@cache
+def _places(times: int) -> tuple[Tensor, int]:
+    """Samples (D, 9, T) that each weight meets in a padded window, and by how many it is padded on either side."""
+    spans = np.array(dilations(times))
+    beyond = int(spans[-1]) * (WEIGHTS // 2)
+    offsets = spans[:, None] * (np.arange(WEIGHTS) - WEIGHTS // 2)
+    return torch.from_numpy(beyond + offsets[..., None] + np.arange(times)), beyond
 
 
 @cache
@@ -118,27 +123,23 @@ def dilations(times: int) -> tuple[int, ...]:
 
 
 @cache
-def kernels(channels: int, place: int) -> Tensor:
-    """(84, 9 · C), weight by weight, for the dilation at a place: a kernel sums channels that are drawn for it, more
+def kernels(channels: int, count: int) -> Tensor:
+    """(D, 84, 9 · C), weight by weight, for so many dilations: each kernel sums channels that are drawn for it, more
     often few than many."""
-    matrix = np.zeros((len(KERNELS), WEIGHTS, channels))
-    for k, twos in enumerate(KERNELS):
+    matrix = np.zeros((count, len(KERNELS), WEIGHTS, channels))
+    for place, k in np.ndindex(count, len(KERNELS)):
         drawn = uniform(as_keys([key_of("minirocket", channels, place, k)]), channels + 1)[0].numpy()
-        count = int(2 ** (float(drawn[0]) * math.log2(min(channels, MOST_CHANNELS) + 1)))
-        chosen = np.argsort(drawn[1:], kind="stable")[:count]
-        matrix[k][:, chosen] = -1.0
-        matrix[k][np.ix_(twos, chosen)] = 2.0
-    return torch.from_numpy(matrix.reshape(len(KERNELS), -1))
+        most = int(2 ** (float(drawn[0]) * math.log2(min(channels, MOST_CHANNELS) + 1)))
+        chosen = np.argsort(drawn[1:], kind="stable")[:most]
+        matrix[place, k][:, chosen] = -1.0
+        matrix[place, k][np.ix_(KERNELS[k], chosen)] = 2.0
+    return torch.from_numpy(matrix.reshape(count, len(KERNELS), -1))
 
 
 def thresholds(stage: Stage, rows: Rows) -> Tensor:
     """(D · 84, 3): quantiles of what each kernel gives for some of these windows, at levels that fill (0, 1) evenly."""
     some = rows[np.unique(np.linspace(0, len(rows) - 1, EXAMPLES).astype(np.int64))]
-    found = []
-    for place, responses in enumerate(convolved(stage.windows(torch.from_numpy(some)))):
-        ranked = responses.transpose(0, 1).flatten(1).sort(1).values
-        first = place * len(KERNELS) * THRESHOLDS
-        level = (np.arange(1, len(KERNELS) * THRESHOLDS + 1) + first) * GOLDEN % 1
-        at = torch.from_numpy((level * (ranked.shape[1] - 1)).astype(np.int64)).view(-1, THRESHOLDS)
-        found.append(ranked.gather(1, at.to(ranked.device)))
-    return torch.cat(found)
+    ranked = convolved(stage.windows(torch.from_numpy(some))).transpose(0, 1).flatten(1).sort(1).values
+    level = np.arange(1, THRESHOLDS * len(ranked) + 1) * GOLDEN % 1
+    at = torch.from_numpy((level * (ranked.shape[1] - 1)).astype(np.int64)).view(-1, THRESHOLDS)
+    return ranked.gather(1, at.to(ranked.device))

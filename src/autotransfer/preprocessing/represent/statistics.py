@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ LAGS = (1, 2, 4, 8)
 HIGH = 0.5  # deviations above the mean
 PER_CHANNEL = 26
 MOST = 0.999  # of a correlation: Fisher's z of copies is finite
+LEAST = 1e-12  # of a variance of frequencies: that of one is no more than rounding
 
 
 @dataclass(frozen=True)
@@ -57,26 +58,34 @@ def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
     """(..., C, T) -> (..., 1, 26 C + C(C − 1)/2), float64. power_of: signals (..., T) -> |spectrum|² (..., T // 2)."""
     own, mean = centred(x)
     channels, times = int(x.shape[-2]), int(x.shape[-1])
+    fixed = _fixed(channels, times, x.device)
     spread = own.square().mean(-1, keepdim=True).sqrt()
-    flat = (spread == 0).to(spread.dtype)
-    unit = own / (spread + flat)
+    unit = own / (spread + (spread == 0).to(spread.dtype))
+    square = unit.square()
     slope = own[..., 1:] - own[..., :-1]
     bend = slope[..., 1:] - slope[..., :-1]
-    quantiles = _quantiles(unit)
-    trend = (unit * torch.linspace(-1, 1, times, dtype=own.dtype, device=own.device)).mean(-1, keepdim=True)
+    peak = (slope[..., :-1] > 0) & (slope[..., 1:] <= 0)
+    high = peak & (unit[..., 1:-1] > HIGH)
+    crossing = unit[..., 1:] * unit[..., :-1] < 0
+    # Few operations for many means: what a window costs is their number.
+    trend, cube, fourth = _means(unit * fixed.ramp, square * unit, square.square())
+    size, first, crossings = _means(slope.abs(), slope.square(), crossing.to(unit.dtype))
+    second, peaks, highs = _means(bend.square(), peak.to(unit.dtype), high.to(unit.dtype))
+    ranked = unit.sort(-1).values
+    low, above = ranked.index_select(-1, fixed.below), ranked.index_select(-1, fixed.below + 1)
+    quantiles = low + fixed.share * (above - low)
     parts = [
         mean, mean + spread * quantiles,
         log(spread), quantiles[..., 3:4] - quantiles[..., 1:2], quantiles[..., 4:5] - quantiles[..., 0:1],
         trend, trend * spread,
-        unit.pow(3).mean(-1, keepdim=True), unit.pow(4).mean(-1, keepdim=True).log1p(),
-        log(_mean(slope.abs())), 0.5 * log(_mean(slope.square())), 0.5 * log(_mean(bend.square())),
-        *_of_spectrum(power_of(unit)),
-        *_counts(unit, slope),
+        cube, fourth.log1p(),
+        log(size), 0.5 * log(first), 0.5 * log(second),
+        *_of_spectrum(power_of(unit), fixed.frequency),
+        peaks, highs, crossings,
         *(_mean(unit[..., lag:] * unit[..., :-lag]) for lag in LAGS),
     ]  # fmt: skip
-    correlation = (unit @ unit.transpose(-1, -2)).flatten(-2).index_select(-1, _pairs(channels).to(x.device)) / times
-    pairs = correlation.clamp(-MOST, MOST)
-    fisher = 0.5 * ((1 + pairs) / (1 - pairs)).log()
+    correlation = (unit @ unit.transpose(-1, -2)).flatten(-2).index_select(-1, fixed.pairs) / times
+    fisher = correlation.clamp(-MOST, MOST).atanh()
     return torch.cat([torch.cat(parts, -1).flatten(-2), fisher], -1)[..., None, :]
 
 
@@ -84,38 +93,37 @@ def _mean(x: Tensor) -> Tensor:
     return x.mean(-1, keepdim=True)
 
 
-def _quantiles(x: Tensor) -> Tensor:
-    """(..., T) -> (..., 5), between neighbours by their distance."""
-    ranked = x.sort(-1).values
-    places = [q * (int(x.shape[-1]) - 1) for q in QUANTILES]
-    below = torch.tensor([math.floor(place) for place in places], device=x.device)
-    share = torch.tensor([place - math.floor(place) for place in places], dtype=x.dtype, device=x.device)
-    low, high = ranked.index_select(-1, below), ranked.index_select(-1, below + 1)
-    return low + share * (high - low)
+def _means(*each: Tensor) -> tuple[Tensor, ...]:
+    """Of tensors (..., T) of one shape: (..., 1) each."""
+    return torch.stack(each).mean(-1, keepdim=True).unbind()
 
 
-def _of_spectrum(power: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _of_spectrum(power: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of |spectrum|² (..., F): entropy from 0 to 1, mean and deviation of frequency. 0 for silence."""
     total = power.sum(-1, keepdim=True)
     share = power / (total + (total == 0).to(total.dtype))
-    count = int(power.shape[-1])
-    frequency = torch.arange(1, count + 1, dtype=power.dtype, device=power.device) / count
-    entropy = -(share * log(share)).sum(-1, keepdim=True) / math.log(count)
-    mean = (share * frequency).sum(-1, keepdim=True)
-    return entropy, mean, ((share * (frequency - mean).square()).sum(-1, keepdim=True) + 1e-12).sqrt()
+    entropy = -(share * log(share)).sum(-1, keepdim=True) / math.log(int(power.shape[-1]))
+    mean, square = (share[..., None, :] * frequency).sum(-1).unsqueeze(-1).unbind(-2)
+    return entropy, mean, (square - mean.square()).clamp(min=LEAST).sqrt()
 
 
-def _counts(unit: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Shares of samples that are maxima, high maxima, and crossings of the mean."""
-    peak = (slope[..., :-1] > 0) & (slope[..., 1:] <= 0)
-    high = peak & (unit[..., 1:-1] > HIGH)
-    crossing = unit[..., 1:] * unit[..., :-1] < 0
-    peaks, highs, crossings = (_mean(one.to(unit.dtype)) for one in (peak, high, crossing))
-    return peaks, highs, crossings
+class Fixed(NamedTuple):
+    """What depends on the shape of a window alone."""
+
+    ramp: Tensor  # (T,) from −1 to 1
+    below: Tensor  # (5,): ranks below the quantiles
+    share: Tensor  # (5,): how far the quantiles are on the way to the next rank
+    frequency: Tensor  # (2, T // 2): up to 1, and squared
+    pairs: Tensor  # places of pairs of channels in a flattened matrix
 
 
 @cache
-def _pairs(channels: int) -> Tensor:
-    """Places of pairs of channels in a flattened matrix."""
+def _fixed(channels: int, times: int, device: torch.device) -> Fixed:
+    place = np.array(QUANTILES) * (times - 1)
+    frequency = np.arange(1, times // 2 + 1) / (times // 2)
     rows, columns = np.triu_indices(channels, 1)
-    return torch.from_numpy(rows * channels + columns)
+    arrays = (
+        np.linspace(-1, 1, times), np.floor(place).astype(np.int64), place - np.floor(place),
+        np.stack([frequency, frequency**2]), rows * channels + columns,
+    )  # fmt: skip
+    return Fixed(*(torch.from_numpy(array).to(device) for array in arrays))
