@@ -20,6 +20,8 @@ from ..transform import Fitted, Rows, Stage, Transform
 from .base import Representation
 from .features import Features
 from .tangent import Tangent
+from .tdpsd import TDPSD
+from .time_domain import LS4, LS9, Hudgins, TimeDomainAR
 
 __all__ = ["REPRESENTATIONS", "Represent", "Representation"]
 
@@ -28,6 +30,11 @@ GROUP = "autotransfer.representations"  # of entry points
 REPRESENTATIONS: dict[str, type[Representation]] = {
     "features": Features,
     "tangent": Tangent,
+    "hudgins": Hudgins,
+    "tdar": TimeDomainAR,
+    "ls4": LS4,
+    "ls9": LS9,
+    "tdpsd": TDPSD,
 }
 
 
