@@ -8,10 +8,11 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.estimate import estimate
-from autotransfer.search.kinds import closed_forms, networks
+from autotransfer.search.kinds import AUGMENTED, CONSTANTS, REPRESENTED, SHRINKAGES, closed_forms, networks, represented
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
@@ -149,3 +150,48 @@ def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) 
         found = [one for one in networks(options, options.settings(), own) if one.augmentation]
         assert len(found) == bool(augmentation)
         assert all(augmentation in options.name_of(one) for one in found)
+
+
+def muscles(**more: object) -> at.Recordings:
+    made = at.synthetic(n_subjects=3, n_channels=4, n_times=50)
+    return at.Recordings(made.X, made.y, made.subject, sfreq=100.0, channels=[f"EMG{n}" for n in range(4)], **more)
+
+
+@pytest.mark.parametrize("name", USED)
+def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: str) -> None:
+    special = set(REPRESENTED["emg"])
+    forms = closed_forms(RunOptions(source="x", preprocessing=name), muscles())
+    assert special < {setting.kind for setting in forms}
+    own = [setting for setting in forms if setting.kind in special]
+    assert {setting.centre for setting in own} == {"none"} | ({name} - {"zero-shot"})
+    assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
+    assert not special & {setting.kind for setting in closed_forms(RunOptions(source="x", preprocessing=name), tiny())}
+
+
+def test_every_representation_of_the_table_exists_and_says_what_it_must_be_told() -> None:
+    assert set(REPRESENTED) == set(AUGMENTED)
+    for name in {name for names in REPRESENTED.values() for name in names}:
+        assert "constants" not in REPRESENTATIONS[name].reads or name in CONSTANTS
+
+
+def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kinds(text: str, recordings: at.Recordings) -> list[str]:
+        return [fields["represent"] for fields in represented(text, recordings)]
+
+    assert kinds("emg", tiny()) == [*REPRESENTED["emg"]]
+    assert kinds("tdpsd, other,hudgins", muscles()) == ["tdpsd", "hudgins"]
+    assert kinds("emg,tangent", tiny()) == kinds("emg,emg", tiny()), "what any signal has is there already"
+    options = RunOptions(source="x", preprocessing="zero-shot", kinds="ls4")
+    assert {setting.kind for setting in closed_forms(options, muscles())} == {"features", "tangent", "templates", "ls4"}
+    with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'eeg', 'emg', .*'tdpsd'"):
+        kinds("emgs", tiny())
+
+    class Reading(REPRESENTATIONS["features"]):  # type: ignore[name-defined,misc]
+        reads = ("sfreq", "constants")
+        shortest = 50
+
+    monkeypatch.setitem(REPRESENTATIONS, "reading", Reading)
+    assert represented("reading", muscles()) == [], "nobody knows its constants"
+    monkeypatch.setitem(CONSTANTS, "reading", lambda recordings: (float(recordings.n_channels),))
+    assert represented("reading", muscles()) == [{"represent": "reading", "sfreq": 100.0, "constants": (4.0,)}]
+    assert represented("reading", tiny()) == [], "windows are too short"

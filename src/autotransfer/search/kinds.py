@@ -2,8 +2,9 @@
 
 The plain network, as published, comes first: all else is measured against it. Beside it stand two networks that are
 unlike each other, each with every penalty of the grid, and models that are solved in closed form: band power and means
-of stretches, tangent vectors of covariances, templates of evoked responses. They cost next to nothing beside a network,
-and err differently. Where a new person's unlabelled windows may be used, each kind has a form that uses them.
+of stretches, tangent vectors of covariances, templates of evoked responses, and what the field of the signal is known
+for (REPRESENTED). They cost next to nothing beside a network, and err differently. Where a new person's unlabelled
+windows may be used, each kind has a form that uses them.
 
 To add a kind, add a line here; the encoder and the transforms that it names live in their own files.
 """
@@ -11,10 +12,12 @@ To add a kind, add a line here; the encoder and the transforms that it names liv
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
+from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
 from ..recordings import Recordings
 from ..runs.options import RunOptions
 from ..settings import Setting
@@ -41,6 +44,19 @@ SHRINKAGES = ("auto", 0.5)  # little where there are many windows, and much: peo
 EMBEDDED = 16  # channels that delayed copies add up to where a recording has fewer
 DELAY = 0.02  # seconds between copies
 MOST_ENTRIES = 4000  # of a representation: a covariance of so many is the most that is solved
+
+
+# Representations of each signal, beside "features" and "tangent", which any has: what its field has used for years, and
+# what a run can afford. Which of them are good on some recordings is for the weights of the average to find.
+REPRESENTED: dict[str, tuple[str, ...]] = {
+    "eeg": (),
+    "emg": ("tdar", "ls9", "tdpsd"),
+    "ecg": (),
+    "wearable": (),
+    "other": (),
+}
+# Constants of representations that read some, by what is known of the recordings; None: it cannot be had for these.
+CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {}
 
 
 # Augmentations worth trying, by what is measured. What lost on every set of its kind is not among them: turned phases,
@@ -153,16 +169,45 @@ def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
     bases: list[dict[str, Any]] = [{"represent": "features"}]
     bases += [{"represent": "tangent"} | ({"delays": copies, "lag": lag} if copies > 1 else {})]
     bases = [LINEAR | base for base in bases]
+    special = [LINEAR | base for base in represented(options.kinds, recordings)]
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
     if options.preprocessing == "zero-shot":
-        bases.append(templates)
+        bases += [templates, *special]
     else:
         adapted = options.preprocessing
         centred = [base | {"centre": adapted} for base in bases]
         bases += centred + ([base | {"turn": adapted} for base in centred] if recordings.ring is not None else [])
         bases += [templates, templates | {"standardise": "none", "align": adapted}]
-    found = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
-    return [one for one in found if _entries(one, channels, times) <= MOST_ENTRIES]
+        bases += [*special, *(base | {"centre": adapted} for base in special)]
+    forms = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
+    return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
+
+
+def represented(kinds: str | None, recordings: Recordings) -> list[dict[str, Any]]:
+    """What the signal is known for, as fields of a setting; left out where these recordings do not say what it must
+    know, or have windows that are too short. kinds: signals or representations to take in its place, with commas."""
+    names: dict[str, None] = {}
+    for kind in [signal_of(recordings)] if kinds is None else [one.strip() for one in kinds.split(",")]:
+        if kind in REPRESENTED:
+            names |= dict.fromkeys(REPRESENTED[kind])
+        elif kind in (known := (*REPRESENTATIONS, *installed_representations())):
+            names[kind] = None
+        else:
+            choices = ", ".join(repr(one) for one in (*REPRESENTED, *known))
+            raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
+    told = {name: _told(name, recordings) for name in names if name not in ("features", "tangent")}
+    return [{"represent": name} | fields for name, fields in told.items() if fields is not None]
+
+
+def _told(name: str, recordings: Recordings) -> dict[str, Any] | None:
+    """What a representation must know of the recordings; None where they do not say it."""
+    kind = representation_class(name)
+    fields = {
+        "sfreq": recordings.sfreq,
+        "constants": CONSTANTS[name](recordings) if name in CONSTANTS else None,
+    }
+    fields = {field: fields[field] for field in kind.reads}
+    return None if recordings.n_times < kind.shortest or None in fields.values() else fields
 
 
 def _entries(setting: Setting, channels: int, times: int) -> int:
