@@ -26,14 +26,21 @@ from .minirocket import MiniRocket
 from .rhythms import Rhythms
 from .statistics import Statistics
 from .tangent import Tangent
+from .tdpsd import TDPSD
+from .time_domain import LS4, LS9, Hudgins, TimeDomainAR
 
-__all__ = ["REPRESENTATIONS", "Represent", "Representation"]
+__all__ = ["REPRESENTATIONS", "Represent", "Representation", "installed_representations", "representation_class"]
 
 GROUP = "autotransfer.representations"  # of entry points
 
 REPRESENTATIONS: dict[str, type[Representation]] = {
     "features": Features,
     "tangent": Tangent,
+    "hudgins": Hudgins,
+    "tdar": TimeDomainAR,
+    "ls4": LS4,
+    "ls9": LS9,
+    "tdpsd": TDPSD,
     "rhythms": Rhythms,
     "bands": Bands,
     "fine_bands": FineBands,
@@ -101,10 +108,14 @@ def representation_class(name: str) -> type[Representation]:
     """By its name: one of ours, or of an installed package."""
     if isinstance(name, str) and name in REPRESENTATIONS:
         return REPRESENTATIONS[name]
-    installed = entry_points(group=GROUP)
-    check_choice("represent", name, ("none", *REPRESENTATIONS, *sorted(installed.names)))
+    check_choice("represent", name, ("none", *REPRESENTATIONS, *installed_representations()))
     assert name != "none", "left out of a Preprocessing instead"
     return _loaded(name)
+
+
+def installed_representations() -> list[str]:
+    """Names that installed packages bring."""
+    return sorted(entry_points(group=GROUP).names)
 
 
 @cache
