@@ -230,7 +230,8 @@ def test_windows_decide_what_they_are_taken_for() -> None:
 
 
 def test_kernels_are_many_and_need_as_many_windows() -> None:
-    few, many = (represented(None, signals("ecg", 20, per=per)) for per in (4, 200))
+    few, many = (represented(None, signals("ecg", 20, per=per), costly=True) for per in (4, 200))
     assert [one["represent"] for one in few] == ["beats", "statistics"]
-    assert many[-1] == {"represent": "minirocket", "standardise": "trial"}
+    assert many == [*few, {"represent": "minirocket", "standardise": "trial"}]
+    assert represented(None, signals("ecg", 20, per=200)) == few, "a first stage has none that is costly"
     assert represented("minirocket", signals("wearable", 20)) == [{"represent": "minirocket", "standardise": "train"}]

@@ -168,8 +168,9 @@ def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Sett
     return [plain, *(plain.replace(**{name: value}) for name, value in AUGMENTED[signal_of(recordings)].items())]
 
 
-def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
-    """Models without steps: plain and, where a person's windows may be used, centred by person."""
+def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = False) -> list[Setting]:
+    """Models without steps: plain and, where a person's windows may be used, centred by person. costly: also those of
+    the signal's representations that take minutes, last of all; what the user names is there in any case."""
     if options.preprocessing is None:
         return []
     channels, times, sfreq = recordings.n_channels, recordings.n_times, recordings.sfreq
@@ -178,7 +179,7 @@ def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
     bases: list[dict[str, Any]] = [{"represent": "features"}]
     bases += [{"represent": "tangent"} | ({"delays": copies, "lag": lag} if copies > 1 else {})]
     bases = [LINEAR | base for base in bases]
-    special = [LINEAR | base for base in represented(options.kinds, recordings)]
+    special = [LINEAR | base for base in represented(options.kinds, recordings, costly=costly)]
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
     responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(options.kinds, recordings) else [])]
     if options.preprocessing == "zero-shot":
@@ -193,13 +194,15 @@ def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
     return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
 
 
-def represented(kinds: str | None, recordings: Recordings) -> list[dict[str, Any]]:
+def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:
     """What the signal is known for, as fields of a setting; left out where these recordings do not say what it must
-    know, or have windows that are too short. kinds: signals or representations to take in its place, with commas."""
+    know, or have windows that are too short. kinds: signals or representations to take in its place, with commas.
+    costly: see `closed_forms`."""
     chosen: dict[str, dict[str, Any] | None] = {}
     for kind in _named(kinds, recordings):
         if kind in REPRESENTED:
-            told = {name: _told(name, recordings) for name in REPRESENTED[kind]}
+            names = (name for name in REPRESENTED[kind] if costly or not REPRESENTATIONS[name].costly)
+            told = {name: _told(name, recordings) for name in names}
             meant = {name: fields for name, fields in told.items() if fields and _meant(fields, recordings)}
             chosen |= {name: fields for name, fields in meant.items() if name not in chosen}
         elif kind in (known := (*REPRESENTATIONS, *installed_representations())):
