@@ -143,6 +143,9 @@ def run(
     final: Annotated[str, typer.Option(help="ensemble of the folds; refit: also one on everybody.")] = "ensemble",
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
     windowing: Windowing = UNSAID,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
+    ] = False,
     cluster: OnCluster = None,
     live: Live = False,
     tensorboard: ToTensorBoard = None,
@@ -165,7 +168,7 @@ def run(
         search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
-        population=_population(population), as_printed=as_printed, nuisance=nuisance, **asdict(windowing),
+        population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, **asdict(windowing),
     )  # fmt: skip
     encoders = own_encoders(encoder)
     check_end(tensorboard)
