@@ -126,6 +126,10 @@ def run(
     networks: Annotated[
         str, typer.Option(help="Beside the plain one, where kinds are averaged: all, main (two), one or none.")
     ] = "all",
+    kinds: Annotated[
+        str | None,
+        typer.Option(help="Signals (emg, eeg, …) or representations to try, with commas. Default: by the data."),
+    ] = None,
     rule: Annotated[
         str | None,
         typer.Option(
@@ -161,8 +165,8 @@ def run(
         print(f"--prepare is called --preprocessing now: --preprocessing {preprocessing}", file=sys.stderr)
     options = RunOptions.of(
         "quick" if quick else "recommended",
-        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, steps=steps, search=search,
-        trials=trials, storage=storage, epochs=epochs, patience=patience,
+        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, kinds=kinds, steps=steps,
+        search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,

@@ -77,6 +77,8 @@ class RunOptions:
     # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
     folds: int | str = "all"
     networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
+    # signals (emg, eeg, …) or representations whose closed forms are candidates, with commas; None: by the recordings
+    kinds: str | None = None
     time: str | None = None  # 30m, 2h: a budget that the run is planned for; other options are then the most
     steps: int = STEPS  # of the optimiser, where epochs are not given
     seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
