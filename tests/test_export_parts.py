@@ -29,7 +29,7 @@ from autotransfer.training.effects import Effects
 from autotransfer.training.members import Members, size_of
 from tiny import people
 
-REC = people(per=40)
+REC = people(per=40, times=32)
 TRAINING = [np.flatnonzero(np.isin(REC.subject, rows)) for rows in ([0, 1, 2], [1, 2, 4])]
 OWN = REC.X[REC.subject == 3].float()  # of a person whom no model below was fitted on
 NEEDED: dict[str, dict[str, Any]] = {"centre": {"represent": "features"}}  # what must come before a transform
@@ -47,8 +47,9 @@ def settings() -> Iterator[at.Setting]:
                 yield at.Setting(**plain | NEEDED.get(name, {}) | {name: value})
             except UserError:  # it has no such kind
                 assert value == "transductive", f"{name} does not take its own default"
-    for name in REPRESENTATIONS:
-        yield at.Setting(**plain, represent=name)
+    for name, representation in REPRESENTATIONS.items():
+        known = {"sfreq": REC.sfreq, "constants": [5.0, 9.0]}
+        yield at.Setting(**plain, represent=name, **{field: known[field] for field in representation.reads})
 
 
 def part(setting: at.Setting, seed: int = 0, members: int = 2) -> SavedModel:
@@ -108,7 +109,10 @@ def _few_timings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(model: Mixture | SavedModel, content: bytes, format: str, tolerance: float = 1e-5) -> None:
-    predict = FORMATS[format].open(content, None)
+    compare(model, FORMATS[format].open(content, None), tolerance)
+
+
+def compare(model: Mixture | SavedModel, predict: formats.Predict, tolerance: float = 1e-5) -> None:
     for n in BATCHES:
         expected = model.predict_proba(OWN[:n])
         np.testing.assert_allclose(predict(OWN[:n]), expected, rtol=0, atol=tolerance)
@@ -116,23 +120,40 @@ def check(model: Mixture | SavedModel, content: bytes, format: str, tolerance: f
     assert (expected.max(1) < 0.999).mean() > 0.5, "answers that are all sure hide differences"
 
 
-def test_every_part_that_is_registered_is_exported_for_any_number_of_windows(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """One mixture that follows people and is calibrated for one, traced once: exporting takes seconds."""
-    pytest.importorskip("onnxscript", reason="needs the onnx extra")
-    pytest.importorskip("onnxruntime", reason="needs the onnx extra")
-    plain = known_people(everything())
-    model = calibrated(plain, OWN[:10], torch.arange(10) % 2)
-    assert np.abs(model.predict_proba(OWN) - plain.predict_proba(OWN)).max() > 0.01, "labels must matter"
+def test_every_part_that_is_registered_is_a_graph_for_any_number_of_windows() -> None:
+    model = everything()
     assert {one.setting.encoder for one in model.parts} == set(ENCODERS)
     assert {one.setting.to_dict().get("represent") for one in model.parts} >= set(REPRESENTATIONS)
     before = model.predict_proba(OWN)
+    graph = formats.exported_program(model).module(check_guards=False)
+    compare(model, lambda windows: graph(windows).numpy())
+    np.testing.assert_array_equal(model.predict_proba(OWN), before, "exporting has changed what the model says")
+
+
+def for_one_person(model: Mixture) -> Mixture:
+    """It follows people, and has been calibrated for one."""
+    plain = known_people(model)
+    made = calibrated(plain, OWN[:10], torch.arange(10) % 2)
+    assert isinstance(made, Mixture)
+    assert np.abs(made.predict_proba(OWN) - plain.predict_proba(OWN)).max() > 0.01, "labels must matter"
+    return made
+
+
+@pytest.mark.parametrize("parts", ["some", pytest.param("all", marks=pytest.mark.slow)])
+def test_graphs_in_files_say_what_the_model_does(
+    parts: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Traced once: exporting takes long, and torch's part of it is the same for both formats."""
+    pytest.importorskip("onnxscript", reason="needs the onnx extra")
+    pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    few: list[dict[str, Any]] = [{"standardise": "train"}, {"standardise": "train", "strength": 0.1, "method": "mmd"}]
+    few += [{"encoder": "linear", "standardise": "none", "represent": "features"}]
+    some = [part(at.Setting(**values), seed) for seed, values in enumerate(few)]
+    model = for_one_person(everything() if parts == "all" else Mixture(some, [0.4, 0.3, 0.5]))
     program = formats.exported_program(model)
     monkeypatch.setattr(formats, "exported_program", lambda _: program)
     for format in ("onnx", "torch"):
         check(model, FORMATS[format].write(model), format)
-    np.testing.assert_array_equal(model.predict_proba(OWN), before, "exporting has changed the model")
     assert capfd.readouterr() == ("", ""), "exporters must not talk to users"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ..runs.mixture import Mixture, Model
 from ..runs.saved_model import SavedModel
 from ..runs.saved_model import load_model as load_folder
 from .deployed import refuse_what_graphs_cannot
-from .formats import FORMATS, MARK, attempt, needed, saved_model_of
+from .formats import FORMATS, MARK, Format, attempt, needed, saved_model_of
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
 KINDS = ("ensemble", "refit")
@@ -89,7 +90,9 @@ def export_model(
     content = form.write(saved)
     difference = took = None
     if format != "onnx" or find_spec(form.runtime) is not None:
-        with attempt(saved, format, f"{form.runtime} cannot run the {format} file that was made"):
+        others = [name for name in FORMATS if name != format]
+        again = partial(_run, form, encoders)
+        with attempt(saved, f"{form.runtime} cannot run the {format} file", others, again):
             predict = form.open(content, encoders)
             difference = largest_difference(saved, predict)
         if not difference <= tolerance(saved):
@@ -104,6 +107,11 @@ def export_model(
         raise _unwritable(target, error) from None
     card = saved.card
     return Exported(target, format, card.kind, card.members, len(content), difference, took, len(saved.parts))
+
+
+def _run(form: Format, encoders: Encoders | None, part: SavedModel) -> None:
+    """Whether a part by itself is written and read."""
+    largest_difference(part, form.open(form.write(part), encoders))
 
 
 def _home(run: Path, model: str) -> Path:

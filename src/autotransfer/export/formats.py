@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
@@ -24,10 +24,11 @@ from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
+from ..person.decoder import likeness
 from ..runs.binding import DIGEST, check_digest, check_shapes, digest_of
 from ..runs.mixture import MixtureCard, Model, name_of
 from ..runs.run import versions
-from ..runs.saved_model import ModelCard, card_of, model_of
+from ..runs.saved_model import ModelCard, SavedModel, card_of, model_of
 from .deployed import deployed
 
 logger = logging.getLogger(__name__)
@@ -62,50 +63,53 @@ def exported_program(saved: Model) -> torch.export.ExportedProgram:
     card = saved.card
     example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
-    with _quiet():
-        program = torch.export.export(deployed(saved), (example,), dynamic_shapes=any_number)
+    module = deployed(saved)
+    with torch.no_grad(), _quiet():
+        module(example)  # tables that are kept are made here: while torch traces they would hold no numbers
+        program = torch.export.export(module, (example,), dynamic_shapes=any_number)
     for node in program.graph.nodes:  # they quote our source and the paths of this machine
         node.meta.pop("stack_trace", None)
     return program
 
 
 @contextmanager
-def attempt(saved: Model, format: str, failed: str, *, traced: bool = False) -> Iterator[None]:
-    """What exporters and runtimes raise, which may be anything, as one line that says what failed, and of which part;
-    the rest goes to the log. traced: look for the parts that cannot be traced by themselves."""
+def attempt(saved: Model, failed: str, instead: Sequence[str], again: Callable[[SavedModel], object]) -> Iterator[None]:
+    """What exporters and runtimes raise, which may be anything, as one line that says what failed and with which part;
+    all of it goes to the log. instead: formats to try; again: the same with one part, to find those that it is about.
+    """
     try:
         yield
     except (UserError, MemoryError):
         raise
     except Exception as error:
         logger.info("%s", failed, exc_info=error)
-        named = untraceable(saved) if traced else []
-        parts = f" of {', '.join(named)}" if named else ""
-        others = ["safetensors"] if traced else [name for name in FORMATS if name != format]
-        remedy = f"use the format {' or '.join(others)}, or change the part"
-        raise UserError(f"{failed}{parts} ({one_line(error)}); {remedy}") from error
+        parts = ", ".join(_failing(saved, again)) or "the parts together"
+        remedy = f"use the format {' or '.join(instead)}, or change the part"
+        raise UserError(f"{failed} of {parts} ({one_line(error)}); {remedy}") from error
 
 
-def untraceable(saved: Model) -> list[str]:
-    """Names of the parts of which torch can make no graph."""
+def _failing(saved: Model, again: Callable[[SavedModel], object]) -> list[str]:
+    """Names of the parts that fail by themselves, each kind tried once."""
+    kinds = {likeness(part): part for part in reversed(saved.parts)}
     names = []
-    for part in saved.parts:
+    for part in reversed(kinds.values()):
+        ours = part.setting.encoder in ENCODERS
+        name = f"the part {name_of(part.setting)!r}" if ours else f"the encoder {part.setting.encoder!r}"
         try:
-            exported_program(part)
+            if len(kinds) > 1:
+                again(part)
+                continue
         except Exception as error:
-            name = f"the part {name_of(part.setting)!r}"
-            if part.setting.encoder not in ENCODERS:
-                name = f"the encoder {part.setting.encoder!r}"
-            logger.info("%s cannot be traced", name, exc_info=error)
-            names.append(name)
-    return list(dict.fromkeys(names))
+            logger.info("%s fails by itself", name, exc_info=error)
+        names.append(name)
+    return names
 
 
 def to_torch(saved: Model) -> bytes:
     file = BytesIO()
-    with attempt(saved, "torch", "torch cannot make a graph", traced=True):
+    with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
         program = exported_program(saved)
-    with attempt(saved, "torch", "torch cannot write its graph"), _quiet():
+    with attempt(saved, "torch cannot write a graph", ["onnx", "safetensors"], to_torch), _quiet():
         program.example_inputs = None  # saved otherwise, and of no use to anybody
         torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(described(saved.card))})
     return file.getvalue()
@@ -139,9 +143,9 @@ def needed(package: str) -> Any:
 def to_onnx(saved: Model) -> bytes:
     onnx = needed("onnx")
     needed("onnxscript")
-    with attempt(saved, "onnx", "torch cannot make a graph", traced=True):
+    with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
         graph = exported_program(saved)
-    with attempt(saved, "onnx", "torch cannot turn its graph into ONNX"), _quiet():
+    with attempt(saved, "torch cannot make an ONNX graph", ["torch", "safetensors"], to_onnx), _quiet():
         names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
         program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
         assert program is not None, "dynamo gives a program"

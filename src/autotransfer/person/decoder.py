@@ -119,7 +119,7 @@ def stacks_of(model: Model) -> list[tuple[Stack, Tensor]]:
     """The parts of a model, those that are alike in all but their weights together, with their exponents (K,)."""
     places: dict[object, list[int]] = {}
     for place, part in enumerate(model.parts):
-        places.setdefault(_likeness(part), []).append(place)
+        places.setdefault(likeness(part), []).append(place)
     exponents = torch.tensor(model.exponents if isinstance(model, Mixture) else [1.0], dtype=torch.float64)
     return [(Stack([model.parts[place] for place in alike]), exponents[alike]) for alike in places.values()]
 
@@ -181,7 +181,7 @@ def _in_order(parts: Sequence[Named | None], order: Tensor) -> Named | None:
     return type(some[0])(*(torch.cat(own)[order] for own in zip(*some, strict=True)))
 
 
-def _likeness(part: SavedModel) -> object:
+def likeness(part: SavedModel) -> object:
     """Parts that agree in this have the same transforms, and networks of the same shapes."""
     setting = part.setting
     if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
