@@ -183,7 +183,9 @@ def test_what_an_exporter_raises_is_one_line_that_names_the_part(
     monkeypatch.setattr(torch.export, "export", refuse)
     with (
         caplog.at_level(logging.INFO, "autotransfer"),
-        pytest.raises(UserError, match=r"graph of the part 'shallow [^']*' \(Constraints .*use the format safetensors") as told,
+        pytest.raises(
+            UserError, match=r"graph of the part 'shallow [^']*' \(Constraints .*use the format safetensors"
+        ) as told,
     ):
         export_model(model, "torch", tmp_path / "model.pt2")
     assert "\n" not in str(told.value)
@@ -197,6 +199,8 @@ def test_what_a_runtime_raises_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_
         raise RuntimeError("no kernel\nfor this")
 
     monkeypatch.setitem(FORMATS, "safetensors", FORMATS["safetensors"]._replace(open=broken))
-    with pytest.raises(UserError, match=r"cannot run the safetensors file .* \(no kernel for this\); use the format onnx"):
+    with pytest.raises(
+        UserError, match=r"cannot run the safetensors file .* \(no kernel for this\); use the format onnx"
+    ):
         export_model(part(at.Setting()), "safetensors", tmp_path / "model.safetensors")
     assert not list(tmp_path.iterdir())

@@ -57,7 +57,8 @@ def _be_quiet(context: typer.Context, asked: bool) -> bool:
 def _be_verbose(context: typer.Context, asked: bool) -> bool:
     if asked:
         handler = logging.StreamHandler(sys.stderr)
-        handler.addFilter(lambda record: record.levelno == logging.DEBUG or record.exc_info)  # the rest is said anyway
+        # The rest is said anyway.
+        handler.addFilter(lambda record: record.levelno == logging.DEBUG or record.exc_info is not None)
         _listen(context, handler)
         LOG.setLevel(logging.DEBUG)
     return asked
@@ -104,7 +105,8 @@ Quiet = Annotated[
     bool, typer.Option("--quiet", callback=_be_quiet, help="Say nothing but the answer, warnings and errors.")
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", callback=_be_verbose, help="Say more: every finished training, what an error came from.")
+    bool,
+    typer.Option("--verbose", callback=_be_verbose, help="Say more: every finished training, what an error came from."),
 ]
 Log = Annotated[
     Path | None,

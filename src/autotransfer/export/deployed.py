@@ -35,7 +35,7 @@ class Deployed(nn.Module):
         self.stacks = nn.ModuleList(DeployedStack(stack, exponents) for stack, exponents in stacks_of(model))
 
     def forward(self, windows: Tensor) -> Tensor:
-        log_p = self.stacks[0](windows)
+        log_p: Tensor = self.stacks[0](windows)
         for stack in self.stacks[1:]:
             log_p = log_p + stack(windows)
         return log_p.softmax(-1).float()
@@ -70,7 +70,7 @@ class DeployedStack(nn.Module):
         each = (torch.matmul(z, self.head) + self.head_bias).double().softmax(-1)
         classes = each.shape[-1]
         parts = torch.matmul(self.mean, each.flatten(1)).clamp(min=TINY).log()  # (K, N · classes)
-        log_p = torch.matmul(self.exponents, parts).unflatten(0, (-1, classes))
+        log_p: Tensor = torch.matmul(self.exponents, parts).view(-1, classes)
         return log_p if self.correction is None else log_p + self.correction(z)
 
 

@@ -149,7 +149,7 @@ def group_of(sizes: Sequence[int]) -> Tensor:
 
 @cache
 def _groups(sizes: tuple[int, ...]) -> NDArray[np.int64]:
-    """Kept as an array, which costs a window next to nothing; a tensor that was made while torch traces could not be."""
+    """Kept as an array: a tensor that is made while torch traces could not be."""
     return np.repeat(np.arange(len(sizes)), sizes)
 
 

@@ -102,7 +102,7 @@ class InGraph(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         numbers = self.spec.numbers_in_graph(x.flatten(0, 1)).to(torch.float32)
-        return numbers.unflatten(0, (x.shape[0], -1))
+        return numbers.view(x.shape[0], -1, *numbers.shape[1:])
 
 
 def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
@@ -122,8 +122,8 @@ def stretches(x: Tensor, most: int = POINTS) -> Tensor:
     count = min(most, times)
     length, longer = divmod(times, count)
     cut = longer * (length + 1)
-    parts = [x[..., :cut].unflatten(-1, (longer, length + 1))] if longer else []
-    parts += [x[..., cut:].unflatten(-1, (count - longer, length))]
+    parts = [x[..., :cut].reshape(*x.shape[:-1], longer, length + 1)] if longer else []
+    parts += [x[..., cut:].reshape(*x.shape[:-1], count - longer, length)]
     return torch.cat([part.mean(-1) for part in parts], -1)
 
 
