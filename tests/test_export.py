@@ -149,7 +149,7 @@ def test_a_model_that_adapts_is_no_graph_but_a_file_of_its_own(kind: str, align:
 
 
 @pytest.mark.parametrize("kind", ["trial", "transductive"])
-@pytest.mark.parametrize("value", [0.1, -1e6 / 3, 1e-40, 3e38])
+@pytest.mark.parametrize("value", [0.1, -1e6 / 3, 1e-40, 9e14])
 def test_flat_channels_are_zero(kind: str, value: float) -> None:
     saved = random_model(kind, times=47)
     windows = raw_windows(saved, 7)
@@ -418,7 +418,7 @@ def test_only_a_finished_run_is_exported(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is not finished; continue it with: autotransfer resume"):
         export_model(tmp_path, "torch")
     (tmp_path / "choice.json").touch()
-    with pytest.raises(UserError, match=r"there is no model in .* \(model\.json is missing\)"):
+    with pytest.raises(UserError, match=r"has no model yet; go on with: autotransfer resume"):
         export_model(tmp_path, "torch")
     with pytest.raises(UserError, match=r"has no refit model"):
         export_model(tmp_path, "torch", model="refit")

@@ -263,7 +263,8 @@ def test_single_windows_that_are_odd_equal_one_call(preprocessing: str) -> None:
 
 def growth(sessions: int) -> tuple[int, int]:
     """Objects and bytes that so many sessions, opened and used one after the other, leave behind."""
-    mixed = mixture()
+    kinds: list[dict[str, Any]] = [{}, {"encoder": "shallow"}, {"standardise": "online", "encoder": "templates"}]
+    mixed = Mixture([model(seed, **kind) for seed, kind in enumerate(kinds)], [0.3] * len(kinds))
 
     def use(times: int) -> tuple[int, int]:
         for _ in range(times):
