@@ -27,8 +27,12 @@ Played = dict[str, dict[str, dict[str, float]]]  # what is done -> in which case
 
 
 def played(folder: Path) -> dict[str, Played]:
-    """By data set."""
-    path = folder / "average" / "playback.csv"
+    """By data set, on the sets of development."""
+    return played_in(folder / "average" / "playback.csv")
+
+
+def played_in(path: Path) -> dict[str, Played]:
+    """By data set; nothing where there is no such file."""
     found: dict[str, Played] = {}
     if path.exists():
         for row in read_table(path, dtype={"subject": str, "dataset": str, "case": str}).to_dict("records"):

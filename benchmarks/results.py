@@ -20,7 +20,7 @@ import pandas as pd
 from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
-from . import averages, overview, played
+from . import averages, confirmation, overview, played
 from .changes import table_of, turned
 from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
@@ -236,6 +236,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "played_labels": played.labels,
     "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
+    **confirmation.PARTS,
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 
