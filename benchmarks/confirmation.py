@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from autotransfer.report.statistics import holm, spread
-from autotransfer.report.wording import probability, score, signed
+from autotransfer.report.statistics import holm
+from autotransfer.report.wording import probability, share, signed
 from autotransfer.runs.csv_tables import read_table
 from autotransfer.search.playback import ORDERS
 
 from . import played
 from .averages import best_peers
 from .drawing import Gain, gained
-from .evidence import Evidence, Scores, pairs
-from .inference import LOST, Differences, both_equivalences, harm, over_both, over_people, over_sets
-from .markdown import NAMES, NOTHING, best_in_bold, markdown
+from .evidence import Evidence, Scores, pairs, set_means_of
+from .inference import LOST, Differences, equivalence_table, harm, harm_table, over_both, over_people, over_sets
+from .markdown import NAMES, NOTHING, by_set_table, markdown
 
 VERSION = "0.1.0"
 SIMPLE = ("shrinkage LDA", "tangent space, LDA")  # what every run fits beside its networks
@@ -56,7 +56,7 @@ class Confirmed:
             found.setdefault(row["pipeline"], {}).setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
         return found
 
-    def set_means(self) -> dict[str, dict[str, float]]:
+    def setset_means_of(self) -> dict[str, dict[str, float]]:
         """Peer -> data set -> mean over people, as measured outside of the run."""
         found: dict[str, dict[str, float]] = {}
         for row in self._table("set_means").to_dict("records"):
@@ -90,19 +90,8 @@ class Confirmed:
         return before, after
 
 
-def _means(scores: Scores) -> dict[str, float]:
-    return {dataset: spread(list(own.values())).mean for dataset, own in scores.items()}
-
-
 def _by_set(columns: dict[str, dict[str, float]], people: Scores) -> str:
-    """A row for each set, the best of it in bold, whoever that is; below, the mean over sets."""
-    rows = []
-    for dataset in sorted(people):
-        cells = best_in_bold([own.get(dataset) for own in columns.values()])
-        rows.append([dataset, str(len(people[dataset])), *cells])
-    whole = [float(np.mean(list(own.values()))) if set(own) >= set(people) else None for own in columns.values()]
-    rows.append(["mean over sets", "", *best_in_bold(whole)])
-    return markdown(["", "people", *columns], rows)
+    return by_set_table(columns, {dataset: len(own) for dataset, own in people.items()})
 
 
 def zero_shot(evidence: Evidence, folder: Path) -> str:
@@ -111,10 +100,13 @@ def zero_shot(evidence: Evidence, folder: Path) -> str:
     if not found.zero_shot:
         return NOTHING
     shown = {
-        "plain network": "plain network", "shrinkage LDA": "LDA on features", "tangent space, LDA": "LDA in the tangent space",
+        "plain network": "plain network", "shrinkage LDA": "LDA on features",
+        "tangent space, LDA": "LDA in the tangent space",
         "best single candidate": "best single candidate", "average": "AutoTransfer",
     }  # fmt: skip
-    return _by_set({head: _means(found.zero_shot[name]) for name, head in shown.items()}, found.zero_shot["average"])
+    return _by_set(
+        {head: set_means_of(found.zero_shot[name]) for name, head in shown.items()}, found.zero_shot["average"]
+    )
 
 
 def person_known(evidence: Evidence, folder: Path) -> str:
@@ -137,7 +129,7 @@ def person_known(evidence: Evidence, folder: Path) -> str:
         "Five labelled windows of each class, scored on the windows after them:": labels,
     }
     return "\n".join(
-        f"{title}\n\n{_by_set({name: _means(scores) for name, scores in columns.items()}, people)}"
+        f"{title}\n\n{_by_set({name: set_means_of(scores) for name, scores in columns.items()}, people)}"
         for title, columns in titles.items()
     )
 
@@ -190,7 +182,15 @@ def claims(evidence: Evidence, folder: Path) -> str:
          *(str(unit(units[name])) for unit in (over_people, over_sets, over_both)), probability(p[name])]
         for name, (by_set, note) in compared.items()
     ]  # fmt: skip
-    heads = ["", "fixed before", "sets above 0", "people as the unit", "sets as the unit", "sets, then people", "p, Holm"]
+    heads = [
+        "",
+        "fixed before",
+        "sets above 0",
+        "people as the unit",
+        "sets as the unit",
+        "sets, then people",
+        "p, Holm",
+    ]
     return markdown(heads, rows)
 
 
@@ -205,13 +205,10 @@ def equivalent(evidence: Evidence, folder: Path) -> str:
     found = Confirmed(folder)
     if not found.zero_shot:
         return NOTHING
-    rows = []
-    for name, (first, second, _) in _penalties(found).items():
-        units = both_equivalences({d: pair.differences for d, pair in pairs(first, second).items()})
-        within = all(unit.p < 0.05 for unit in units)
-        rows.append([name, *map(str, units), "less than 0.010 either way" if within else "not shown"])
-    heads = ["two one-sided tests against ± 0.010", "people: 90 % interval", "sets: 90 % interval", "difference"]
-    return markdown(heads, rows)
+    return equivalence_table({
+        name: {d: pair.differences for d, pair in pairs(first, second).items()}
+        for name, (first, second, _) in _penalties(found).items()
+    })  # fmt: skip
 
 
 def harmed(evidence: Evidence, folder: Path) -> str:
@@ -225,23 +222,23 @@ def harmed(evidence: Evidence, folder: Path) -> str:
         "all windows at once, in place of none": (found.all_windows["average"], found.zero_shot["average"]),
         **{f"{n} label{'s' * (n > 1)} of each class": found.labels(n)[1::-1] for n in (1, 2, 5, 10)},
     }
-    rows = []
-    for name, (after, before) in steps.items():
-        rows.append([name, *harm({d: pair.differences for d, pair in pairs(after, before).items()})])
-    heads = ["", "people", "lose more than 0.02", "gain more than 0.02", "most losers", "largest loss"]
-    return markdown(heads, rows)
+    return harm_table({
+        name: {d: pair.differences for d, pair in pairs(after, before).items()}
+        for name, (after, before) in steps.items()
+    })  # fmt: skip
 
 
 def peers(evidence: Evidence, folder: Path) -> str:
     """Beside peers outside of the run: set means as they were measured, and by person where there is peers.csv."""
     found = Confirmed(folder)
-    measured = found.set_means()
+    measured = found.setset_means_of()
     if not measured or not found.zero_shot:
         return NOTHING
-    average, whole = found.zero_shot["average"], _means(found.all_windows["average"])
+    average, whole = found.zero_shot["average"], set_means_of(found.all_windows["average"])
     nothing = {
+        "better of the run's two": set_means_of(found.simple()),
         "LDA on log power": measured["LDA on log power"], "pyRiemann": measured["pyRiemann"],
-        "best specialist": found.specialists("zero_shot"), "AutoTransfer": _means(average),
+        "best specialist": found.specialists("zero_shot"), "AutoTransfer": set_means_of(average),
     }  # fmt: skip
     known = {
         "pyRiemann, re-centred": measured["pyRiemann, re-centred"],
@@ -251,9 +248,11 @@ def peers(evidence: Evidence, folder: Path) -> str:
     parts = [f"Nothing known:\n\n{_by_set(nothing, average)}", f"All windows:\n\n{_by_set(known, average)}"]
     for title, columns in (("AutoTransfer minus", nothing), ("AutoTransfer, all windows, minus", known)):
         *others, ours = columns
+        compared = {name: columns[name] for name in others}
+        compared["the best of these, set by set"] = {d: max(columns[name][d] for name in others) for d in columns[ours]}
         rows = []
-        for name in others:
-            differences = {d: {"": columns[ours][d] - value} for d, value in columns[name].items()}
+        for name, means in compared.items():
+            differences = {d: {"": columns[ours][d] - value} for d, value in means.items()}
             ahead = sum(own[""] > 0 for own in differences.values())
             rows.append([name, f"{ahead} of {len(differences)}", str(over_sets(differences))])
         parts.append(markdown([title, "ahead", "sets as the unit"], rows))
@@ -306,19 +305,19 @@ def picture(evidence: Evidence, folder: Path) -> str:
 
 NOTES = ("mean over people", "95 % interval", f"gain / lose more than {LOST:g}")
 ALT = (
-    "Balanced accuracy on people never seen, on eight sets, before and after, where nothing is known of them, their windows "
-    "as they come, all their windows, five labels of each class"
+    "Balanced accuracy on people never seen, on eight sets, before and after, where nothing is known of them, their "
+    "windows as they come, all their windows, five labels of each class"
 )
 
 
 def _panel(title: str, ends: tuple[str, str], before: Scores, after: Scores, own: Scores | None = None) -> Gain:
     gains = {d: pair.differences for d, pair in pairs(after, before).items()}
-    people, cells = over_people(gains), harm(gains)
+    people, (lose, gain) = over_people(gains), harm(gains)
     assert people.interval is not None
     low, high = people.interval
-    notes = [signed(people.value), f"{signed(low)} to {signed(high)}", f"{cells[2]} / {cells[1]}"]
-    third = ("own classifier", _means(own)) if own else None
-    return Gain(title, ends, _means(before), _means(after), notes, third)
+    notes = [signed(people.value), f"{signed(low)} to {signed(high)}", f"{share(gain)} / {share(lose)}"]
+    third = ("own classifier", set_means_of(own)) if own else None
+    return Gain(title, ends, set_means_of(before), set_means_of(after), notes, third)
 
 
 def headline(folder: Path) -> str:
@@ -333,5 +332,6 @@ def headline(folder: Path) -> str:
 
 PARTS = {
     "confirmed_zero_shot": zero_shot, "confirmed_person": person_known, "confirmed_claims": claims,
-    "confirmed_equivalence": equivalent, "confirmed_harm": harmed, "confirmed_peers": peers, "confirmed_picture": picture,
+    "confirmed_equivalence": equivalent, "confirmed_harm": harmed, "confirmed_peers": peers,
+    "confirmed_picture": picture,
 }  # fmt: skip

@@ -172,7 +172,10 @@ def gained(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence[str
             parts.append(_text(start, bottom + 40 + 17 * k, note, "start", bold=not k, colour=MIDDLE if k else SEA))
         if panel.third:
             y = bottom + 40 + 17 * len(panel.notes)
-            parts += [_line(start + 4, y - 10, start + 4, y + 2, EMBER, 2), _text(start + 12, y, panel.third[0], "start")]
+            parts += [
+                _line(start + 4, y - 10, start + 4, y + 2, EMBER, 2),
+                _text(start + 12, y, panel.third[0], "start"),
+            ]
     height = bottom + 40 + 17 * (1 + len(notes))
     return _drawing(parts, height, clear=True)
 

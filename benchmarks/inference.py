@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from autotransfer.report.wording import probability, share, signed
+from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
 from autotransfer.runs.intervals import RESAMPLES, bootstrap_interval
+
+from .markdown import markdown
 
 Differences = Mapping[str, Mapping[str, float]]  # data set -> person -> difference
 
@@ -87,23 +89,47 @@ def both_equivalences(differences: Differences) -> tuple[Equivalence, Equivalenc
     return equivalence(_everyone(differences)), equivalence(_means(differences))
 
 
-def harm(differences: Differences, lost: float = LOST) -> list[str]:
-    """Cells of a table: people, who lost and who gained more than `lost`, the set with most losers, the largest loss."""
+def equivalence_table(claims: Mapping[str, Differences]) -> str:
+    """A row for each claim that there is no difference."""
+    rows = []
+    for name, differences in claims.items():
+        units = both_equivalences(differences)
+        within = all(unit.p < SIGNIFICANT for unit in units)
+        rows.append([name, *map(str, units), f"less than {MARGIN:.3f} either way" if within else "not shown"])
+    heads = [
+        f"two one-sided tests against ± {MARGIN:.3f}",
+        "people: 90 % interval",
+        "sets: 90 % interval",
+        "difference",
+    ]
+    return markdown(heads, rows)
+
+
+def harm(differences: Differences) -> tuple[float, float]:
+    """Shares of people who lose, and who gain, more than `LOST`."""
     values = _everyone(differences)
-    rates = {name: _lost(own, lost) for name, own in differences.items() if own}
-    worst = max(rates, key=lambda name: rates[name])
-    of_worst = f"{share(rates[worst])} ({worst})" if rates[worst] else "–"
-    return [
-        str(len(values)), share(_rate(values < -lost)), share(_rate(values > lost)), of_worst, signed(float(values.min()))
-    ]  # fmt: skip
+    return float((values < -LOST).mean()), float((values > LOST).mean())
 
 
-def _lost(own: Mapping[str, float], lost: float) -> float:
-    return _rate(np.array(list(own.values())) < -lost)
-
-
-def _rate(which: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> float:
-    return float(which.mean())
+def harm_table(steps: Mapping[str, Differences]) -> str:
+    """A row for each step: people, who loses and who gains, the set with most losers, the largest loss of anybody."""
+    rows = []
+    for name, differences in steps.items():
+        lose, gain = harm(differences)
+        rates = {dataset: harm({dataset: own})[0] for dataset, own in differences.items() if own}
+        worst = max(rates, key=lambda dataset: rates[dataset])
+        values = _everyone(differences)
+        most = f"{share(rates[worst])} ({worst})" if rates[worst] else "–"
+        rows.append([name, str(len(values)), share(lose), share(gain), most, signed(float(values.min()))])
+    heads = [
+        "",
+        "people",
+        f"lose more than {LOST:g}",
+        f"gain more than {LOST:g}",
+        "set with most losers",
+        "largest loss",
+    ]
+    return markdown(heads, rows)
 
 
 def _everyone(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

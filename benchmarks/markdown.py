@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autotransfer.censoring import CENSORS
 from autotransfer.report.statistics import Paired
@@ -47,6 +47,17 @@ def best_in_bold(values: Sequence[float | None]) -> list[str]:
     told = [score(value) for value in values]
     best = max((cell for cell, value in zip(told, values, strict=True) if value is not None), default=None)
     return [f"**{cell}**" if cell == best else cell for cell in told]
+
+
+def by_set_table(columns: Mapping[str, Mapping[str, float]], people: Mapping[str, int]) -> str:
+    """Column -> data set -> mean: a row for each set with its people, the best of it in bold; then the mean over sets.
+    Only for columns that may be subtracted: the same people and windows."""
+    rows = [
+        [dataset, str(people[dataset]), *best_in_bold([own.get(dataset) for own in columns.values()])]
+        for dataset in sorted(people)
+    ]
+    whole = [sum(own.values()) / len(own) if set(own) >= set(people) else None for own in columns.values()]
+    return markdown(["", "people", *columns], [*rows, ["mean over sets", "", *best_in_bold(whole)]])
 
 
 def beside(heads: list[str], columns: list[dict[str, Paired]]) -> str:
