@@ -10,12 +10,13 @@ import numpy as np
 from scipy import stats
 
 from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
-from autotransfer.runs.intervals import RESAMPLES, bootstrap_interval
+from autotransfer.runs.intervals import bootstrap_interval
 
 from .markdown import markdown
 
 Differences = Mapping[str, Mapping[str, float]]  # data set -> person -> difference
 
+HIERARCHICAL = 4_000  # resamples: every one draws people in each place of a set
 MARGIN = 0.01  # balanced accuracy: differences below it are called none
 LOST = 0.02  # a person who loses more than this was harmed
 
@@ -45,7 +46,7 @@ def over_sets(differences: Differences, *, seed: int = 0) -> Mean:
     return Mean(float(means.mean()), bootstrap_interval(means, seed=seed))
 
 
-def over_both(differences: Differences, *, seed: int = 0, resamples: int = RESAMPLES) -> Mean:
+def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
     """The same mean over sets; sets are resampled, and in each of those that are drawn its people.
 
     The noise of a set's mean is in it twice, once in how sets differ, so it is wide rather than narrow. Percentiles are
