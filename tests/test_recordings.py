@@ -331,7 +331,7 @@ def with_dead_channel(value: float) -> np.ndarray:
         (noise().astype(complex), r"complex128 values; give real numbers"),
         (noise().astype(object), r"object values; give real numbers"),
         (noise().astype(str), r"values; give real numbers"),
-        (torch.tensor(noise()).to(torch.complex64), r"torch.complex64"),
+        (torch.tensor(noise()).to(torch.complex64), r"X holds complex64 values"),
         (torch.tensor(noise()).to_sparse(), r"give a dense tensor"),
         ([[[1.0, 2.0], [1.0]]], r"X is not an array of numbers"),
         (None, r"object values"),

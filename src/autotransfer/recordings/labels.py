@@ -101,6 +101,8 @@ def as_list(values: object, what: str) -> list[Label]:
         raise UserError(f"{what} has the shape {tuple(shape)}; give a list or an array with one axis")
     if isinstance(values, np.ndarray) and values.dtype.kind == "S":
         values = _decoded(values)
+    if isinstance(values, Tensor) and values.is_meta:
+        raise UserError(f"{what} is a tensor on the device meta, which has no values; give one on a CPU or GPU")
     to_list = getattr(values, "tolist", None)  # numpy, torch and pandas: far quicker than iterating
     return [_plain(value) for value in (to_list() if callable(to_list) else values)]
 

@@ -143,9 +143,11 @@ class Ledger:
                 os.fsync(file.fileno())
             part.replace(target)
         except OSError:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
             return
+        finally:
+            for name in (part, *companions(part)):
+                with contextlib.suppress(OSError):
+                    name.unlink(missing_ok=True)
         sync_folder(target.parent)
 
     def check(self) -> None:

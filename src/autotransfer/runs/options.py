@@ -16,6 +16,7 @@ from ..model.encoders import ENCODERS, encoder_name
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
+from .intervals import check_at_least
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
@@ -76,6 +77,8 @@ class RunOptions:
     # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
     folds: int | str = "all"
     networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
+    # signals (emg, eeg, …) or representations whose closed forms are candidates, with commas; None: by the recordings
+    kinds: str | None = None
     time: str | None = None  # 30m, 2h: a budget that the run is planned for; other options are then the most
     steps: int = STEPS  # of the optimiser, where epochs are not given
     seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
@@ -87,6 +90,7 @@ class RunOptions:
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
     as_printed: bool = False  # penalties as the paper prints them
     nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
+    at_least: float | None = None  # the score that is asked of every person: who is below it is named
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
     hop: float | None = None  # s
@@ -108,6 +112,7 @@ class RunOptions:
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
+        check_at_least(self.at_least)
         if self.time is not None:
             parse_time(self.time)
         self._settle_preprocessing()

@@ -317,9 +317,8 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
     for name in (part, *companions(part)):
         name.unlink(missing_ok=True)
     try:
-        fresh = Ledger(part, create=True)
-        fresh.remember(**facts)
-        fresh.close()
+        with closing(Ledger(part, create=True)) as fresh:
+            fresh.remember(**facts)
         try:
             os.link(part, path)  # unlike a rename it does not replace what another process has begun
         except FileExistsError:
@@ -327,7 +326,8 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
         except OSError:
             part.replace(path)  # a file system without links
     finally:
-        part.unlink(missing_ok=True)
+        for name in (part, *companions(part)):
+            name.unlink(missing_ok=True)
     sync_folder(path.parent)
     return Ledger(path)
 
