@@ -126,6 +126,10 @@ def run(
     networks: Annotated[
         str, typer.Option(help="Beside the plain one, where kinds are averaged: all, main (two), one or none.")
     ] = "all",
+    kinds: Annotated[
+        str | None,
+        typer.Option(help="Signals (emg, eeg, …) or representations to try, with commas. Default: by the data."),
+    ] = None,
     rule: Annotated[
         str | None,
         typer.Option(
@@ -140,6 +144,9 @@ def run(
     at_least: AtLeast = None,
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
     windowing: Windowing = UNSAID,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
+    ] = False,
     cluster: OnCluster = None,
     live: Live = False,
     tensorboard: ToTensorBoard = None,
@@ -158,11 +165,11 @@ def run(
         print(f"--prepare is called --preprocessing now: --preprocessing {preprocessing}", file=sys.stderr)
     options = RunOptions.of(
         "quick" if quick else "recommended",
-        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, steps=steps, search=search,
-        trials=trials, storage=storage, epochs=epochs, patience=patience,
+        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, kinds=kinds, steps=steps,
+        search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
-        population=_population(population), as_printed=as_printed, nuisance=nuisance, at_least=at_least,
+        population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
         **asdict(windowing),
     )  # fmt: skip
     encoders = own_encoders(encoder)

@@ -158,7 +158,9 @@ def stream(
         with closing(open_sink(out, person.classes_.tolist(), str(folder))) as sink:
             for text in decoded.describe():
                 tell(text)
-            summary = decoded.run(sink, seconds, line)
-    if session is not None:
-        person.save(session)
-    tell(str(summary))
+            try:
+                decoded.run(sink, seconds, line)
+            finally:  # whatever ended it, what was learned of the person stays
+                if session is not None:
+                    person.save(session)
+                tell(str(decoded.summary))

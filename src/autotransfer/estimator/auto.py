@@ -33,7 +33,7 @@ from ..search.procedure import conduct
 from ..settings import SUBJECT
 from ..training.packing import resolve_device
 from ..training.scoring import metric_of
-from .inputs import encoder_of, renamed, seed_of, training_recordings
+from .inputs import encoder_of, seed_of, training_recordings
 from .target import Target
 from .window_classifier import WindowClassifier
 
@@ -102,7 +102,6 @@ class AutoTransferClassifier(WindowClassifier):
         scoring: str = "balanced_accuracy",
         at_least: float | None = None,
         verbose: bool = False,
-        prepare: str = "deprecated",
     ) -> None:
         self.grid = grid
         self.preset = preset
@@ -131,7 +130,6 @@ class AutoTransferClassifier(WindowClassifier):
         self.scoring = scoring
         self.at_least = at_least
         self.verbose = verbose
-        self.prepare = prepare
 
     def fit(
         self,
@@ -199,14 +197,11 @@ class AutoTransferClassifier(WindowClassifier):
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
-        preprocessing = renamed(self, "prepare", "preprocessing")
-        if self.prepare == "adaptive":
-            preprocessing = "online"
         options = RunOptions.of(
             self.preset, source=DATA, grid=self.grid, time=self.time, folds=self.folds, steps=self.max_steps,
             search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
-            align=self.align, preprocessing=preprocessing, encoder=encoder, seed=seed_of(self.random_state),
+            align=self.align, preprocessing=self.preprocessing, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
             nuisance=self.nuisance, at_least=self.at_least,
         )  # fmt: skip

@@ -34,6 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"grid": "paper", "rule": "published", "folds": "all", "seeds": 3, "steps": STEPS},
     "quick": {"grid": "uncensored", "rule": "average", "folds": 5, "seeds": 1, "steps": 1000},
 }
+CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
 PREPROCESSING = ("zero-shot", "online", "transductive")
 
 
@@ -76,6 +77,8 @@ class RunOptions:
     # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
     folds: int | str = "all"
     networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
+    # signals (emg, eeg, …) or representations whose closed forms are candidates, with commas; None: by the recordings
+    kinds: str | None = None
     time: str | None = None  # 30m, 2h: a budget that the run is planned for; other options are then the most
     steps: int = STEPS  # of the optimiser, where epochs are not given
     seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
@@ -95,6 +98,7 @@ class RunOptions:
     events: str | None = None  # name=class,name=class
     pattern: str | None = None  # what the names of files mean
     sfreq: float | None = None  # Hz, of files that do not say it
+    clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -121,7 +125,7 @@ class RunOptions:
         self._check_folds()
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
-        Cutting.of(**self.cutting)
+        Cutting.of(**{name: getattr(self, name) for name in CUTTING})
         self.apply(Setting())  # complains about any number that no setting may have
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
@@ -180,7 +184,7 @@ class RunOptions:
     @property
     def cutting(self) -> dict[str, Any]:
         """What `load` is to be told beside the source."""
-        return {name: getattr(self, name) for name in ("window", "hop", "offset", "events", "pattern", "sfreq")}
+        return {name: getattr(self, name) for name in (*CUTTING, "clean")}
 
     @property
     def max_epochs(self) -> int:
