@@ -326,8 +326,8 @@ CHOICE = {
     "verdict": "the headline, a sentence that follows from the scores, as `best_peer` and `next_person` do",
     "best_peer": "the simple model that scores highest: `name`, `mean`, on how many `people`, the mean `difference` of "
     "what is delivered to it and the 95 % `interval` of that",
-    "next_person": "prediction interval for one more person: `low`, `high`, its `level`, from how many `people`, and what "
-    "it `assumes` (`nothing` or a `normal` distribution)",
+    "next_person": "prediction interval for one more person: `low`, `high`, its `level`, from how many `people`, and "
+    "what it `assumes` (`nothing` or a `normal` distribution)",
 }
 
 
