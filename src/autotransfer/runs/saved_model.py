@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,12 +27,13 @@ from ..settings import Setting
 from ..training.effects import Effects
 from ..training.members import Members
 from .binding import DIGEST, check_digest, check_file, digest_of
-from .files import write_atomically
+from .files import sync_folder, write_atomically
 from .model_page import model_page
 
 if TYPE_CHECKING:
     from .mixture import MixtureCard, Model
 
+WEIGHTS, NEXT = "model.safetensors", "model.next.safetensors"  # the second until the card of the same model is there
 CHUNK = 256
 TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
 
@@ -263,29 +265,48 @@ def save_model(folder: Path, model: Model | ModelCard | MixtureCard, tensors: di
     folder.mkdir(parents=True, exist_ok=True)
     body = save({name: tensor.contiguous() for name, tensor in found.items()})
     values = json.loads(json.dumps(asdict(card)))
-    write_atomically(folder / "model.safetensors", body)
+    # Whoever loads it meanwhile, or after a kill, finds the weights of whichever card is there (see `load_model`).
+    write_atomically(folder / NEXT, body)
     write_atomically(folder / "model.json", json.dumps(values | {DIGEST: digest_of(values, body)}, indent=1))
+    os.replace(folder / NEXT, folder / WEIGHTS)
+    sync_folder(folder)
     write_atomically(folder / "README.md", model_page(card))
 
 
 def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
     """The model in a folder, a mixture or not; anything that is no model is refused in one line."""
-    path = folder / "model.safetensors"
     try:
-        values = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        check_file(path, card_of(values))
-        weights = path.read_bytes()
-        model = model_of(values, load(weights), encoders)
-        check_digest(values, weights, card="model.json", file=path.name)
-        return model
+        try:
+            return _load(folder, WEIGHTS, encoders)
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError):
+            # A run that is at work, or was killed, may be between the card and the weights of a new model.
+            if (folder / NEXT).exists():
+                return _load(folder, NEXT, encoders)
+            return _load(folder, WEIGHTS, encoders)
     except UserError:
         raise
     except FileNotFoundError as error:
+        run = folder.parent
+        if (run / "ledger.sqlite").exists() and not (folder / "model.json").exists():
+            raise UserError(
+                f"{run} has no model yet: the first one is there when its first stage has ended; see how far it is "
+                f"with autotransfer status {run}"
+            ) from None
         raise UserError(f"there is no model in {folder} ({Path(error.filename).name} is missing)") from None
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"the model in {folder} cannot be read ({one_line(error)}); make it again with resume"
         ) from None
+
+
+def _load(folder: Path, file: str, encoders: Encoders | None) -> Model:
+    path = folder / file
+    values = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    check_file(path, card_of(values))
+    weights = path.read_bytes()
+    model = model_of(values, load(weights), encoders)
+    check_digest(values, weights, card="model.json", file=path.name)
+    return model
 
 
 def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:

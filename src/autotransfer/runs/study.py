@@ -35,7 +35,7 @@ def study_text(options: RunOptions) -> str:
     values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in UNTOLD}
     told = {"data": absolute(values.pop("source"))} | values
     told["population"] = str(options.population)
-    told["preprocessing"] = options.preprocessing or "none"  # as it was settled
+    told["adaptation"] = told.pop("preprocessing") or "none"  # as it was settled
     lines = [f"{name} = {_toml(value)}" for name, value in told.items() if value is not None]
     return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
 

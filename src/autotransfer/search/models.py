@@ -28,9 +28,11 @@ MOST_NETWORKS = 24
 State = dict[str, Tensor]
 
 
-def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell) -> None:
+def build_models(
+    run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell, *, refit: bool = True
+) -> None:
     """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
-    alone is delivered."""
+    alone is delivered. refit: False where another stage follows."""
     scores = card_scores(choice)
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
@@ -39,7 +41,7 @@ def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | Non
     parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
     mixed, played = weights is not None, choice.playback
     _save(run, "model", parts, "ensemble", scores, played, mixed=mixed)
-    if run.options.final == "refit":
+    if run.options.final == "refit" and refit:
         tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
         again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
         _save(run, "model/refit", again, "refit", scores, played, mixed=mixed)
@@ -54,7 +56,7 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "interval": None if choice.interval is None else list(choice.interval),
         "subjects": len(choice.estimate),
         "better_than_guessing": None if choice.chance is None else not choice.guesses,
-    }
+    } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
 
 
 def _save(

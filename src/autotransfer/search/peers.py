@@ -50,7 +50,8 @@ def peer_scores(run: Run, until: float | None = None) -> dict[str, Scores]:
         if own is not None:
             del found[TANGENT]
             found[PYRIEMANN] = own
-    run.ledger.remember(peers=found)
+    if until is None or time.monotonic() < until:  # otherwise there may be time later
+        run.ledger.remember(peers=found)
     return found
 
 
