@@ -80,6 +80,14 @@ class Summary:
     def complete(self) -> bool:
         return self.choice is not None
 
+    @property
+    def mark(self) -> str:
+        """What the title begins with, where a run is not over."""
+        if self.choice is None:
+            return "INCOMPLETE: "
+        n = len(self.choice.stages)
+        return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.ended is None else ""
+
     @cached_property
     def plain(self) -> Setting:
         """The plain network of the run."""

@@ -77,7 +77,7 @@ class RunOptions:
     # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
     folds: int | str = "all"
     networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
-    # 30m, 2h: the run ends then, or sooner where no more gain is expected, with the answer it has. None: as none
+    # 30m, 2h: the run ends then, or sooner where no more gain is expected, with the answer it has; None: no limit
     time: str | None = None
     steps: int = STEPS  # of the optimiser, where epochs are not given
     seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
@@ -109,7 +109,9 @@ class RunOptions:
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
-        if self.time is not None and self.time != EVERYTHING:
+        if self.time == EVERYTHING:
+            object.__setattr__(self, "time", None)
+        elif self.time is not None:
             parse_time(self.time)
         self._settle_preprocessing()
         for name in ("trials", "epochs", "patience", "batch_size", "seeds", "steps"):
@@ -189,7 +191,7 @@ class RunOptions:
     @property
     def seconds(self) -> float | None:
         """The limit; None: everything is trained."""
-        return None if self.time is None or self.time == EVERYTHING else parse_time(self.time)
+        return None if self.time is None else parse_time(self.time)
 
     @property
     def staged(self) -> bool:
@@ -269,7 +271,7 @@ class RunOptions:
         else:
             options = cls(**usual | asked)
         # What is published has no limit unless it is given one.
-        return replace(options, time=USUAL_TIME) if options.staged and options.time is None else options
+        return replace(options, time=USUAL_TIME) if options.staged and "time" not in asked else options
 
     @classmethod
     def from_dict(cls, values: Any) -> RunOptions:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from ..folds import Fold, Rows, divide, leave_groups_out
 from ..jobs import Job
@@ -28,6 +29,7 @@ TIMED_STEPS = 2
 TIMED_EPOCHS = 3  # the first also pays for all that is done once; of the others the fastest counts
 TIMED_ROWS = 256  # that a closed form is solved on
 PENALTY = 1.4  # times longer with a penalty than without
+EFFICIENCY = 0.8  # of threads that work together on a step
 WRITING = 0.01  # seconds for each training in the ledger
 
 
@@ -83,7 +85,8 @@ class Costs:
                     largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in jobs))
         finally:
             release(recordings)
-        busy = max(1.0, walls / cpus) if device.type == "cpu" and cpus > 0 else 1.0
+        alone = cpus / (EFFICIENCY * torch.get_num_threads())  # as long as all of it would take without others
+        busy = max(1.0, walls / alone) if device.type == "cpu" and alone > 0 else 1.0
         return cls(recordings, speeds, largest, busy)
 
     def training(self, setting: Setting, options: RunOptions) -> float:

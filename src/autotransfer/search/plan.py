@@ -200,7 +200,9 @@ def _stages(
 ) -> list[Stage]:
     """One for the closed forms that are quick, then one for each network and seed, without penalties first."""
     seeds = list(options.every_seed)
-    quick = [one for one in solved if costs is None or folds * costs.training(one, options) < COSTLY]
+    price = {one: 0.0 if costs is None else folds * costs.training(one, options) / costs.busy for one in solved}
+    least = min(price.values(), default=0.0)  # one of them comes first in any case
+    quick = [one for one in solved if price[one] <= max(COSTLY, least)]
     costly = [one for one in solved if one not in quick]
     plain, *others = [one for one in settings if one.penalty is None]
     kinds = [one.kind for one in others]
