@@ -12,7 +12,7 @@ import typer
 from ..errors import UserError, check_choice, shown
 from .conducting import carry_through, check_end, followers, say_answer, workers
 from .options import UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, own_encoders, spread
-from .reporting import write_report
+from .reporting import AtLeast, write_report
 from .voice import Log, Quiet, Verbose, say, tell
 
 # How `run --help` groups its options, the usual ones first.
@@ -118,6 +118,12 @@ def run(
         str,
         _option(panel=SEARCH, help="Beside the plain one, where kinds are averaged: all, main (two), one or none."),
     ] = "all",
+    kinds: Annotated[
+        str | None,
+        _option(
+            panel=SEARCH, help="Signals (emg, eeg, …) or representations to try, with commas. Default: by the data."
+        ),
+    ] = None,
     encoder: OwnEncoder = "eegnet",
     search: Annotated[
         str, _option(panel=SEARCH, help="grid; halving: stop the worse settings early; tpe: Optuna.")
@@ -175,7 +181,11 @@ def run(
     final: Annotated[
         str, _option(panel=VALIDATION, help="ensemble of the folds; refit: also one on everybody.")
     ] = "ensemble",
+    at_least: AtLeast = None,
     windowing: Windowing = UNSAID,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
+    ] = False,
     cluster: OnCluster = None,
     population: Annotated[str, _option(panel=OUTPUT, help="Trainings stacked at once: auto or a number.")] = "auto",
     live: Live = False,
@@ -194,12 +204,13 @@ def run(
         time = EVERYTHING  # nobody can say how long it takes elsewhere
     options = RunOptions.of(
         "quick" if quick else "recommended",
-        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, steps=steps, search=search,
-        trials=trials, storage=storage, epochs=epochs, patience=patience,
+        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, kinds=kinds, steps=steps,
+        search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align,
         preprocessing=adaptation if preprocessing is None else preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
-        population=_population(population), as_printed=as_printed, nuisance=nuisance, **asdict(windowing),
+        population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
+        **asdict(windowing),
     )  # fmt: skip
     again = None
     if plan is not None:

@@ -38,7 +38,7 @@ from .target import Target
 from .window_classifier import WindowClassifier
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
-IMMATERIAL = {"source", "device", "population", "storage"}  # options that a resumed run may differ in
+IMMATERIAL = {"source", "device", "population", "storage", "at_least"}  # options that a resumed run may differ in
 
 
 class AutoTransferClassifier(WindowClassifier):
@@ -63,11 +63,14 @@ class AutoTransferClassifier(WindowClassifier):
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
         itself decides by balanced accuracy and log-probabilities
+    at_least: the score that you need of every person; `choice_` and the report say who is below it
     verbose: say what is done and show progress
 
-    After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what
-    choice.json holds), `results_` (what results.csv holds, a DataFrame), `best_setting_` (of a mixture, that of the
-    part with the largest exponent), `summary_` (what the report shows) and `model_`.
+    After fit: `verdict_`, what the model scores on people it has not seen beside the best simple model, in a sentence;
+    `next_person_` (low, high), a 90 % prediction interval for the score of one more person; `classes_`,
+    `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what choice.json holds),
+    `results_` (what results.csv holds, a DataFrame), `best_setting_` (of a mixture, that of the part with the largest
+    exponent), `summary_` (what the report shows) and `model_`.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class AutoTransferClassifier(WindowClassifier):
         random_state: Any = 0,
         device: str = "auto",
         scoring: str = "balanced_accuracy",
+        at_least: float | None = None,
         verbose: bool = False,
     ) -> None:
         self.grid = grid
@@ -125,6 +129,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.random_state = random_state
         self.device = device
         self.scoring = scoring
+        self.at_least = at_least
         self.verbose = verbose
 
     def fit(
@@ -178,6 +183,9 @@ class AutoTransferClassifier(WindowClassifier):
             results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of, run.groups))
         self._keep(target.model_for(model), recordings, classes, named)
         self.choice_ = schema.to_values(choice)
+        self.verdict_ = choice.verdict
+        expected = choice.next_person
+        self.next_person_ = (0.0, 1.0) if expected is None else (expected.low, expected.high)
         best = model.heaviest if isinstance(model, Mixture) else model
         self.results_, self.best_setting_, self.summary_ = results, best.setting, summary
         return self
@@ -203,7 +211,7 @@ class AutoTransferClassifier(WindowClassifier):
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
             align=self.align, preprocessing=self.adaptation, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
-            nuisance=self.nuisance,
+            nuisance=self.nuisance, at_least=self.at_least,
         )  # fmt: skip
         check_packages(options)
         return options

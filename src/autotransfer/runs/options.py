@@ -16,6 +16,7 @@ from ..model.encoders import ENCODERS, encoder_name
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
+from .intervals import check_at_least
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
@@ -35,6 +36,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
 USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody says how long
+CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
 PREPROCESSING = ("zero-shot", "online", "transductive")
 
 
@@ -77,6 +79,8 @@ class RunOptions:
     # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
     folds: int | str = "all"
     networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
+    # signals (emg, eeg, …) or representations whose closed forms are candidates, with commas; None: by the recordings
+    kinds: str | None = None
     # 30m, 2h: the run ends then, or sooner where no more gain is expected, with the answer it has; None: no limit
     time: str | None = None
     steps: int = STEPS  # of the optimiser, where epochs are not given
@@ -89,6 +93,7 @@ class RunOptions:
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
     as_printed: bool = False  # penalties as the paper prints them
     nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
+    at_least: float | None = None  # the score that is asked of every person: who is below it is named
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
     hop: float | None = None  # s
@@ -96,6 +101,7 @@ class RunOptions:
     events: str | None = None  # name=class,name=class
     pattern: str | None = None  # what the names of files mean
     sfreq: float | None = None  # Hz, of files that do not say it
+    clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -109,6 +115,7 @@ class RunOptions:
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
+        check_at_least(self.at_least)
         if self.time == EVERYTHING:
             object.__setattr__(self, "time", None)
         elif self.time is not None:
@@ -123,7 +130,7 @@ class RunOptions:
         self._check_folds()
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
-        Cutting.of(**self.cutting)
+        Cutting.of(**{name: getattr(self, name) for name in CUTTING})
         self.apply(Setting())  # complains about any number that no setting may have
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
@@ -182,7 +189,7 @@ class RunOptions:
     @property
     def cutting(self) -> dict[str, Any]:
         """What `load` is to be told beside the source."""
-        return {name: getattr(self, name) for name in ("window", "hop", "offset", "events", "pattern", "sfreq")}
+        return {name: getattr(self, name) for name in (*CUTTING, "clean")}
 
     @property
     def max_epochs(self) -> int:

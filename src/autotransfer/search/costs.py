@@ -53,7 +53,9 @@ class Costs:
     def measure(cls, recordings: Recordings, options: RunOptions, encoders: Encoders | None = None) -> Costs:
         """options: resolved for these recordings; epochs and folds may differ in what is asked for later."""
         device = resolve_device(options.device)
-        every = networks(options, options.settings(), recordings) + closed_forms(options, recordings)
+        every = networks(options, options.settings(), recordings) + closed_forms(
+            options, recordings, costly=options.staged
+        )
         sample = {way_of(setting): setting for setting in reversed(every)}  # without a penalty, where there is one
         folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
         speeds: dict[Way, Speed] = {}

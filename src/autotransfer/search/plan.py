@@ -186,7 +186,8 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
         )
     if not options.staged:
         return _timed(plan.among([*settings, *solved]), options, costs)
-    return _timed(replace(plan, stages=_stages(options, settings, solved, folds, costs)), options, costs)
+    dear = [one for one in closed_forms(options, recordings, costly=True) if one not in solved]
+    return _timed(replace(plan, stages=_stages(options, settings, solved, dear, folds, costs)), options, costs)
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
@@ -196,14 +197,15 @@ def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
 
 
 def _stages(
-    options: RunOptions, settings: Sequence[Setting], solved: Sequence[Setting], folds: int, costs: Costs | None
-) -> list[Stage]:
-    """One for the closed forms that are quick, then one for each network and seed, without penalties first."""
+    options: RunOptions, settings: Sequence[Setting], solved: Sequence[Setting], dear: Sequence[Setting], folds: int,
+    costs: Costs | None,
+) -> list[Stage]:  # fmt: skip
+    """dear: closed forms that take minutes. One for the closed forms that are quick, then one for each network and seed, without penalties first."""
     seeds = list(options.every_seed)
     price = {one: 0.0 if costs is None else folds * costs.training(one, options) / costs.busy for one in solved}
     least = min(price.values(), default=0.0)  # one of them comes first in any case
     quick = [one for one in solved if price[one] <= max(COSTLY, least)]
-    costly = [one for one in solved if one not in quick]
+    costly = [*(one for one in solved if one not in quick), *dear]
     plain, *others = [one for one in settings if one.penalty is None]
     kinds = [one.kind for one in others]
     main = [one for place, one in enumerate(others) if kinds.index(one.kind) == place] or [plain]

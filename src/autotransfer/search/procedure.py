@@ -26,7 +26,7 @@ from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from ..training.progress import clock, working
 from ..training.scoring import BALANCED_ACCURACY, METRICS
-from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
+from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .peers import peer_scores
@@ -175,6 +175,9 @@ def decide(
         not_scored=not_scored(run.recordings),
         chance=1 / run.recordings.n_classes,
         other_metrics=other_metrics(said, {str(subjects[test]): (test, own) for test, own in final.items()}),
+        confusions={str(subjects[test]): confusion(said.y[test], own) for test, own in final.items()},
+        reliability={str(subjects[test]): reliability(said.y[test], own) for test, own in final.items()},
+        at_least=options.at_least,
     )
     return choice, weights, nested
 
@@ -400,7 +403,8 @@ class Conductor:
         last = ended is not None or not staged
         late = time.monotonic() + (max(self.left, EARLY) if last else EARLY)
         with working("peers", shown=self.shown):
-            choice = replace(choice, peers=peer_scores(run, late if math.isfinite(late) else None))
+            beside = peer_scores(run, late if math.isfinite(late) else None)
+        choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
         if nested is not None:
             choice = replace(choice, playback=self._play(candidates, nested, late, last=last))
         left_out = [f"{stage.name}: {stage.left_out}" for stage in self.plan.stages if stage.left_out]
