@@ -46,7 +46,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[watch]"
+	$(PIP) -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -137,7 +137,10 @@ MEANING = {
     "lag": "samples from one delayed copy to the next",
     "represent": "replace the window by numbers for a linear model; `features`: means, log power in bands and log "
     "deviations of each channel; `tangent`: log deviations and the matrix logarithm of the correlations; "
-    "`hudgins`, `tdar`, `ls4`, `ls9`, `tdpsd`: features of muscle activity, as LibEMG groups them; `none`",
+    "`hudgins`, `tdar`, `ls4`, `ls9`, `tdpsd`: features of muscle activity, as LibEMG groups them; "
+    "`rhythms`: canonical correlations with sines; `bands`, `fine_bands`: log amplitudes in frequency bands; "
+    "`band_tangent`: tangent vectors of three bands; `statistics`: of slow signals; `beats`: shapes of heartbeats; "
+    "`minirocket`: random kernels; `none`",
     "centre": "of a representation: subtract a person's mean: `online`: of a new person's windows so far; "
     "`transductive`: of all of them; `none`",
     "shrinkage": "share of the identity in the classes' common covariance, in [0, 1]; `auto`: by Ledoit and Wolf",

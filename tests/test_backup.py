@@ -213,13 +213,6 @@ def test_errors_of_the_database_are_told_apart(code: int, kind: type[BaseExcepti
     assert type(found.value) is kind
 
 
-def test_a_ledger_of_an_earlier_version_is_named(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as connection:
-        connection.execute("CREATE TABLE facts (name TEXT, value TEXT, seal TEXT)")
-    with pytest.raises(UserError, match="earlier version"):
-        Ledger(tmp_path / "ledger.sqlite")
-
-
 def test_a_ledger_that_others_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "PATIENCE", 0.05)
     ledger = Ledger(tmp_path / "ledger.sqlite", create=True)

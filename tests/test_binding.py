@@ -75,13 +75,14 @@ def test_other_weights_are_told_in_one_line(folder: Path) -> None:
         load_model(folder)
 
 
-def test_layout_is_no_change_and_models_without_a_digest_are_read(folder: Path) -> None:
+def test_layout_is_no_change_and_models_without_a_digest_are_refused(folder: Path) -> None:
     before = load_model(folder)
     windows = torch.randn(4, len(before.card.channels), before.card.n_times)
     rewrite(folder, lambda card: dict(sorted(card.items())), indent=None)
     np.testing.assert_array_equal(load_model(folder).predict_proba(windows), before.predict_proba(windows))
     rewrite(folder, lambda card: {k: v for k, v in card.items() if k != "digest"})
-    np.testing.assert_array_equal(load_model(folder).predict_proba(windows), before.predict_proba(windows))
+    with pytest.raises(UserError, match=r"model\.json has no digest"):
+        load_model(folder)
     for digest in (None, 3, {}, {"card": 1, "weights": 2}, {"card": None}):
         rewrite(folder, lambda card, digest=digest: card | {"digest": digest})
         with pytest.raises(UserError):

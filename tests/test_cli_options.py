@@ -51,6 +51,15 @@ def test_version() -> None:
     assert call("--version").stdout == f"autotransfer {at.__version__}\n"
 
 
+@pytest.mark.parametrize("words", [("--version", "--verbose"), ("--verbose", "--version")])
+def test_version_says_whether_kernels_are_compiled(words: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "0")
+    first, *rest = call(*words).stdout.splitlines()
+    assert first == f"autotransfer {at.__version__}"
+    assert "kernels none (AUTOTRANSFER_KERNELS is 0)" in rest
+    assert any(line.startswith("torch ") for line in rest)
+
+
 # ---- files of options ------------------------------------------------------------------------------------------------
 
 

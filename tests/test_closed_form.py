@@ -45,6 +45,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "transductive": {"encoder": "linear", "standardise": "none", "represent": "tangent", "centre": "transductive"},
     "online": {"encoder": "linear", "standardise": "none", "represent": "features", "centre": "online"},
     "templates": {"encoder": "templates", "standardise": "train"},
+    "evoked": {"encoder": "evoked", "standardise": "train"},
+    "fitted": {"encoder": "linear", "standardise": "trial", "represent": "minirocket", "centre": "online"},
 }
 EVERY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 

@@ -226,3 +226,54 @@ def processor_seconds(pid: int) -> float:
         user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
     return 0.0
+
+
+def test_workers_of_a_host_take_different_places_whatever_they_are_called() -> None:
+    from autotransfer.cluster import _place
+
+    hosts = {"gpu-a": "one", "gpu-b": "one", "worker": "one", "0": "two", "2": "two", "10": "two"}
+    assert sorted(_place(name, hosts) for name in ("gpu-a", "gpu-b", "worker")) == [0, 1, 2]
+    assert [_place(name, hosts) for name in ("0", "2", "10")] == [0, 1, 2], "in the order of their numbers"
+    assert _place("not listed yet", hosts) == 0
+
+
+@pytest.mark.parametrize("cause", [None, RuntimeError("Nanny failed to start worker process")])
+def test_workers_that_do_not_start_are_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception | None
+) -> None:
+    from autotransfer.cluster import local
+
+    def dies(**_: object) -> None:
+        raise RuntimeError("Nanny failed to start.") from cause
+
+    monkeypatch.setattr(local, "SpecCluster", dies)
+    with pytest.raises(UserError, match=r"the workers of local:2 did not start \(Nanny failed to start.*\)") as caught:
+        Cluster("local:2")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_child_that_dies_at_start_ends_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif any('spawn_main' in word for word in sys.orig_argv): os._exit(3)\n"
+    )
+    tiny_file(tmp_path)
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = ["run", tmp_path / "tiny.npz", "--out", tmp_path / "run", "--epochs", 1, "--cluster", "local:2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "autotransfer", *map(str, given)], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": paths},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "did not start" in done.stderr
+
+
+def test_a_worker_that_joined_later_is_compared_too() -> None:
+    from autotransfer.cluster import train_task
+    from autotransfer.runs.pruning import Pruning
+    from autotransfer.runs.run import versions
+    from tiny import tiny
+
+    with pytest.raises(UserError, match=r"a worker that joined later has torch .*, this process has 0"):
+        train_task(tiny(), [], Pruning(None, by_method=False), "cpu", None, None, versions() | {"torch": "0"})

@@ -305,7 +305,17 @@ def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_compiler_whose_name_cannot_be_read_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", 'cc "')
-    assert compiling.library.__wrapped__() is None
+    assert compiling._library.__wrapped__()[0] is None
+
+
+@compiled
+def test_on_a_mac_they_have_to_be_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling.sys, "platform", "darwin")
+    monkeypatch.delenv("AUTOTRANSFER_KERNELS", raising=False)
+    with pytest.raises(compiling.Unavailable, match="AUTOTRANSFER_KERNELS=1"):
+        compiling.compiled()
+    monkeypatch.setenv("AUTOTRANSFER_KERNELS", "1")
+    assert compiling.compiled().parent == folder
 
 
 @compiled

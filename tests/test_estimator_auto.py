@@ -190,14 +190,11 @@ def test_every_option_reaches_the_run() -> None:
     assert at.AutoTransferClassifier(random_state=5, max_steps=100, **given)._options("eegnet") == expected
     assert at.AutoTransferClassifier(nested="full", rule="published")._options("eegnet").nested == "full"
     assert at.AutoTransferClassifier(preprocessing="online")._options("eegnet").preprocessing == "online"
-    with pytest.warns(FutureWarning, match="prepare is called preprocessing now"):
-        assert at.AutoTransferClassifier(prepare="adaptive")._options("eegnet").preprocessing == "online"
     unmentioned = set(at.AutoTransferClassifier().get_params()) - set(given)
     assert unmentioned == {
         "encoder",
         "max_steps",
         "nested",
-        "prepare",
         "preprocessing",
         "preset",
         "random_state",

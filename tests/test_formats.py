@@ -219,10 +219,10 @@ def test_a_csv_file_can_be_a_trial(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("here")
 def test_csv_files_as_spreadsheets_and_devices_write_them(tmp_path: Path) -> None:
     path = tmp_path / "ann.csv"
-    path.write_text('"zeit";"a"\n' + "".join(f"{n},5;{n},25\n" for n in range(20)), encoding="utf-8-sig")
+    path.write_text('"zeit";"a"\n' + "".join(f"0,{n:02};{n},25\n" for n in range(20)), encoding="utf-8-sig")
     raw = read(path, Cutting())
-    assert raw.channels == ("zeit", "a")
-    assert raw.X[0, 1].tolist() == [n + 0.25 for n in range(20)]
+    assert (raw.channels, raw.sfreq) == (("a",), 100)
+    assert raw.X[0, 0].tolist() == [n + 0.25 for n in range(20)]
     path.write_text("".join(f"{n}\t{n + 1000}\r\n" for n in range(20)))
     raw = read(path, Cutting())
     assert raw.channels == ("ch0", "ch1")
@@ -254,7 +254,7 @@ def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("here")
 def test_folders_say_what_is_missing(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study")
-    refused("say what names of files mean, such as --pattern", folder)
+    refused("say what names of files mean, --pattern '{subject}/.\\*.csv', or such as", folder)
     refused("fits the pattern '.subject._x.csv'; it holds 'ann/mon_fist_1.csv'", folder, pattern="{subject}_x.csv")
     refused("both events and", folder, pattern=PATTERN, window=1.0, events="a,b")
     (folder / "ann" / "mon_fist_1.txt").write_text("x")
@@ -620,3 +620,144 @@ def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, want, atol=1e-5)
     assert_one_line(calibrate("no", *labelled, "--window", 0.25), 2, "25 samples, the model expects 50")
     assert not (tmp_path / "no").exists()
+
+
+# --- columns of a table that are no signals ---------------------------------------------------------------------------
+
+
+def noisy(n_times: int = 400, n_channels: int = 2) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal((n_times, n_channels)).round(4)
+
+
+def table(path: Path, header: str, *columns: Any, n_times: int = 400) -> Path:
+    """A CSV file of these columns and two of noise, `a` and `b`."""
+    rows = zip(*columns, *noisy(n_times).T, strict=True)
+    path.write_text(f"{header},a,b\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+STEPS = np.arange(400)
+ISO = [f"2024-05-01T10:00:{n // 200:02}.{n % 200 * 5:03}Z" for n in range(400)]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("header", "column", "rate"),
+    [
+        ("Timestamp_ms", 5 * STEPS, 200.0),
+        ("time", STEPS / 128, 128.0),
+        ("t", STEPS / 100 + 3.5, 100.0),
+        ("Time [s]", STEPS / 250, 250.0),
+        ("timeUs", 1953 * STEPS, 512.0),  # within a thousandth of a round rate
+        ("LSL timestamp", 1.7e9 + STEPS / 100, 100.0),
+        ("timestamp", 1_714_557_600_000 + 5 * STEPS, 200.0),
+        ("time (ms)", np.floor(STEPS / 0.512).astype(int), 512.0),
+        ("datetime", ISO, 200.0),
+        ("Date", [text.replace("T", " ").removesuffix("Z") for text in ISO], 200.0),
+        ("time", [text[11:-1] for text in ISO], 200.0),
+    ],
+)
+def test_times_give_the_rate_and_are_no_channels(tmp_path: Path, header: str, column: Any, rate: float) -> None:
+    raw = read(table(tmp_path / "ann.csv", header, column), Cutting(window=0.5))
+    assert raw.channels == ("a", "b")
+    assert raw.sfreq == pytest.approx(rate, rel=1e-3)
+    told = [] if header == "time" else [f"column {header!r} is time: it gives the rate, and is no channel"]
+    assert list(raw.notes) == told
+    given = read(tmp_path / "ann.csv", Cutting(window=0.5, sfreq=rate))
+    assert (given.channels, given.sfreq) == (("a", "b"), rate)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("header", "column"),
+    [("frame", STEPS), ("Sample Index", STEPS % 256), ("", STEPS), ("counter", 7 + 2 * STEPS), ("idx", STEPS * 1.0)],
+)
+def test_counters_are_no_channels(tmp_path: Path, header: str, column: Any) -> None:
+    raw = read(table(tmp_path / "ann.csv", header, column), Cutting(window=1, sfreq=100))
+    assert (raw.channels, len(raw.X)) == (("a", "b"), 4), "a counter that begins again has no gap"
+    assert raw.notes == (f"column {header!r} counts samples, and is no channel",)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("name", "stamps", "begins"),
+    [
+        ("Timestamp_ms", 5 * STEPS + 300 * (STEPS >= 250), [0, 50, 100, 150, 290]),  # 60 samples lost
+        ("Timestamp_ms", 5 * STEPS + 5 * (STEPS >= 250), [0, 50, 100, 150, 250, 299]),  # one
+        ("Timestamp_ms", 5 * (STEPS % 250), [0, 50, 100, 150, 298]),  # the clock begins anew
+        ("Timestamp_ms", np.where(STEPS == 249, np.nan, 5 * STEPS + 300 * (STEPS >= 250)), [0, 50, 100, 290]),
+        ("Timestamp_ms", np.where(STEPS == 249, np.inf, 5 * STEPS + 300 * (STEPS >= 250)), [0, 50, 100, 290]),
+        ("frame", STEPS + 40 * (STEPS >= 250), [0, 50, 100, 150, 250, 300]),
+        ("frame", np.where(STEPS < 250, STEPS, STEPS + 9) % 128, [0, 50, 100, 150, 250, 300]),
+    ],
+)
+def test_no_window_spans_a_gap_in_the_stamps(tmp_path: Path, name: str, stamps: Any, begins: list[int]) -> None:
+    values = noisy()[:, 0]
+    path = table(tmp_path / "ann.csv", name, stamps)
+    for sfreq in (None, 200) if name != "frame" else (200,):  # a rate that is given hides no gap
+        raw = read(path, Cutting(window=0.5, hop=0.25, sfreq=sfreq))
+        assert [int(np.argmin(np.abs(values - window[0, 0]))) for window in raw.X] == begins
+        assert any("gaps in the stamps, which no window spans" in note for note in raw.notes)
+
+
+@pytest.mark.usefixtures("here")
+def test_names_that_can_mean_signals_are_channels_unless_they_rise(tmp_path: Path) -> None:
+    warm = 30 + np.random.default_rng(1).standard_normal(400).round(3)
+    for name in ("t", "index", "count"):
+        raw = read(table(tmp_path / "ann.csv", name, warm), Cutting(window=1, sfreq=100))
+        assert (raw.channels, raw.notes) == ((name, "a", "b"), ())
+    raw = read(table(tmp_path / "ann.csv", "reaction_time", warm), Cutting(window=1, sfreq=100))
+    assert raw.channels == ("reaction_time", "a", "b")
+    assert "called like a time but does not rise evenly" in raw.notes[0]
+    raw = read(table(tmp_path / "ann.csv", "x7", STEPS), Cutting(window=1, sfreq=100))
+    assert raw.channels == ("x7", "a", "b")
+    assert "'x7' rises evenly" in raw.notes[0]
+    assert "?time=x7 or ?ignore=x7" in raw.notes[0]
+    raw = read(f"{tmp_path / 'ann.csv'}?ignore=x7", Cutting(window=1, sfreq=100))
+    assert (raw.channels, raw.notes) == (("a", "b"), ())
+    table(tmp_path / "ann.csv", "x7", STEPS / 50)
+    raw = read(f"{tmp_path / 'ann.csv'}?time=x7", Cutting(window=1))
+    assert (raw.channels, raw.sfreq) == (("a", "b"), 50)
+    assert read(f"{tmp_path / 'ann.csv'}?channels=b", Cutting(window=1, sfreq=50)).channels == ("b",)
+    refused("has no column 'q' for .ignore=; there are 'x7', 'a', 'b'", f"{tmp_path / 'ann.csv'}?ignore=q", window=1)
+    refused("unknown option 'what'.*channels, ignore, label, time", f"{tmp_path / 'ann.csv'}?what=q", window=1)
+
+
+@pytest.mark.usefixtures("here")
+def test_times_that_are_not_clear_are_asked_for(tmp_path: Path) -> None:
+    path = table(tmp_path / "ann.csv", "time", 5 * STEPS)
+    refused("are 5 apart: 0.2 Hz in seconds, 200 Hz in milliseconds; give the rate, --sfreq", path, window=1)
+    assert read(path, Cutting(window=1, sfreq=200)).channels == ("a", "b")
+    other = read(path, Cutting(window=1, sfreq=333))
+    assert (other.channels, other.sfreq) == (("a", "b"), 333)
+    assert "does not fit --sfreq" in other.notes[0]
+    hands = table(tmp_path / "ann.csv", "hand", ["left"] * 200 + ["right"] * 200)
+    refused(r"'hand' .* holds text \('left'\).*\?label=hand.*\?ignore=hand", hands, window=1, sfreq=100)
+    raw = read(f"{hands}?label=hand", Cutting(window=1, sfreq=100, hop=1, events={"left": "l", "right": "r"}))
+    assert raw.y == ["l", "l", "r", "r"]
+    both = table(tmp_path / "ann.csv", "subject", STEPS // 200)
+    refused("holds 2 people .column 'subject'.; give a file for each", both, window=1, sfreq=100)
+    raw = read(table(tmp_path / "ann.csv", "trial", STEPS // 100), Cutting(window=1, sfreq=100))
+    assert raw.channels == ("a", "b")
+
+
+# --- what is there, before anything is asked for ----------------------------------------------------------------------
+
+
+def test_continuous_files_list_their_events_where_no_window_is_asked_for(tmp_path: Path) -> None:
+    for person in PEOPLE:
+        edf_file(tmp_path / "study" / f"{person}.edf", [*NOTES, *([(8.0, 0.0, "odd, one")] if person == "cy" else [])])
+    folder = tmp_path / "study"
+    listed = r"'T1' \(6, 3 people\), 'T2' \(6, 3 people\), 'odd, one' \(1, 1 person\)"
+    refused(f"is continuous: .*{listed}: autotransfer inspect .*study --window 0.5 --events", folder)
+    refused(r"there are 'T1' \(2\), 'T2' \(2\), each in 1 person: .*--window 0.5 --events T1,T2", folder / "ann.edf")
+    refused(f"holds no y; to train, .*{listed}: .*--window 1 --events", folder, window=1.0)
+
+
+def test_raw_fif_files_are_cut(tmp_path: Path) -> None:
+    for person in PEOPLE:
+        mne_raw(unit=1.0).save(tmp_path / f"{person}_raw.fif", verbose=False)
+    refused("there are 'T1' .6., 'T2' .6., each in 3 people", tmp_path)
+    rec = at.load(tmp_path, window=1.0, events="T1=left,T2=right")
+    assert (rec.subjects, rec.classes, rec.n_trials) == (PEOPLE, ("left", "right"), 12)
+    assert firsts(read(tmp_path / "ann_raw.fif", Cutting(window=1.0, events={"T1": "l"}))) == [100, 500]

@@ -1,7 +1,8 @@
-"""Rehearsals of kernels: everything is compiled once, nothing is run, and no trace is left."""
+"""Precompiled kernels: everything is compiled once, nothing is run, and no trace is left."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from benchmarks.steps import noise, spread_jobs
 
 import autotransfer as at
+from autotransfer import fusing, gpu
 from autotransfer.gpu import loading
 from autotransfer.training import trainer as trainer_module
 from autotransfer.training.trainer import Trainer
@@ -47,9 +49,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return own
 
 
-def test_a_rehearsal_compiles_each_kind_of_launch_once_and_runs_none(kernel: Kernel) -> None:
+def test_precompiling_compiles_each_kind_of_launch_once_and_runs_none(kernel: Kernel) -> None:
     x = torch.ones(64)
-    with loading.rehearsing(CPU):
+    with loading.precompiling(CPU) as precompiled:
         add = loading.loaded("kernels").add
         for _ in range(3):
             add[(4,)](x, x, 32, TILE=16)
@@ -58,34 +60,111 @@ def test_a_rehearsal_compiles_each_kind_of_launch_once_and_runs_none(kernel: Ker
         add[(4,)](x, x, 33, TILE=16)
         add[(4,)](x, x[1:], 32, TILE=16)  # an address that is no multiple of 16
         add[(4,)](x.double(), x, 32, TILE=16)
+        assert precompiled.failure() is None
         loading.loaded("kernels").wrong[(1,)](x)
+    assert "no such instruction" in str(precompiled.failure())
     assert len(kernel.compiled) == 5
     assert kernel.launched == 0
     loading.loaded("kernels").add[(4,)](x, x, 32, TILE=16)
     assert (kernel.launched, len(kernel.compiled)) == (1, 5)
 
 
-@pytest.mark.parametrize("method", [None, "adversary"])
-def test_a_rehearsal_leaves_a_population_as_it_was(monkeypatch: pytest.MonkeyPatch, method: str | None) -> None:
-    rec = noise(3, 32, 8, subjects=4, classes=2, steps=2)
-    setting = at.Setting(method=method, batch_size=8, temporal_filters=2, latent_filters=3)
-    jobs = spread_jobs(rec, setting, 3, alone=False)
-    monkeypatch.setattr(trainer_module, "_rehearsed", set())
+def test_another_thread_launches_while_this_one_precompiles(kernel: Kernel) -> None:
+    x = torch.ones(64)
+    with loading.precompiling(CPU), ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(lambda: loading.loaded("kernels").add[(4,)](x, x, 32, TILE=16)).result()
+    assert (kernel.launched, kernel.compiled) == (1, [])
 
-    def trained(*, rehearsed: bool) -> Trainer:
-        windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
-        population = Trainer(rec, jobs, windows, torch.float32)
-        population.train_epoch()
-        if rehearsed:
-            before = len(trainer_module._rehearsed)
-            population.tick.zero_()  # as at the beginning of an epoch
-            for _ in range(2):
-                population._rehearse(population.groups.plan(2))
-            assert len(trainer_module._rehearsed) == before + 1
+
+def test_a_launch_with_tensors_on_two_devices_is_refused(kernel: Kernel) -> None:
+    with pytest.raises(RuntimeError, match="one device"):
+        loading.loaded("kernels").add[(4,)](torch.ones(4), torch.ones(4, device="meta"))
+    assert kernel.launched == 0
+
+
+def test_what_one_thread_wants_of_kernels_and_compilers_is_not_what_another_wants() -> None:
+    with gpu.using_kernels(wanted=True), fusing.fusing(True), ThreadPoolExecutor(1) as elsewhere:
+        assert (gpu._wanted.get(), fusing._asked.get()) == (True, True)
+        assert elsewhere.submit(lambda: (gpu._wanted.get(), fusing._asked.get())).result() == (False, False)
+    assert (gpu._wanted.get(), fusing._asked.get()) == (False, False)
+
+
+def test_a_backward_pass_knows_what_the_thread_wants() -> None:
+    seen = []
+
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            seen.append(gpu._wanted.get())
+            return grad
+
+    with gpu.using_kernels(wanted=True):
+        Look.apply(torch.ones(2, requires_grad=True)).sum().backward()
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("fails", ["compiled", "launched"])
+def test_a_kernel_that_cannot_be_used_leaves_the_plain_path_with_a_line(
+    monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    rec = noise(3, 32, 8, subjects=4, classes=2, steps=2)
+    jobs = spread_jobs(rec, at.Setting(batch_size=8, temporal_filters=2, latent_filters=3), 3, alone=False)
+    monkeypatch.setattr(trainer_module, "_precompiled", {})
+    step, taken = Trainer._step, []
+
+    def broken(self: Trainer, rows: Any, x: Any) -> None:
+        taken.append(rows)
+        compiling = loading._precompiling.get()
+        if compiling is not None and fails == "compiled":
+            compiling.launch(Kernel(broken=True), (1,), torch.ones(3))
+        if compiling is None and gpu._wanted.get() and fails == "launched":
+            raise TypeError("function takes exactly 17 arguments (27 given)")
+        step(self, rows, x)
+
+    def trained(*, kernels: bool) -> Trainer:
+        population = Trainer(rec, jobs, windows_for(rec, jobs[0], device=CPU, dtype=torch.float32), torch.float32)
+        population.kernels = kernels
+        population.step.captured = kernels
+        monkeypatch.setattr(population.step, "_beside", population.step.work)
+        monkeypatch.setattr(population.step, "_capture", population.step.work)
         population.train_epoch()
         return population
 
-    plain, rehearsed = trained(rehearsed=False), trained(rehearsed=True)
-    assert torch.equal(plain.losses, rehearsed.losses)
+    plain = trained(kernels=False)
+    monkeypatch.setattr(Trainer, "_step", broken)
+    with pytest.warns(UserWarning, match="kernels are not used: (no such instruction|function takes)"):
+        mended = trained(kernels=True)
+    assert not mended.kernels
+    assert list(trainer_module._precompiled.values()) == [False]
+    assert torch.equal(plain.losses, mended.losses)
+    assert torch.equal(plain.flat.values, mended.flat.values)
+
+
+@pytest.mark.parametrize("method", [None, "adversary"])
+def test_precompiling_leaves_a_population_as_it_was(monkeypatch: pytest.MonkeyPatch, method: str | None) -> None:
+    rec = noise(3, 32, 8, subjects=4, classes=2, steps=2)
+    setting = at.Setting(method=method, batch_size=8, temporal_filters=2, latent_filters=3)
+    jobs = spread_jobs(rec, setting, 3, alone=False)
+    monkeypatch.setattr(trainer_module, "_precompiled", {})
+
+    def trained(*, precompiled: bool) -> Trainer:
+        windows = windows_for(rec, jobs[0], device=CPU, dtype=torch.float32)
+        population = Trainer(rec, jobs, windows, torch.float32)
+        population.train_epoch()
+        if precompiled:
+            before = len(trainer_module._precompiled)
+            population.tick.zero_()  # as at the beginning of an epoch
+            for _ in range(2):
+                assert population._precompile(population.groups.plan(2))
+            assert len(trainer_module._precompiled) == before + 1
+        population.train_epoch()
+        return population
+
+    plain, precompiled = trained(precompiled=False), trained(precompiled=True)
+    assert torch.equal(plain.losses, precompiled.losses)
     for name, tensor in plain.state().items():
-        torch.testing.assert_close(rehearsed.state()[name], tensor, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(precompiled.state()[name], tensor, rtol=0, atol=0, equal_nan=True)

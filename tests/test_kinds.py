@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import autotransfer as at
@@ -42,7 +43,7 @@ def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
     assert {setting.adaptation for setting in found} == USED[name]
     assert found[0] == RunOptions(source="x").apply(at.Setting()), "the plain network comes first"
     assert len(set(found)) == len(found)
-    assert {setting.kind for setting in found} == {"eegnet", "shallow", "features", "tangent", "templates"}
+    assert {one.kind for one in found} == {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}
     names = [RunOptions(source="x").name_of(setting) for setting in found]
     assert len(set(names)) == len(names), "names are keys in choice.json"
 
@@ -61,7 +62,7 @@ def test_without_preprocessing_nothing_stands_beside_the_grid() -> None:
 
 def test_an_encoder_of_ones_own_takes_eegnets_place() -> None:
     found = candidates(preprocessing="zero-shot", encoder="mine")
-    assert {setting.encoder for setting in found} == {"mine", "shallow", "linear", "templates"}
+    assert {setting.encoder for setting in found} == {"mine", "shallow", "linear", "templates", "evoked"}
     assert all(setting.log_power is None for setting in found if setting.encoder == "mine")
 
 
@@ -195,3 +196,42 @@ def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(CONSTANTS, "reading", lambda recordings: (float(recordings.n_channels),))
     assert represented("reading", muscles()) == [{"represent": "reading", "sfreq": 100.0, "constants": (4.0,)}]
     assert represented("reading", tiny()) == [], "windows are too short"
+
+
+def signals(kind: str, times: int, sfreq: float = 100.0, per: int = 4, classes: object = None) -> at.Recordings:
+    names = {"eeg": ["Fz", "Cz", "Oz"], "ecg": ["I", "II", "V1"], "wearable": ["EDA", "BVP", "TEMP"]}[kind]
+    X = np.random.default_rng(0).standard_normal((3 * per, 3, times)).astype(np.float32)
+    y = np.arange(3 * per) % 2
+    return at.Recordings(X, y, np.arange(3 * per) // per, sfreq=sfreq, channels=names, classes=classes)
+
+
+def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them() -> None:
+    def constants(recordings: at.Recordings) -> object:
+        return {fields["represent"]: fields for fields in represented(None, recordings)}["rhythms"]["constants"]
+
+    assert constants(signals("eeg", 300, classes=["13 Hz", "rest"])) == (13.0, 26.0, 39.0)
+    assert constants(signals("eeg", 300, classes=["7.5hz", "12 Hz"])) == (7.5, 12.0, 15.0, 22.5, 24.0, 36.0)
+    assert constants(signals("eeg", 300)) == tuple(range(6, 45))
+    assert constants(signals("eeg", 200, sfreq=40.0)) == tuple(range(6, 18))
+
+
+def test_windows_decide_what_they_are_taken_for() -> None:
+    options = RunOptions(source="x", preprocessing="transductive")
+    long, short = (closed_forms(options, signals("eeg", times)) for times in (300, 90))
+    bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
+    assert {one.kind for one in long} == {"features", "tangent", "templates"} | bands
+    assert {one.kind for one in short} == {"features", "tangent", "templates", "evoked"}
+    assert {(one.standardise, one.align) for one in short if one.kind == "evoked"} == {
+        ("train", "none"), ("none", "transductive"),
+    }  # fmt: skip
+    named = closed_forms(RunOptions(source="x", preprocessing="zero-shot", kinds="bands"), signals("eeg", 90))
+    assert {one.kind for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
+    assert not bands & {one["represent"] for one in represented(None, signals("eeg", 30, sfreq=1.0))}, "no such bands"
+
+
+def test_kernels_are_many_and_need_as_many_windows() -> None:
+    few, many = (represented(None, signals("ecg", 20, per=per), costly=True) for per in (4, 200))
+    assert [one["represent"] for one in few] == ["beats", "statistics"]
+    assert many == [*few, {"represent": "minirocket", "standardise": "trial"}]
+    assert represented(None, signals("ecg", 20, per=200)) == few, "a first stage has none that is costly"
+    assert represented("minirocket", signals("wearable", 20)) == [{"represent": "minirocket", "standardise": "train"}]

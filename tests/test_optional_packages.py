@@ -44,7 +44,7 @@ import autotransfer as at
 
 recordings = at.synthetic(n_subjects=3, trials_per_class=4, n_channels=3, n_times=32)
 X, y, subjects = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
-auto = at.AutoTransferClassifier(grid="uncensored", prepare=None, epochs=1, batch_size=8, device="cpu")
+auto = at.AutoTransferClassifier(grid="uncensored", preprocessing=None, epochs=1, batch_size=8, device="cpu")
 auto.fit(X, y, subjects=subjects).predict(X[:2])
 """
 

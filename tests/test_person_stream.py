@@ -308,7 +308,11 @@ def test_a_session_goes_on_where_it_was(run: Path, tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "rate": ({"sfreq": 48.0}, [], "sampled at 48 Hz, the model expects 24 Hz"),
     "names": ({"channels": ["a", "b", "c"]}, [], "no channel 'ch0'"),
-    "too few": ({"channels": ["ch0", "ch1"], "X": OWN.numpy()[:, :2]}, [], "2 channels: ch0, ch1; the model takes 3"),
+    "too few": (
+        {"channels": ["ch0", "ch1"], "X": OWN.numpy()[:, :2]},
+        [],
+        "the model takes 3 channels, the data have 2: ch0, ch1",
+    ),
     "people": ({"subject": np.arange(40) % 2}, [], "2 people"),
     "hop": ({}, ["--hop", "0"], "hop is 0 s"),
     "smooth": ({}, ["--smooth", "x:1"], "smooth is 'x:1'"),
@@ -573,9 +577,7 @@ def test_a_stream_of_another_rate_is_refused(run: Path, tmp_path: Path, loopback
     _, err = ended(streamed(loopback, run))
     replay.kill()
     replay.communicate()
-    assert err.splitlines() == [
-        "autotransfer: the stream 'ann' is sampled at 100 Hz, the model expects 24 Hz; resample the stream"
-    ]
+    assert err.splitlines() == ["autotransfer: the data are sampled at 100 Hz, the model expects 24 Hz; resample them"]
 
 
 class Network:

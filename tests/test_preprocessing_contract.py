@@ -295,7 +295,7 @@ def test_moments_are_tabulated_where_transforms_are_linear(way: Preprocessing, k
         torch.testing.assert_close(found.mean, expected.mean, rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(found.covariance, expected.covariance, rtol=1e-7, atol=1e-9)
     sums = prepared.windows.sums
-    assert sums is None or (sums.shape[1] == n_sums(kernel)) == (kernel == KERNEL)
+    assert sums is None or (sums.shape[1] == n_sums(kernel)) == (n_sums(kernel) <= x[0, 0].numel())
     assert prepare(way, kernel=kernel, in_memory=False).moments(x, rows) is None, "the encoder works them out"
 
 

@@ -26,7 +26,7 @@ def pins() -> dict[str, str]:
 
 
 def test_one_version() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", at.__version__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+)?", at.__version__)
     assert stored("CITATION.cff")["version"] == at.__version__
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["dynamic"] == ["version"]
@@ -43,15 +43,25 @@ def test_commits_are_checked_by_the_ruff_of_the_suite() -> None:
 def test_workflows_install_the_pinned_torch_on_three_systems() -> None:
     jobs = stored(".github/workflows/tests.yml")["jobs"]
     matrix = jobs["suite"]["strategy"]["matrix"]
-    assert [name.partition("-")[0] for name in matrix["os"]] == ["ubuntu", "macos", "windows"]
+    assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["requires-python"] == f">={matrix['python'][0]}"
     for path in (ROOT / ".github/workflows").glob("*.yml"):
         for line in path.read_text(encoding="utf-8").splitlines():
             if re.search(r"pip install .*(-e|\.whl)", line):
                 assert re.search(r"--constraint (constraints|lowest)\.txt", line), f"{path.name}: {line.strip()}"
-    for step in jobs["lowest"]["steps"]:  # the files that it names are there
-        assert all((ROOT / name).is_file() for name in re.findall(r"tests/\w+\.py", step.get("run", "")))
+    core = stored(".github/workflows/tests.yml")["env"]["CORE"].split()
+    assert core
+    assert all((ROOT / name).is_file() for name in core)
+
+
+def test_a_release_publishes_what_was_tried_and_only_once_it_is_switched_on() -> None:
+    jobs = stored(".github/workflows/release.yml")["jobs"]
+    assert jobs["files"]["uses"] == "./.github/workflows/wheel.yml"
+    publish = jobs["publish"]
+    assert (publish["if"], publish["needs"]) == ("vars.PUBLISH == 'true'", "files")
+    assert publish["permissions"] == {"id-token": "write"}  # and no password
+    assert stored(".github/workflows/wheel.yml")[True]["workflow_call"] is None  # "on" is true in YAML
 
 
 def test_lowest_versions_are_those_that_pyproject_states() -> None:

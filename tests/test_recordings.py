@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import Recordings, check_windows
 
@@ -162,12 +163,7 @@ def test_names_give_the_order_of_labels_that_are_names() -> None:
         ({"classes": ["a", "a"]}, r"names for y hold 'a' twice"),
         ({"classes": [["a"], ["b"]]}, r"names for y hold values that cannot be hashed"),
         ({"classes": "ab"}, r"names for y is 'ab'"),
-        ({"y": [0.0, float("nan")] * 6}, r"y\[1\] is nan"),
-        ({"y": ["a", None] * 6}, r"y\[1\] is None"),
-        ({"y": pd.Series([1, None] * 6, dtype="Int64")}, r"y\[1\] is <NA>"),
-        ({"y": [pd.NaT, 1] * 6}, r"y\[0\] is NaT"),
-        ({"y": [Decimal("nan"), 1] * 6}, r"y\[0\] is Decimal\('NaN'\)"),
-        ({"y": [(1, float("nan")), (2, 3)] * 6}, r"y\[0\] is \(1, nan\)"),
+        ({"y": [None, float("nan")] * 6}, r"no window has a label"),
         ({"subject": ["a", "b", np.nan] * 4}, r"subject\[2\] is nan"),
         ({"y": [[0], [1]] * 6}, r"y holds values that cannot be hashed"),
         ({"y": Y[:, None]}, r"y has the shape \(12, 1\)"),
@@ -198,6 +194,44 @@ def test_wrong_labels_and_names_are_refused_in_one_line(changes: dict[str, objec
         make(**changes)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "missing", [float("nan"), None, pd.NA, pd.NaT, Decimal("nan"), (1, float("nan")), "", "  "], ids=repr
+)
+def test_windows_without_a_label_are_left_out_and_said(missing: object) -> None:
+    y = [missing, *(["left", "right"] * 6)[1:]]
+    columns = {"hand": list("abcdefghijkl"), "age": np.arange(N) + 0.5}
+    with pytest.warns(UserWarning, match="1 of 12 windows have no label: they are left out of training"):
+        rec = make(y=y, columns=columns, session=np.arange(N))
+    assert rec.classes == ("left", "right")
+    assert rec.X.shape[0] == N - 1
+    assert rec.y.tolist() == [1, *[0, 1] * 5]
+    assert rec.subject.tolist() == make().subject[1:].tolist()
+    assert rec.session is not None
+    assert rec.session.tolist() == list(range(1, N))
+    assert rec.columns["hand"].labels == tuple("bcdefghijkl")
+    assert rec.columns["age"].values.tolist() == [n + 0.5 for n in range(1, N)]
+
+
+def test_minus_one_is_missing_where_names_are_counted_into() -> None:
+    y = np.array([-1, *Y[1:]])
+    with pytest.warns(UserWarning, match="1 of 12 windows"):
+        assert make(y=y, classes=["a", "b"]).classes == ("a", "b")
+    assert make(y=y).classes == (-1, 0, 1)
+    assert make(y=np.where(Y == 1, 1, -1)).classes == (-1, 1)
+
+
+def test_channels_that_are_last_are_told_at_every_door() -> None:
+    X = np.random.default_rng(0).standard_normal((N, 32, 9))
+    text = r"X has 32 channels of 9 samples.*X\.transpose\(0, 2, 1\)"
+    with pytest.warns(UserWarning, match=text):
+        at.Recordings(X, Y, SUBJECT)
+    with pytest.warns(UserWarning, match=text):
+        at.CensoredClassifier(max_epochs=1, device="cpu").fit(X, Y, subjects=SUBJECT)
+    own = np.arange(N)  # who has one trial cannot be scored, which ends the fit before anything is trained
+    with pytest.warns(UserWarning, match=text), pytest.raises(UserError):
+        at.AutoTransferClassifier(device="cpu").fit(X, Y, subjects=own)
 
 
 def test_sessions_that_are_not_integers_are_numbered() -> None:
@@ -297,7 +331,7 @@ def with_dead_channel(value: float) -> np.ndarray:
         (noise().astype(complex), r"complex128 values; give real numbers"),
         (noise().astype(object), r"object values; give real numbers"),
         (noise().astype(str), r"values; give real numbers"),
-        (torch.tensor(noise()).to(torch.complex64), r"torch.complex64"),
+        (torch.tensor(noise()).to(torch.complex64), r"X holds complex64 values"),
         (torch.tensor(noise()).to_sparse(), r"give a dense tensor"),
         ([[[1.0, 2.0], [1.0]]], r"X is not an array of numbers"),
         (None, r"object values"),

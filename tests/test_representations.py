@@ -21,7 +21,8 @@ from autotransfer.runs.choice import Named
 from test_registries import check_saved_and_exported
 
 SFREQ = 100.0
-CONSTANTS: dict[str, tuple[float, ...]] = {}  # of those that read some, for windows of 6 channels at SFREQ
+# Of those that read some, for windows of 6 channels at SFREQ.
+CONSTANTS: dict[str, tuple[float, ...]] = {"rhythms": (8.0, 13.0, 16.0, 26.0)}
 EVERY = pytest.mark.parametrize("name", REPRESENTATIONS)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.settings import RENAMED, RENAMED_VALUES, Setting, field_names
+from autotransfer.settings import Setting, field_names
 
 
 def test_the_baseline_has_one_form() -> None:
@@ -79,26 +79,6 @@ def test_json_round_trip_and_key() -> None:
     assert len({setting.key for setting in at.grid("paper")}) == 346
     with pytest.raises(UserError, match="unknown field 'speed'"):
         Setting.from_json('{"speed": 3}')
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_spellings_of_an_earlier_version_are_accepted_with_a_warning() -> None:
-    given = {"compress": 3.0, "levels": True, "power": True, "keep": "last"}
-    assert set(given) == set(RENAMED)
-    for old, value in given.items():
-        with pytest.warns(FutureWarning, match=f"{old} is called {RENAMED[old]} now"):
-            found = Setting(standardise="train", **{old: value})
-        assert found == Setting(standardise="train", **{RENAMED[old]: value})
-    for name, values in RENAMED_VALUES.items():
-        for old, new in values.items():
-            with pytest.warns(FutureWarning, match=f"'{old}' is called '{new}' now"):
-                assert Setting(**{name: old}) == Setting(**{name: new})
-    assert Setting.from_dict({"keep": "last"}) == Setting(checkpoint="last")
-
-
-def test_an_old_and_a_new_spelling_together_are_refused() -> None:
-    with pytest.raises(UserError, match="give checkpoint alone"):
-        Setting(keep="last", checkpoint="best")
 
 
 def test_numpy_values_switch_transforms_on_and_off() -> None:

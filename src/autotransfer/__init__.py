@@ -5,7 +5,6 @@ Names load when first used, so that importing the package costs nothing that is 
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +37,7 @@ if TYPE_CHECKING:
     from .training.leakage import leakage as leakage
     from .training.train import train as train
 
-__version__ = "0.1.0"
-
-# torch for ARM brings an allocator that hands freed memory back to the system after 10 ms, and a training step has it
-# again page by page (training/allocator.py). It reads this once, when torch is loaded: milliseconds until it does.
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "AutoTransferClassifier": ".estimator.auto",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -18,18 +19,19 @@ from torch import Tensor
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_asked = False
+SHAPES = 64  # that a process may meet: more than torch takes for a sign of trouble
+
+_asked: ContextVar[bool] = ContextVar("fusing", default=False)
 
 
 @contextmanager
 def fusing(asked: bool) -> Iterator[None]:
-    """Inside, functions marked `fused` are compiled when first called."""
-    global _asked
-    before, _asked = _asked, asked
+    """Inside, in this thread, functions marked `fused` are compiled when first called."""
+    token = _asked.set(asked)
     try:
         yield
     finally:
-        _asked = before
+        _asked.reset(token)
 
 
 def fused(function: Callable[P, R]) -> Callable[P, R]:
@@ -38,15 +40,15 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not _asked or torch.compiler.is_compiling():
+        if not _asked.get() or torch.compiler.is_compiling():
             return function(*args, **kwargs)
         if not quick:
-            torch._dynamo.config.recompile_limit = 64  # shapes that a process may meet, not a sign of trouble
             quick.append(torch.compile(function))
         try:
             for tensor in _tensors(args):
                 torch._dynamo.maybe_mark_dynamic(tensor, 0)
-            return quick[0](*args, **kwargs)
+            with torch._dynamo.config.patch(recompile_limit=SHAPES):
+                return quick[0](*args, **kwargs)
         except Exception as error:  # compilers fail in many ways
             if quick[0] is function or isinstance(error, torch.OutOfMemoryError):
                 raise

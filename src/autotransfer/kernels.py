@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from . import cpu, gpu
+from .cpu.compiling import why_none
 from .gpu import Dropping
 
 
@@ -28,6 +29,12 @@ class Kernels(Protocol):
     def correlate(self, x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor: ...
 
     def correlate_gradient(self, x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor: ...
+
+
+def description() -> str:
+    """Which kernels this process has on a CPU, and why where it has none: weights depend on it in their last digits."""
+    missing = why_none()
+    return "compiled" if missing is None else f"none ({missing})"
 
 
 def kernels_for(signal: Tensor, *, pool: int = 1, taps: int = 1) -> Kernels | None:

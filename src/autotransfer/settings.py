@@ -30,8 +30,6 @@ CHECKPOINTS = ("best", "last", "averaged")
 SUBJECT = "subject"  # the usual nuisance
 WITHOUT_PENALTY = {"warm_up": 0, "shuffle_subjects": False}  # what the baseline says of these
 
-# Spellings of an earlier version, accepted with a warning.
-RENAMED = {"compress": "mu_law", "levels": "append_scale", "power": "log_power", "keep": "checkpoint"}
 RENAMED_VALUES = {
     "standardise": {"channel": "train", "subject": "transductive", "running": "online"},
     "align": {"subject": "transductive", "running": "online"},
@@ -118,7 +116,7 @@ class Setting:
         parts = {field.name: given.pop(field.name) for field in fields_of(type(self)) if field.name in given}
         if (encoder := parts.pop("encoder", None)) is not None:
             given["encoder"] = encoder
-        values = _values_of(**parts) | _renamed(given)
+        values = _values_of(**parts) | given
         _check_known(given)
         penalty = _penalty(values)
         training = Training(**_picked(values, Training))
@@ -273,7 +271,7 @@ class Setting:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Setting:
-        known = {*field_names(), *RENAMED}
+        known = field_names()
         for name in values:
             if name not in known:
                 raise UserError(f"a stored setting has the unknown field {shown(name)}")
@@ -431,20 +429,6 @@ def _picked(values: dict[str, Any], kind: type) -> dict[str, Any]:
     optional = issubclass(kind, (MethodOptions, EncoderOptions))
     names = [field.name for field in fields_of(kind) if field.name in values and field.name != "options"]
     return {name: values[name] for name in names if values[name] is not None or not optional}
-
-
-def _renamed(given: dict[str, Any]) -> dict[str, Any]:
-    """Keywords in today's spelling."""
-    for old, new in RENAMED.items():
-        if old in given:
-            if new in given:
-                raise UserError(f"both {old} and {new} were given; {old} is the old name of {new}: give {new} alone")
-            warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=3)
-            given[new] = given.pop(old)
-    for name in RENAMED_VALUES:
-        if name in given:
-            given[name] = renamed_value(name, given[name])
-    return given
 
 
 def renamed_value(name: str, value: Any) -> Any:

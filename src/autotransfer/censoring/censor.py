@@ -165,11 +165,13 @@ class Censor(nn.Module):
         if z.ndim != len(lead) + 2 or z.shape[: len(lead)] != lead or z.shape[-1] != self.latent_dim:
             wanted = ", ".join([*map(str, lead), "B", str(self.latent_dim)])
             raise UserError(f"z has the shape {tuple(z.shape)}; this censor needs ({wanted})")
+        if not z.is_floating_point():
+            raise UserError(f"z holds {str(z.dtype).removeprefix('torch.')} values; give real numbers, such as float32")
         rows = z.shape[-2]
         z = z.reshape(-1, rows, self.latent_dim)
         labels = []
         for name, ids in (("y", _ids("y", y, z)), ("s", _ids("s", s, z))):
-            if ids.is_floating_point() or ids.shape not in ((rows,), z.shape[:2]):
+            if ids.is_floating_point() or ids.is_complex() or ids.shape not in ((rows,), z.shape[:2]):
                 found = f"{ids.dtype} {tuple(ids.shape)}"
                 raise UserError(f"{name} is {found}; it must hold an integer for each row of z")
             labels.append(ids.long().expand(z.shape[:2]))
@@ -221,6 +223,8 @@ def _ids(name: str, ids: object, z: Tensor) -> Tensor:
     """Ids as a tensor beside z; arrays and lists may be given."""
     if isinstance(ids, Tensor):
         return ids
+    if isinstance(ids, np.ma.MaskedArray) and np.ma.is_masked(ids):
+        raise UserError(f"{name} masks {int(np.ma.getmaskarray(ids).sum())} values; leave these rows out")
     try:
         array = np.asarray(ids)
         if array.dtype.kind not in "iub":

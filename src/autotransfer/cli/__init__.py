@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from io import TextIOWrapper
@@ -29,18 +30,27 @@ app = typer.Typer(
 LIGHT = ("status", "datasets")  # commands that compute nothing
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"autotransfer {__version__}")
-        raise typer.Exit
+def _version(context: typer.Context, asked: bool) -> None:
+    if not asked:
+        return
+    print(f"autotransfer {__version__}")
+    if context.params.get("verbose"):
+        from ..runs.run import versions
+
+        for name, version in versions().items():
+            if name != "autotransfer":
+                print(f"{name} {version}")
+    raise typer.Exit
 
 
 @app.callback()
 def before(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", is_eager=True, help="With --version: what results depend on besides, kernels too."),
     ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, help="Say the version and end.")] = False,
 ) -> None:
     if context.invoked_subcommand not in LIGHT:
         check_address_space()
@@ -55,6 +65,9 @@ for _command in COMMANDS:
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit code 2."""
+    # torch for ARM brings an allocator that hands freed memory back to the system after 10 ms, and a training step has
+    # it again page by page (training/allocator.py). It reads this once, when torch is loaded: milliseconds to wait.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
     warnings.formatwarning = lambda message, *_, **__: f"autotransfer: {message}\n"  # no source lines for users
     if isinstance(sys.stdout, TextIOWrapper):  # names that have no UTF-8 shall not end a command
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -63,8 +63,11 @@ def check_end(tensorboard: Path | None = None) -> None:
 
 def carry_through(opened: Run, executor: Executor | None) -> None:
     """The procedure, the report, and the answer in a few lines."""
+    from ..cpu.compiling import why_none
     from ..search.procedure import conduct
 
+    if (missing := why_none()) is not None:
+        tell(f"compiled kernels are not used: {missing}; a training takes two to three times as long")
     if executor is not None:
         opened.executor = executor
     try:

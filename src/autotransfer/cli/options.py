@@ -31,7 +31,7 @@ OwnEncoder = Annotated[
     str,
     typer.Option(
         "--encoder",
-        help="eegnet, shallow, linear, templates, braindecode:MODEL,option=value,… where it is installed, or "
+        help="eegnet, shallow, linear, templates, evoked, braindecode:MODEL,option=value,… where it is installed, or "
         "module:function, a factory (n_channels, n_times) -> nn.Module.",
     ),
 ]

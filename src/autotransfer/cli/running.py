@@ -13,7 +13,7 @@ import typer
 from ..errors import UserError, check_choice, shown
 from .conducting import carry_through, check_end, followers, say_answer, workers
 from .options import UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, own_encoders, spread
-from .reporting import write_report
+from .reporting import AtLeast, write_report
 from .voice import Log, Quiet, Verbose, say, tell
 
 Live = Annotated[
@@ -141,8 +141,12 @@ def run(
     ] = False,
     nested: Annotated[str, typer.Option(help="fast, or full: every pair of subjects left out.")] = "fast",
     final: Annotated[str, typer.Option(help="ensemble of the folds; refit: also one on everybody.")] = "ensemble",
+    at_least: AtLeast = None,
     population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
     windowing: Windowing = UNSAID,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
+    ] = False,
     cluster: OnCluster = None,
     live: Live = False,
     tensorboard: ToTensorBoard = None,
@@ -165,7 +169,8 @@ def run(
         search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
-        population=_population(population), as_printed=as_printed, nuisance=nuisance, **asdict(windowing),
+        population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
+        **asdict(windowing),
     )  # fmt: skip
     encoders = own_encoders(encoder)
     check_end(tensorboard)

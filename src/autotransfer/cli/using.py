@@ -49,7 +49,7 @@ def predict(
     told = [card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, found)
-        told += [] if scored is None else scored.lines(metric)
+        told += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
     except UserError as error:  # predictions need no labels
         if scores is not None:
             raise
@@ -158,7 +158,9 @@ def stream(
         with closing(open_sink(out, person.classes_.tolist(), str(folder))) as sink:
             for text in decoded.describe():
                 tell(text)
-            summary = decoded.run(sink, seconds, line)
-    if session is not None:
-        person.save(session)
-    tell(str(summary))
+            try:
+                decoded.run(sink, seconds, line)
+            finally:  # whatever ended it, what was learned of the person stays
+                if session is not None:
+                    person.save(session)
+                tell(str(decoded.summary))

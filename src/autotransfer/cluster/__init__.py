@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -58,8 +59,12 @@ def train_task(
     device: str,
     encoders: Encoders | None,
     folds: int | None = None,
+    expected: Mapping[str, str] | None = None,
 ) -> list[Finished]:
-    """What runs on a worker: one population from its first epoch to its last."""
+    """What runs on a worker: one population from its first epoch to its last. expected: the versions at home, for a
+    worker may have joined after they were compared."""
+    if expected is not None:
+        _refuse_others(expected, versions(), "a worker that joined later")
     place = _device_of_worker(device)
     jobs = [job_of(recordings, entry, folds) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
@@ -91,11 +96,23 @@ def _device_of_worker(asked: str) -> torch.device:
     device = resolve_device(asked)
     if device.type != "cuda" or device.index is not None or torch.cuda.device_count() < 2:
         return device
-    from distributed import get_worker
+    from distributed import get_client, get_worker
 
-    name = str(get_worker().name)  # a local cluster counts its workers
-    number = int(name) if name.isdigit() else hash(name)
-    return torch.device("cuda", number % torch.cuda.device_count())
+    worker = get_worker()
+    if worker.id not in _places:  # once: others may be lost and come back, and must not change it
+        known = get_client().scheduler_info(n_workers=-1)["workers"]
+        _places[worker.id] = _place(str(worker.name), {str(one["name"]): one["host"] for one in known.values()})
+    return torch.device("cuda", _places[worker.id] % torch.cuda.device_count())
+
+
+_places: dict[str, int] = {}  # of workers in this process, by their ids
+
+
+def _place(name: str, hosts: Mapping[str, str]) -> int:
+    """Which of the workers on its host one is, counted from 0; hosts: of all workers, by their names, which a worker
+    that is started again keeps."""
+    neighbours = {one for one, host in hosts.items() if host == hosts.get(name)} | {name}
+    return sorted(neighbours, key=lambda one: (len(one), one)).index(name)
 
 
 class Cluster:
@@ -188,7 +205,7 @@ class Cluster:
             pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
             future = self.client.submit(
                 train_task, self._recordings(run), todo, pruning, run.options.device, run.encoders, run.options.n_folds,
-                pure=False,
+                versions(), pure=False,
             )  # fmt: skip
             waiting[future] = found
             arriving.add(future)
@@ -241,9 +258,28 @@ def _check_versions(client: Client) -> None:
     """A worker with other code would give other results without a word."""
     own = versions()
     for worker, theirs in client.run(versions).items():
-        for package in MATTERS:
-            if theirs.get(package) != own[package]:
-                raise UserError(
-                    f"the worker {worker} has {package} {theirs.get(package)}, this process has {own[package]}; "
-                    "install the same version everywhere"
-                )
+        _refuse_others(own, theirs, f"the worker {worker}")
+    have = client.run(has_kernels) | {"this process": has_kernels()}
+    if len(set(have.values())) > 1:
+        lacking = ", ".join(name for name, there in have.items() if not there)
+        warnings.warn(
+            f"no compiled kernels on {lacking}: what is trained there differs in its last digits; install a C compiler "
+            "everywhere, or set AUTOTRANSFER_KERNELS=0 everywhere",
+            stacklevel=2,
+        )
+
+
+def _refuse_others(own: Mapping[str, str], theirs: Mapping[str, str], worker: str) -> None:
+    for package in MATTERS:
+        if theirs.get(package) != own[package]:
+            raise UserError(
+                f"{worker} has {package} {theirs.get(package)}, this process has {own[package]}; "
+                "install the same version everywhere"
+            )
+
+
+def has_kernels() -> bool:
+    """Whether a step on a CPU runs compiled kernels in this process."""
+    from ..cpu import available
+
+    return available(torch.zeros(1))

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Nanny, Scheduler, Security, SpecCluster, Worker
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 
 HOST = "127.0.0.1"
 
@@ -51,10 +51,16 @@ def local_cluster(workers: int) -> Any:
             "env": {"OMP_NUM_THREADS": str(threads)},
         },
     }
-    return SpecCluster(
-        scheduler={"cls": LocalScheduler, "options": common | {"port": 0}},
-        workers=dict.fromkeys(range(workers), worker),
-        worker=worker,
-        security=security,
-        silence_logs=logging.ERROR,
-    )
+    try:
+        return SpecCluster(
+            scheduler={"cls": LocalScheduler, "options": common | {"port": 0}},
+            workers=dict.fromkeys(range(workers), worker),
+            worker=worker,
+            security=security,
+            silence_logs=logging.ERROR,
+        )
+    except (RuntimeError, OSError, TimeoutError) as error:
+        raise UserError(
+            f"the workers of local:{workers} did not start ({one_line(error.__cause__ or error)}); give fewer of them, "
+            "or omit --cluster"
+        ) from None

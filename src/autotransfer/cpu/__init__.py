@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..gpu import Dropping, draws
+from .boundary import Expected, addresses, check_index, check_sizes, need_library
 from .compiling import library
 
 LONGEST = 1024  # taps of a filter; as in kernels.c
@@ -79,10 +80,8 @@ def _run(name: str, signal: Tensor, task: ctypes.Structure) -> None:
 
 def run_on(threads: int, name: str, count: int, task: ctypes.Structure) -> None:
     """A forked process has not its parent's threads."""
-    kernels = library()
-    assert kernels is not None
     parallel = None if _forked or threads == 1 else _pool_of_threads()
-    function = getattr(kernels, name)
+    function = getattr(need_library(name), name)
     function.restype = None
     function(c_void_p(parallel), c_long(threads), c_long(count), ctypes.byref(task))
 
@@ -128,27 +127,24 @@ class _Scales(ctypes.Structure):
     )
 
 
-def pointers(**tensors: Tensor | None) -> dict[str, int]:
-    """Addresses of contiguous tensors; whoever asks keeps the tensors."""
-    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors.values())
-    return {name: 0 if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
-
-
 def norm_pool_forward(
     v: Tensor, gamma: Tensor, beta: Tensor, dropping: Dropping, times: int, pool: int, eps: float, squared: bool = False
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """As `gpu.norm_pool_forward`."""
+    _check_pool("norm_pool_forward", times, pool)
     members, features, n = v.shape
     v, gamma, beta = v.contiguous(), gamma.contiguous(), beta.contiguous()
     out = v.new_empty(members, features, n // times, times // pool)
     squares = torch.empty_like(out) if squared else None
     mean, variance = v.new_empty(members, features), v.new_empty(members, features)
-    halves, group, threshold, boost = draws(dropping, members)
-    found = pointers(
-        v=v, gamma=gamma, beta=beta, halves=halves, group=group, threshold=threshold, boost=boost, out=out,
-        squares=squares, mean=mean, variance=variance,
+    drawn = _drawn("norm_pool_forward", dropping, out)
+    each = (members, features)
+    places = addresses(
+        "norm_pool_forward", v=Expected(v, (*each, n // times * times)), gamma=Expected(gamma, each),
+        beta=Expected(beta, each), out=Expected(out, out.shape), squares=Expected(squares, out.shape),
+        mean=Expected(mean, each), variance=Expected(variance, each), **drawn,
     )  # fmt: skip
-    task = _NormPool(**found, features=features, batch=n // times, times=times, pool=pool, eps=eps)
+    task = _NormPool(**places, features=features, batch=n // times, times=times, pool=pool, eps=eps)
     _run("norm_pool_forward", v, task)
     return out, squares, mean, variance
 
@@ -158,28 +154,55 @@ def norm_pool_backward(
     dropping: Dropping, times: int, pool: int, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """As `gpu.norm_pool_backward`."""
+    _check_pool("norm_pool_backward", times, pool)
     members, features, n = v.shape
     v, gamma, beta, grad = v.contiguous(), gamma.contiguous(), beta.contiguous(), grad.contiguous()
     grad_squares = None if grad_squares is None else grad_squares.contiguous()
     grad_v, grad_gamma, grad_beta = torch.empty_like(v), torch.empty_like(mean), torch.empty_like(mean)
-    halves, group, threshold, boost = draws(dropping, members)
-    found = pointers(
-        v=v, gamma=gamma, beta=beta, halves=halves, group=group, threshold=threshold, boost=boost, mean=mean,
-        variance=variance, grad=grad, grad_squares=grad_squares, grad_v=grad_v, grad_gamma=grad_gamma,
-        grad_beta=grad_beta,
+    pooled, each = (members, features, n // times, times // pool), (members, features)
+    drawn = _drawn("norm_pool_backward", dropping, grad)
+    places = addresses(
+        "norm_pool_backward", v=Expected(v, (*each, n // times * times)), gamma=Expected(gamma, each),
+        beta=Expected(beta, each), mean=Expected(mean, each), variance=Expected(variance, each),
+        grad=Expected(grad, pooled), grad_squares=Expected(grad_squares, pooled), grad_v=Expected(grad_v, v.shape),
+        grad_gamma=Expected(grad_gamma, each), grad_beta=Expected(grad_beta, each), **drawn,
     )  # fmt: skip
-    task = _NormPool(**found, features=features, batch=n // times, times=times, pool=pool, eps=eps)
+    task = _NormPool(**places, features=features, batch=n // times, times=times, pool=pool, eps=eps)
     _run("norm_pool_backward", v, task)
     return grad_v, grad_gamma, grad_beta
 
 
+def _check_pool(operation: str, times: int, pool: int) -> None:
+    check_sizes(operation, times=times, pool=pool)
+    if pool > WIDEST:
+        raise RuntimeError(f"autotransfer::{operation}: expected pool to be at most {WIDEST}, but it is {pool}")
+
+
+def _drawn(operation: str, dropping: Dropping, units: Tensor) -> dict[str, Expected]:
+    """What says which units (P, F, B, T') are dropped, as a kernel takes it."""
+    members = len(units)
+    halves, group, threshold, boost = draws(dropping, members)
+    group = group.contiguous()
+    check_index(operation, "group", group, members, len(halves))
+    return {
+        "halves": Expected(halves, (len(halves), units.numel() // max(members, 1)), torch.int16),
+        "group": Expected(group, (members,), torch.int64),
+        "threshold": Expected(threshold, (members,), torch.int32),
+        "boost": Expected(boost, (members,)),
+    }
+
+
 def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tensor:
     """As `gpu.correlate`."""
-    _, rows, times = x.shape
+    count, rows, times = x.shape
+    taps = w.shape[-1]
+    _check_filter("correlate", taps, left)
     x, w = x.contiguous(), w.contiguous()
     out = torch.empty_like(x)
-    found = pointers(x=x, w=w, out=out)
-    task = _Filter(**found, rows=rows, times=times, taps=w.shape[1], left=left, flipped=flipped)
+    places = addresses(
+        "correlate", x=Expected(x, x.shape), w=Expected(w, (count, taps)), out=Expected(out, x.shape)
+    )  # fmt: skip
+    task = _Filter(**places, rows=rows, times=times, taps=taps, left=left, flipped=flipped)
     _run("filter_times", x, task)
     return out
 
@@ -187,11 +210,22 @@ def correlate(x: Tensor, w: Tensor, left: int, *, flipped: bool = False) -> Tens
 def correlate_gradient(x: Tensor, grad: Tensor, kernel: int, left: int) -> Tensor:
     """As `gpu.correlate_gradient`."""
     count, rows, times = x.shape
+    _check_filter("correlate_gradient", kernel, left)
     x, grad = x.contiguous(), grad.contiguous()
     out = x.new_empty(count, kernel)
-    found = pointers(x=x, grad=grad, out=out)
-    _run("filter_gradient", x, _Filter(**found, rows=rows, times=times, taps=kernel, left=left))
+    places = addresses(
+        "correlate_gradient", x=Expected(x, x.shape), grad=Expected(grad, x.shape), out=Expected(out, (count, kernel))
+    )
+    _run("filter_gradient", x, _Filter(**places, rows=rows, times=times, taps=kernel, left=left))
     return out
+
+
+def _check_filter(operation: str, taps: int, left: int) -> None:
+    if not (1 <= taps <= LONGEST and 0 <= left < taps):
+        raise RuntimeError(
+            f"autotransfer::{operation}: expected 1 to {LONGEST} taps and a padding below them, but there are {taps} "
+            f"with {left} on the left"
+        )
 
 
 def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
@@ -203,11 +237,16 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
     else:
         group, order = group.contiguous(), group.argsort(stable=True)
     a, b = a.contiguous(), (b if straight else b.transpose(1, 2)).contiguous()
-    _, inner, columns = b.shape
+    groups, inner, columns = b.shape
     out = a.new_empty(members, rows, columns if straight else inner)
     run = max(1, min(TOGETHER, members // (2 * torch.get_num_threads())))
-    found = pointers(a=a, b=b, group=group, order=order, out=out)
-    task = _Product(**found, members=members, rows=rows, inner=inner, columns=columns, run=run)
+    check_index("product", "group", group, members, groups)
+    places = addresses(
+        "product", a=Expected(a, (members, rows, inner if straight else columns)), b=Expected(b, b.shape),
+        group=Expected(group, (members,), torch.int64), order=Expected(order, (members,), torch.int64),
+        out=Expected(out, out.shape),
+    )  # fmt: skip
+    task = _Product(**places, members=members, rows=rows, inner=inner, columns=columns, run=run)
     if straight:
         _run("product", out, task)
     else:
@@ -219,19 +258,21 @@ def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, n
     """`censoring.kernels._log_scale`: (P, B, B), (P, B) -> (P, B)."""
     rows, wanted = nearness.contiguous().flatten(0, 1), wanted.contiguous()
     place = torch.empty_like(wanted)
-    found = pointers(nearness=rows, wanted=wanted, place=place)
+    places = addresses(
+        "log_scale", nearness=Expected(rows, (wanted.numel(), nearness.shape[-1])),
+        wanted=Expected(wanted, wanted.shape), place=Expected(place, wanted.shape),
+    )  # fmt: skip
     _run(
         "log_scales", rows,
-        _Scales(**found, count=rows.shape[1], halvings=halvings, newtons=newtons, bracket=bracket),
+        _Scales(**places, count=rows.shape[1], halvings=halvings, newtons=newtons, bracket=bracket),
     )  # fmt: skip
     return place
 
 
 def mix(words: Tensor) -> Tensor:
     """`randomness.mix` of int32 words."""
-    kernels = library()
-    assert kernels is not None
     words = words.contiguous()
     out = torch.empty_like(words)
-    kernels.mix_words(c_long(words.numel()), c_void_p(words.data_ptr()), c_void_p(out.data_ptr()))
+    places = addresses("mix", words=Expected(words, out.shape, torch.int32), out=Expected(out, out.shape, torch.int32))
+    need_library("mix").mix_words(c_long(words.numel()), c_void_p(places["words"]), c_void_p(places["out"]))
     return out

@@ -29,6 +29,7 @@ FLAGS = (
 )  # fmt: skip
 LIMIT = 120  # seconds that compiling may take; it takes about two
 DIGEST = 32  # bytes
+KNOWN_BY = "mix_words"  # a function that our library has
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +38,49 @@ class Unavailable(Exception):
     """Why there is no library."""
 
 
-@cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels; None where they cannot be had."""
+    return _library()[0]
+
+
+def why_none() -> str | None:
+    """Why there are no compiled kernels, in a few words; None where there are."""
+    if os.environ.get("AUTOTRANSFER_KERNELS") == "0":
+        return "AUTOTRANSFER_KERNELS is 0"
+    return _library()[1]
+
+
+@cache
+def _library() -> tuple[ctypes.CDLL | None, str | None]:
+    """The compiled kernels, or why they cannot be had."""
     try:
-        return ctypes.CDLL(str(compiled()))
+        path = compiled()
+        try:
+            return _loaded(path), None
+        except OSError:  # whole, but no library, such as the output of another CC
+            path.unlink()
+            return _loaded(compiled()), None
     except (Unavailable, OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: quotes of CC
         logger.debug("no compiled kernels: %s", error)
-        return None
+        return None, " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    """OSError where it is no library of these kernels."""
+    found = ctypes.CDLL(str(path))
+    if not hasattr(found, KNOWN_BY):
+        raise OSError(f"{path} has no {KNOWN_BY}")
+    return found
 
 
 def compiled() -> Path:
     """The library's file, made if it is not there."""
     if os.name != "posix":
         raise Unavailable(f"no compiled kernels on {sys.platform}")
+    # Macs check the signature that their linker gives a library, and end a process that loads a changed one. Nobody has
+    # tried yet whether they mind our digest at its end.
+    if sys.platform == "darwin" and os.environ.get("AUTOTRANSFER_KERNELS") != "1":
+        raise Unavailable("compiled kernels are untried on macOS; AUTOTRANSFER_KERNELS=1 tries them")
     command = [*_compiler(), *FLAGS, "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"]
     path = trusted_folder() / f"kernels-{_digest_of(command)}.so"
     if not is_ours(path):
@@ -61,9 +91,12 @@ def compiled() -> Path:
 def trusted_folder() -> Path:
     """Where libraries are kept: nobody else may write there."""
     home = os.environ.get("XDG_CACHE_HOME") or ""
-    base = Path(home if os.path.isabs(home) else os.path.expanduser("~/.cache"))
-    if not base.is_absolute():
-        raise Unavailable("no home folder")
+    if not os.path.isabs(home):
+        home = os.path.expanduser("~")  # HOME, or what the system knows where that is not set
+        if not os.path.isabs(home) or os.environ.get("HOME") == "":  # an empty one would mean the root
+            raise Unavailable("no home folder")
+        home = os.path.join(home, ".cache")
+    base = Path(home)
     folder = base / "autotransfer"
     base.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -77,12 +110,15 @@ def trusted_folder() -> Path:
 def is_ours(path: Path) -> bool:
     """Whether a library is there, whole, in a file that only this user can have written."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-            found, content = os.fstat(file.fileno()), file.read()
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:  # no wait for a pipe
+            found = os.fstat(file.fileno())
+            alone = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+            if not alone:
+                return False
+            content = file.read()
     except OSError:
         return False
-    alone = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
-    return alone and hashlib.blake2b(content[:-DIGEST], digest_size=DIGEST).digest() == content[-DIGEST:]
+    return hashlib.blake2b(content[:-DIGEST], digest_size=DIGEST).digest() == content[-DIGEST:]
 
 
 def _compile(command: list[str], path: Path) -> None:
@@ -94,6 +130,12 @@ def _compile(command: list[str], path: Path) -> None:
         )  # fmt: skip
         if done.returncode:
             raise Unavailable(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
+        if not made.exists():
+            raise Unavailable(f"{command[0]} made no library")
+        try:
+            _loaded(made)  # nothing is kept that cannot be used
+        except OSError as error:
+            raise Unavailable(f"{command[0]} made something else: {error}") from None
         with made.open("ab") as file:
             file.write(hashlib.blake2b(made.read_bytes(), digest_size=DIGEST).digest())
         made.chmod(0o700)

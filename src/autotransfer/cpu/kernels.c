@@ -1066,6 +1066,15 @@ void log_scales(Parallel parallel, long threads, long rows, const Scales *task) 
     spread(parallel, threads, rows, scales_item, task);
 }
 
+/* ---- indices ---------------------------------------------------------------------------------------------------- */
+
+/* Whether an index points outside [0, bound). */
+int outside(const int64_t *index, long count, long bound) {
+    for (long i = 0; i < count; i++)
+        if (index[i] < 0 || index[i] >= bound) return 1;
+    return 0;
+}
+
 /* ---- random bits --------------------------------------------------------------------------------------------------- */
 
 /* As `mix` in randomness.py. */

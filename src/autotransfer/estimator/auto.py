@@ -33,12 +33,12 @@ from ..search.procedure import conduct
 from ..settings import SUBJECT
 from ..training.packing import resolve_device
 from ..training.scoring import metric_of
-from .inputs import encoder_of, renamed, seed_of, training_recordings
+from .inputs import encoder_of, seed_of, training_recordings
 from .target import Target
 from .window_classifier import WindowClassifier
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
-IMMATERIAL = {"source", "device", "population", "storage"}  # options that a resumed run may differ in
+IMMATERIAL = {"source", "device", "population", "storage", "at_least"}  # options that a resumed run may differ in
 
 
 class AutoTransferClassifier(WindowClassifier):
@@ -62,11 +62,14 @@ class AutoTransferClassifier(WindowClassifier):
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
         itself decides by balanced accuracy and log-probabilities
+    at_least: the score that you need of every person; `choice_` and the report say who is below it
     verbose: say what is done and show progress
 
-    After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what
-    choice.json holds), `results_` (what results.csv holds, a DataFrame), `best_setting_` (of a mixture, that of the
-    part with the largest exponent), `summary_` (what the report shows) and `model_`.
+    After fit: `verdict_`, what the model scores on people it has not seen beside the best simple model, in a sentence;
+    `next_person_` (low, high), a 90 % prediction interval for the score of one more person; `classes_`,
+    `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what choice.json holds),
+    `results_` (what results.csv holds, a DataFrame), `best_setting_` (of a mixture, that of the part with the largest
+    exponent), `summary_` (what the report shows) and `model_`.
     """
 
     def __init__(
@@ -97,8 +100,8 @@ class AutoTransferClassifier(WindowClassifier):
         random_state: Any = 0,
         device: str = "auto",
         scoring: str = "balanced_accuracy",
+        at_least: float | None = None,
         verbose: bool = False,
-        prepare: str = "deprecated",
     ) -> None:
         self.grid = grid
         self.preset = preset
@@ -125,8 +128,8 @@ class AutoTransferClassifier(WindowClassifier):
         self.random_state = random_state
         self.device = device
         self.scoring = scoring
+        self.at_least = at_least
         self.verbose = verbose
-        self.prepare = prepare
 
     def fit(
         self,
@@ -179,6 +182,9 @@ class AutoTransferClassifier(WindowClassifier):
             results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of, run.groups))
         self._keep(target.model_for(model), recordings, classes, named)
         self.choice_ = schema.to_values(choice)
+        self.verdict_ = choice.verdict
+        expected = choice.next_person
+        self.next_person_ = (0.0, 1.0) if expected is None else (expected.low, expected.high)
         best = model.heaviest if isinstance(model, Mixture) else model
         self.results_, self.best_setting_, self.summary_ = results, best.setting, summary
         return self
@@ -191,16 +197,13 @@ class AutoTransferClassifier(WindowClassifier):
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
-        preprocessing = renamed(self, "prepare", "preprocessing")
-        if self.prepare == "adaptive":
-            preprocessing = "online"
         options = RunOptions.of(
             self.preset, source=DATA, grid=self.grid, time=self.time, folds=self.folds, steps=self.max_steps,
             search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
-            align=self.align, preprocessing=preprocessing, encoder=encoder, seed=seed_of(self.random_state),
+            align=self.align, preprocessing=self.preprocessing, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
-            nuisance=self.nuisance,
+            nuisance=self.nuisance, at_least=self.at_least,
         )  # fmt: skip
         check_packages(options)
         return options

@@ -23,7 +23,7 @@ from ..settings import Setting
 from ..training.packing import resolve_device
 from ..training.scoring import metric_of
 from ..training.train import train
-from .inputs import encoder_of, renamed, seed_of, training_recordings
+from .inputs import encoder_of, seed_of, training_recordings
 from .presets import CHANNEL_MASK, ENOUGH_CHANNELS, check_preset, penalty_of, training_of
 from .target import Target
 from .window_classifier import WindowClassifier
@@ -109,10 +109,6 @@ class CensoredClassifier(WindowClassifier):
         device: str = "auto",
         scoring: str = "balanced_accuracy",
         verbose: bool = False,
-        compress: Any = "deprecated",
-        levels: Any = "deprecated",
-        power: Any = "deprecated",
-        keep: Any = "deprecated",
     ) -> None:
         self.method = method
         self.mode = mode
@@ -150,10 +146,6 @@ class CensoredClassifier(WindowClassifier):
         self.device = device
         self.scoring = scoring
         self.verbose = verbose
-        self.compress = compress
-        self.levels = levels
-        self.power = power
-        self.keep = keep
 
     def fit(
         self,
@@ -214,9 +206,9 @@ class CensoredClassifier(WindowClassifier):
     def _setting(self, encoder: str) -> Setting:
         """Without a number of epochs where the preset leaves it to the size of the data."""
         given = {
-            "max_epochs": self.max_epochs, "checkpoint": renamed(self, "keep", "checkpoint"), "schedule": self.schedule,
-            "standardise": self.standardise, "append_scale": renamed(self, "levels", "append_scale"),
-            "log_power": renamed(self, "power", "log_power"),
+            "max_epochs": self.max_epochs, "checkpoint": self.checkpoint, "schedule": self.schedule,
+            "standardise": self.standardise, "append_scale": self.append_scale,
+            "log_power": self.log_power,
         }  # fmt: skip
         if self.patience is not None and given["checkpoint"] is None:
             given["checkpoint"] = "best"  # nothing else has patience
@@ -233,7 +225,7 @@ class CensoredClassifier(WindowClassifier):
             estimator=self.estimator, length_scale=self.length_scale, regularization=self.regularization,
             pairs=self.pairs, fraction=self.fraction, size=self.size, variant=self.variant, critic_lr=self.critic_lr,
             as_printed=self.as_printed, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
-            weight_decay=self.weight_decay, align=self.align, mu_law=renamed(self, "compress", "mu_law"),
+            weight_decay=self.weight_decay, align=self.align, mu_law=self.mu_law,
             channel_mask=self.channel_mask or None, warm_up=self.warm_up, encoder=encoder, **usual,
             **({"dropout": self.dropout} if "dropout" in read else {}),
         )  # fmt: skip

@@ -146,12 +146,3 @@ def seed_of(random_state: object) -> int:
             raise UserError(f"random_state is {random_state}; it must be at least 0")
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def renamed(estimator: Any, old: str, new: str) -> Any:
-    """The parameter `new`, or the value given under its name of an earlier version, with a warning."""
-    value = getattr(estimator, old)
-    if isinstance(value, str) and value == "deprecated":
-        return getattr(estimator, new)
-    warnings.warn(f"{old} is called {new} now", FutureWarning, stacklevel=4)
-    return value

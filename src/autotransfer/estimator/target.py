@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..person.calibration import adapted, calibrated, check_effects, check_one_person, labels_of
-from ..recordings import Recordings, check_windows
+from ..recordings import Recordings
 from ..recordings.container import check_sfreq
+from ..recordings.windows import windows_for_model
 from ..runs.mixture import Model
-from ..runs.saved_model import check_fit
 from .inputs import raw_windows
 
 
@@ -66,10 +66,8 @@ def _windows(name: str, X: object, recordings: Recordings, named: bool) -> Tenso
     """Checked windows (n, channels, times) of one person that look like those trained on."""
     try:
         raw = raw_windows(X)
-        windows, channels = check_windows(raw.X, raw.channels)
+        windows = windows_for_model(raw.X, recordings, raw.channels if named else None, check_sfreq(raw.sfreq))
         check_one_person(raw.subject, len(windows))
-        known = named and raw.channels is not None
-        check_fit(recordings, windows, channels if known else None, check_sfreq(raw.sfreq))
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
     return windows

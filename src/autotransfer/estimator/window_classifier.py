@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..person.calibration import adapted, calibrated, check_one_person, labels_of
-from ..recordings import Recordings, check_windows
+from ..recordings import Recordings
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list, check_length, encode
+from ..recordings.labels import as_list, check_length
+from ..recordings.windows import people_of_windows
 from ..runs.mixture import Model
 from ..training.scoring import metric_of
 from .inputs import raw_windows
@@ -68,22 +69,20 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         """Checked windows (N, channels, times) that fit the model."""
         check_is_fitted(self)
         raw = raw_windows(X)
-        windows, channels = check_windows(raw.X, raw.channels)
-        known = raw.channels is not None and hasattr(self, "feature_names_in_")
-        self.model_.check(windows, channels if known else None, check_sfreq(raw.sfreq))
-        return windows
+        named = hasattr(self, "feature_names_in_")
+        return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
 
     def _people(self, X: object, subjects: object, n_trials: int) -> Tensor | None:
         """Whose each window is (N,), where that matters and anybody says so."""
         if subjects is None and self.model_.adaptation != "none":
             subjects = raw_windows(X).subject
-        return None if subjects is None else encode(subjects, n_trials, "subjects")[0]
+        return people_of_windows(subjects, n_trials, "subjects")
 
     def predict_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
         """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble the members' mean, of a
         mixture the product of such means, each to the power of its exponent, normalised."""
         windows = self._windows(X)
-        return self.model_.predict_proba(windows, self._people(X, subjects, len(windows)))
+        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows)))
 
     def predict_log_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
         """Their logarithms (N, classes)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -52,25 +53,26 @@ def _kernels() -> Any:
     return loaded("kernels")
 
 
-_wanted = False
+_wanted: ContextVar[bool] = ContextVar("kernels wanted", default=False)
 
 
 @contextmanager
 def using_kernels(*, wanted: bool) -> Iterator[None]:
-    """Inside, they are `available` if wanted; outside never. They are compiled when first launched, which takes longer
-    than a short training, or a prediction."""
-    global _wanted
-    before, _wanted = _wanted, wanted
+    """Inside, in this thread, they are `available` if wanted; outside never. They are compiled when first launched,
+    which takes longer than a short training, or a prediction."""
+    token = _wanted.set(wanted)
     try:
-        yield
+        # Backward passes run in this thread too: torch's own threads would not know what is wanted here.
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
     finally:
-        _wanted = before
+        _wanted.reset(token)
 
 
 def available(signal: Tensor, dtype: torch.dtype = torch.float32) -> bool:
     """Whether there are kernels for this tensor."""
     return (
-        _wanted
+        _wanted.get()
         and signal.device.type == "cuda"
         and signal.dtype == dtype
         and _kernels() is not None
@@ -298,7 +300,8 @@ def sign(matrix: Tensor, steps: Sequence[tuple[float, float, float]]) -> Tensor:
 def solve_(matrix: Tensor, vectors: Tensor) -> Tensor:
     """matrix⁻¹ vectors for positive definite matrices: (P, N, N) with N ≤ SOLVED, contiguous, (P, N, D) -> (P, N, D).
     The matrices are used up."""
-    assert matrix.is_contiguous()
+    if not matrix.is_contiguous():
+        raise RuntimeError("autotransfer::solve_: expected matrix to be contiguous")
     out = vectors.clone(memory_format=torch.contiguous_format)
     _, rows, width = vectors.shape
     _kernels().solve[(len(matrix),)](

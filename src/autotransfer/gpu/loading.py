@@ -1,7 +1,8 @@
-"""Files of Triton kernels, imported where Triton is; and their rehearsal: compiled side by side before they run.
+"""Files of Triton kernels, imported where Triton is, and the one place where kernels are launched.
 
-A kernel is compiled when it is first launched, half a second each, one after the other. In a rehearsal of a training
-step launches come to nothing but compiling, in as many threads as there are cores.
+Before a launch its tensors are checked: a kernel trusts addresses. A kernel is compiled when it is first launched, half
+a second each, one after the other. While a step is precompiled, launches come to nothing but compiling, in as many
+threads as there are cores.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
-_rehearsal: _Rehearsal | None = None
+_precompiling: ContextVar[Precompiled | None] = ContextVar("precompiling", default=None)
+_loading = Lock()
 
 
 @cache
@@ -30,25 +34,25 @@ def _file(name: str) -> Any:
 
 def loaded(name: str) -> Any:
     """The kernels of a file, to be launched as `loaded("pair_kernels").medians[grid](...)`; None without Triton."""
-    found = _file(name)
-    return found if found is None or _rehearsal is None else _Rehearsed(found, _rehearsal)
+    file = _file(name)
+    return None if file is None else _Kernels(file)
 
 
 @contextmanager
-def rehearsing(device: torch.device) -> Iterator[None]:
-    """Inside, kernels are compiled in place of being run: their results are whatever is in new memory, and what is
-    computed from them means nothing. Kernels that cannot be compiled say so when they are launched."""
-    global _rehearsal
+def precompiling(device: torch.device) -> Iterator[Precompiled]:
+    """Inside, in this thread, kernels are compiled in place of being run: their results are whatever is in new memory,
+    and what is computed from them means nothing. At the end all are compiled; `failure` says why one could not be."""
     there = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     with ThreadPoolExecutor(os.cpu_count(), initializer=there) as threads:
-        _rehearsal = _Rehearsal(threads)
+        precompiled = Precompiled(threads)
+        token = _precompiling.set(precompiled)
         try:
-            yield
+            yield precompiled
         finally:
-            _rehearsal = None
+            _precompiling.reset(token)
 
 
-class _Rehearsal:
+class Precompiled:
     """What has been asked for; every kind of launch is compiled once."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
@@ -59,6 +63,11 @@ class _Rehearsal:
         key = (kernel, *map(_kind, arguments), *options.items())
         if key not in self.known:
             self.known[key] = self.threads.submit(_compile, kernel, grid, arguments, options)
+
+    def failure(self) -> BaseException | None:
+        """Of the first kernel that could not be compiled; waits for all of them."""
+        failures = [future.exception() for future in self.known.values()]
+        return next((failure for failure in failures if failure is not None), None)
 
 
 def _kind(argument: object) -> object:
@@ -72,22 +81,34 @@ def _kind(argument: object) -> object:
 
 def _compile(kernel: Any, grid: tuple[int, ...], arguments: tuple[object, ...], options: dict[str, object]) -> object:
     compiled = kernel.warmup(*arguments, grid=grid, **options)
-    return compiled.run  # what launches it is compiled too
+    with _loading:  # what launches it: up to Triton 3.6 a module of its own, each of them under the same name
+        return compiled.run
 
 
-class _Rehearsed:
-    """A file of kernels whose launches are rehearsed."""
+class _Kernels:
+    """A file of kernels whose launches are checked."""
 
-    def __init__(self, file: Any, rehearsal: _Rehearsal) -> None:
-        self.file, self.rehearsal = file, rehearsal
+    def __init__(self, file: Any) -> None:
+        self.file = file
 
-    def __getattr__(self, name: str) -> _Part:
-        return _Part(getattr(self.file, name), self.rehearsal)
+    def __getattr__(self, name: str) -> _Kernel:
+        return _Kernel(name, getattr(self.file, name))
 
 
-class _Part:
-    def __init__(self, kernel: Any, rehearsal: _Rehearsal) -> None:
-        self.kernel, self.rehearsal = kernel, rehearsal
+class _Kernel:
+    def __init__(self, name: str, kernel: Any) -> None:
+        self.name, self.kernel = name, kernel
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return partial(self.rehearsal.launch, self.kernel, grid)
+        precompiled = _precompiling.get()
+        launch = self.kernel[grid] if precompiled is None else partial(precompiled.launch, self.kernel, grid)
+        return partial(self._checked, launch)
+
+    def _checked(self, launch: Callable[..., None], *arguments: object, **options: object) -> None:
+        devices = {argument.device for argument in arguments if isinstance(argument, Tensor)}
+        if len(devices) > 1:
+            names = ", ".join(sorted(map(str, devices)))
+            raise RuntimeError(
+                f"autotransfer::{self.name}: expected all tensors on one device, but they are on {names}"
+            )
+        launch(*arguments, **options)

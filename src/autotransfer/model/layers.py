@@ -8,6 +8,7 @@ contiguous memory.
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import gpu
+from .. import cpu, gpu
 from ..gpu import Picked, elementwise
 from ..gpu.autograd import apply
 from ..kernels import Kernels, kernels_for
@@ -29,8 +30,22 @@ def transposed(matrix: Tensor) -> Tensor:
     return turned.contiguous() if turned.device.type == "cpu" else turned
 
 
+# Libraries for x86 multiply thin matrices as quickly as our kernel does; those for ARM take several times as long.
+THIN_PRODUCTS = platform.machine() not in ("x86_64", "AMD64")
+
+
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    return gpu.product(a, b) if gpu.available(a) else torch.bmm(a, b)
+    """(P, i, k) × (P, k, n) with short sides i and k."""
+    if gpu.available(a):
+        return gpu.product(a, b)
+    return cpu.product(a, b) if THIN_PRODUCTS and cpu.available(a) else torch.bmm(a, b)
+
+
+def _product_along(a: Tensor, b: Tensor) -> Tensor:
+    """(P, i, n) × (P, j, n)ᵀ -> (P, i, j), summed over many n."""
+    if gpu.available(a):
+        return gpu.product(a, b.transpose(1, 2))
+    return cpu.product(a, b.transpose(1, 2)) if cpu.available(a) else torch.bmm(a, transposed(b))
 
 
 class _Product(Function):
@@ -45,7 +60,7 @@ class _Product(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
-        grad_a = _product(grad, transposed(b)) if ctx.needs_input_grad[0] else None
+        grad_a = _product_along(grad, b) if ctx.needs_input_grad[0] else None
         grad_b = _product(transposed(a), grad) if ctx.needs_input_grad[1] else None
         return grad_a, grad_b
 

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..recordings import Raw, check_windows
+from ..recordings import Raw
 from ..recordings.container import check_sfreq
 from ..recordings.labels import encode
 from ..recordings.messages import show
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import Correction, SavedModel
+from ..runs.seen import calibration_seen
 from ..training.effects import Effects
 from .adaptation import NO_WAY, WAYS
 
@@ -96,12 +97,14 @@ def calibrated_with(model: Model, raw: Raw) -> tuple[Model, dict[Any, int]]:
     """The model for the one person whose labelled windows a reader found, and how many there are of each class."""
     if raw.y is None:
         raise UserError(f"{raw.name!r} holds no y; to calibrate, y must give one label per window")
-    X, channels = check_windows(raw.X, raw.channels)
+    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     check_one_person(raw.subject, len(X))
-    model.check(X, None if raw.channels is None else channels, check_sfreq(raw.sfreq))
     classes = model.card.classes
     y = labels_of(classes, raw.y, len(X), raw.classes)
-    return calibrated(model, X, y), {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
+    made = calibrated(model, X, y)
+    if made is not model:
+        made.card = replace(made.card, seen=calibration_seen(made.card.seen, X))
+    return made, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
 def adapted(model: Model, X: Tensor) -> Model:
@@ -116,7 +119,7 @@ def adapted(model: Model, X: Tensor) -> Model:
     if way is None:
         warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
         return model
-    guess = torch.from_numpy(model.predict_proba(X)).float()
+    guess = torch.from_numpy(model.predict_checked(X)).float()
     total = sum(model.exponents) if isinstance(model, Mixture) else 1.0
 
     def followed(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:

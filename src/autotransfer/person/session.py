@@ -18,10 +18,9 @@ from torch import Tensor
 from ..errors import UserError, one_line, shown
 from ..model.encoders import Encoders
 from ..preprocessing import check_online
-from ..recordings import check_windows
 from ..recordings.windows import LARGEST
 from ..runs.binding import digest_of
-from ..runs.files import refuse_links, write_atomically
+from ..runs.files import read_plain, refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
 from .calibration import check_effects, following
@@ -87,16 +86,18 @@ class Session:
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
-        right = isinstance(window, np.ndarray) and window.dtype == np.float32 and window.shape == self._shape
-        if right and window.min() >= -LARGEST and window.max() <= LARGEST:  # type: ignore[attr-defined]  # an array
-            return torch.from_numpy(window.copy())[None], True  # type: ignore[attr-defined]  # the rest takes longer
-        try:
-            single = np.ndim(window) == 2  # type: ignore[arg-type]  # whatever it is
-        except ValueError:  # a ragged list, of which `check_windows` says so
-            single = False
-        windows, _ = check_windows(_alone(window) if single else window)
-        self.model.check(windows, None, None)
-        return windows, single
+        # An array of what is nearly always given needs no further look, and the rest takes longer. A subclass does:
+        # the data of a masked array hold what is to be left out.
+        if (
+            type(window) is np.ndarray
+            and window.dtype == np.float32
+            and window.shape == self._shape
+            and window.min() >= -LARGEST
+            and window.max() <= LARGEST
+        ):
+            return torch.from_numpy(window.copy())[None], True
+        single = _axes(window) == 2
+        return self.model.check(_alone(window) if single else window), single
 
     # ---- what is known of the person -----------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class Session:
     ) -> Self:
         """The session that `save` wrote, with the model that it was opened with; another one is refused."""
         try:
-            content = Path(path).read_bytes()
+            content = read_plain(Path(path))
         except OSError as error:
             raise UserError(f"cannot read {path} ({error.strerror or error})") from None
         try:
@@ -174,6 +175,16 @@ def _from_folder(folder: Path, encoders: Encoders | None) -> Model:
         raise UserError(f"there is no folder {folder}; give that of a run, or at.load_model of an exported file")
     refuse_links(folder)
     return load_model(folder / "model" if (folder / "model").is_dir() else folder, encoders)
+
+
+def _axes(window: object) -> int | None:
+    """Of an array, a tensor or nested lists; None where it has none to speak of, such as a ragged list."""
+    if isinstance(window, (np.ndarray, Tensor)):
+        return window.ndim
+    try:
+        return np.ndim(window)  # type: ignore[arg-type]  # whatever it is
+    except (ValueError, TypeError, RuntimeError, OverflowError):
+        return None
 
 
 def _alone(window: object) -> object:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..cpu import available
 from ..cpu.in_use import operations
 from ..errors import UserError
 from .standardise import Standardise
@@ -27,6 +28,7 @@ class AppendScale(Transform):
     on: bool = True
 
     default: ClassVar[object] = False
+    tabulated: ClassVar[bool] = True
 
     def check(self, before: Sequence[Transform]) -> None:
         if Standardise("trial") in before:
@@ -50,6 +52,8 @@ class AppendScale(Transform):
 class WithScale(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         """(..., C, T) -> (..., 3C, T)."""
+        if not x.requires_grad and available(x):
+            return self.few(x)
         shapes, scale = parted(x)
         return torch.cat([shapes, scale.expand(*scale.shape[:-1], x.shape[-1])], -2)
 

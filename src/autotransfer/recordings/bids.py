@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import UserError, shown
 from .blocks import Block
-from .continuous import read_labelled, split_options, with_labels
+from .continuous import read_labelled, source_of, split_options, with_labels
 from .cutting import Cutting, cut
 from .edf import continuous_of, quiet
 from .optional import need
@@ -41,7 +41,10 @@ def read_bids(text: str, cutting: Cutting) -> Raw:
         raise UserError("names of files in a BIDS folder have their meaning; leave --pattern out")
     need("mne_bids", "reading BIDS folders", "autotransfer[bids]")
     files = _chosen(folder, options)
-    return read_labelled([(path, _labels(path)) for path in files], folder.resolve().name, {}, cutting, bids_block)
+    labelled = [(path, _labels(path)) for path in files]
+    source = source_of(folder, options)
+    source = f"bids:{source}" if options else source
+    return read_labelled(labelled, folder.resolve().name, {}, cutting, bids_block, source=source)
 
 
 def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:

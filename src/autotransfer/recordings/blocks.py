@@ -29,6 +29,8 @@ class Block:
     start: float | None = None  # s, the first sample relative to the event
     name: str  # of the subject or the file, for messages
     events: dict[str, int] = field(default_factory=dict)  # of a continuous recording: how often each name occurs
+    lasting: float | None = None  # s: the usual duration of its events, where they have one
+    notes: dict[str, int] = field(default_factory=dict)  # what its reader made of the file, and how often
 
 
 class Remedies(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,24 +12,43 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import shown
+from .artefacts import Artefacts, artefacts_of
 from .chunks import row_chunks
+from .container import check_sfreq
+from .copies import shared_samples, stretches
 from .labels import as_list, encode
 from .raw import Array, Label, Raw
-from .windows import window_array
+from .unlabelled import told, without_unlabelled
+from .windows import axes_concern, window_array
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
 TELLING = 0.15  # share of trials by which a group must tell the class better than by chance
 SHUFFLES = 20
+MOST_PAIRS = 3  # of people who share samples, that are named
+FEWEST_TO_COMPARE = 5  # people: among fewer nobody's channel is unusual
 FEW = 2  # people whom a fold holds out
-UNNAMED = re.compile(r"ch\d+")  # what channels are called that have no names
+CLIPPED = 0.05  # share of samples at the end of a device's range: the 428 people of 21 sets stay below
+FLAT = 0.5  # share of windows in which a channel does not change
+HUM = 0.5  # share of a channel's power at the frequency of the mains
+SAME = 0.5  # share of windows with samples of somebody else's, from which two people are one recording
+UNKNOWN_RATE = (
+    "the sampling rate is unknown: networks filter over 64 samples, however long these last, and neither mains hum nor "
+    "the rate of a stream can be checked; give it, --sfreq 200 (sfreq in meta, sfreq=200)"
+)
 
 
 class Signals(NamedTuple):
     """What the values of X are like, by person and channel."""
 
     spread: NDArray[np.float64]  # (S, C) root mean variance of windows; NaN without finite windows
-    constant: Array  # (S, C) bool: one value in all windows
+    low: NDArray[np.float64]  # (S, C) the smallest value; infinite without finite windows
+    high: NDArray[np.float64]  # (S, C)
     not_finite: Array  # (C,) int64: windows that hold NaN or infinite values
+
+    @property
+    def constant(self) -> Array:
+        """(S, C) bool: one value in all windows."""
+        return np.asarray(self.low == self.high)
 
     @property
     def scales(self) -> NDArray[np.float64]:
@@ -56,7 +75,7 @@ def signals_of(X: Array | Tensor, person: NDArray[np.int64], n_people: int) -> S
         np.minimum.at(low, who, np.where(finite, values.min(-1), np.inf))
         np.maximum.at(high, who, np.where(finite, values.max(-1), -np.inf))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Signals(np.sqrt(total / count), low == high, not_finite)
+        return Signals(np.sqrt(total / count), low, high, not_finite)
 
 
 def typical_scale(X: Array | Tensor) -> float | None:
@@ -76,24 +95,37 @@ def scale_concern(found: float | None, expected: float | None) -> str | None:
 
 
 def concerns(raw: Raw) -> list[str]:
-    """One line for each, the gravest first."""
+    """One line for each, the gravest first. Of Recordings: but for those that they, and `load`, have warned of."""
     X = window_array(raw.X)
-    n = int(X.shape[0])
+    whole = int(X.shape[0])
+    raw, missing = without_unlabelled(replace(raw, X=X))
+    X, n = raw.X, whole - missing
     person, people = _codes(raw.subject, n, "subject", raw.subjects)
     label, classes = _codes(raw.y, n, "y", raw.classes)
-    found: list[str | None] = [_axes(X, raw.channels)]
+    names = _names(raw.channels, X.shape[1])
+    found: list[str | None] = []
+    if not raw.checked:
+        found.append(axes_concern(tuple(X.shape), tuple(names)))
+        found.append(told(missing, whole) if missing else None)
+        found.append(UNKNOWN_RATE if raw.sfreq is None else None)
+    found.append(_minus_one(classes))
     if raw.subject is not None:
         found.append(_own_subjects(n, len(people)))
     if raw.subject is not None and raw.y is not None:
         counts = np.zeros((len(people), len(classes)), np.int64)
         np.add.at(counts, (person, label), 1)
         found += [*_lonely_classes(counts, people, classes), _one_class(counts, people)]
+        found.append(_other_classes(counts, people, classes))
         found.append(_told_by_people(person, label))
         if raw.session is not None:
             session, _ = encode(as_list(raw.session, "session"), n, "session")
             found.append(_told_by_sessions(person, session.numpy(), label))
-    names = _names(raw.channels, X.shape[1])
-    found += _signal_concerns(signals_of(X, person, len(people)), n, people, names)
+    if raw.subject is not None:
+        found += _copy_concerns(X, person, people, raw.session)
+    signals = signals_of(X, person, len(people))
+    found += _signal_concerns(signals, n, people, names)
+    artefacts = artefacts_of(X, person, signals.low, signals.high, check_sfreq(raw.sfreq))
+    found += _artefact_concerns(signals, artefacts, people, names)
     return [line for line in found if line is not None]
 
 
@@ -113,13 +145,16 @@ def _names(channels: object, n_channels: int) -> list[str]:
     )
 
 
-def _axes(X: Array | Tensor, channels: object) -> str | None:
-    names = _names(channels, X.shape[1])
-    if X.shape[1] <= X.shape[2] or not all(UNNAMED.fullmatch(name) for name in names):
+def _minus_one(classes: Sequence[Label]) -> str | None:
+    """-1 is a class like any other, unless it stands beside numbers that count from 0."""
+    others = [label for label in classes if label != -1]
+    if len(others) == len(classes) or len(others) < 2 or any(type(label) is not int for label in others):
+        return None
+    if min(others) not in (0, 1):
         return None
     return (
-        f"X has {X.shape[1]} channels of {X.shape[2]} samples; if these are {X.shape[2]} channels of {X.shape[1]} "
-        "samples, exchange the last two axes: X.transpose(0, 2, 1)"
+        "class -1 is trained like the others; if it marks windows without a label, give None, NaN or empty text, which "
+        "are left out"
     )
 
 
@@ -152,6 +187,91 @@ def _one_class(counts: NDArray[np.int64], people: Sequence[Label]) -> str | None
         f"{len(left_out)} {who} with trials of one class ({_listed(left_out)}) cannot be scored: they train, but are "
         "in no mean"
     )
+
+
+def _other_classes(counts: NDArray[np.int64], people: Sequence[Label], classes: Sequence[Label]) -> str | None:
+    """People who lack some of the classes that most have; those of one class are told of elsewhere."""
+    usual = (counts > 0).sum(0) > FEW
+    lacking = (counts == 0) & usual & ((counts > 0).sum(1) > 1)[:, None]
+    who = np.flatnonzero(lacking.any(1)).tolist()
+    if not who:
+        return None
+    k = int(np.argmax(lacking.sum(0)))
+    without = [str(people[s]) for s in np.flatnonzero(lacking[:, k]).tolist()]
+    return (
+        f"{len(who)} of {len(people)} people {'lack' if len(who) > 1 else 'lacks'} classes that others have (most "
+        f"often {shown(classes[k])}: {_listed(without)}): they train, and are scored on the classes that they have"
+    )
+
+
+def _copy_concerns(
+    X: Array | Tensor, person: NDArray[np.int64], people: Sequence[Label], session: object
+) -> Iterable[str]:
+    """Samples that two people, or two sessions of a person, have in common."""
+    samples = stretches(X)
+    between = shared_samples(samples, person)
+    for pair in between[:MOST_PAIRS]:
+        one, other = shown(people[pair.first]), shown(people[pair.second])
+        if pair.share >= SAME:
+            yield (
+                f"{one} and {other} are one recording: {pair.share:.0%} of the windows of one of them have the other's "
+                "samples, so that who is tested has trained; leave one of them out, or --clean"
+            )
+        else:
+            yield (
+                f"{one} and {other} share samples in {pair.windows} of their windows: who is tested has trained in "
+                "part; find out whose they are"
+            )
+    if len(between) > MOST_PAIRS:
+        yield f"{len(between) - MOST_PAIRS} further pairs of people share samples"
+    if session is None or between:
+        return
+    code, _ = encode(as_list(session, "session"), len(person), "session")
+    groups = person * (int(code.max()) + 1) + code.numpy()
+    if pairs := shared_samples(samples, groups, person):
+        whose = sorted({str(people[pair.first // (int(code.max()) + 1)]) for pair in pairs})
+        yield (
+            f"windows of different sessions share samples in {len(whose)} of {len(people)} people "
+            f"({_listed(whose)}; {sum(pair.windows for pair in pairs)} windows): scores of new sessions would be too "
+            "good; cut windows that do not overlap between sessions"
+        )
+
+
+def _artefact_concerns(
+    signals: Signals, artefacts: Artefacts, people: Sequence[Label], names: Sequence[str]
+) -> Iterable[str]:
+    """Channels of some people that are not what a sensor gives; those that never change are told of elsewhere."""
+    for share, least, what, remedy in (
+        (artefacts.flat, FLAT, "nothing changes in {:.0%} of the windows", "leave people or channels out, or --clean"),
+        (artefacts.clipped, CLIPPED, "{:.0%} of the samples are clipped", "record with less gain, or leave them out"),
+        (artefacts.mains, HUM, "{:.0%} of the power is mains hum", "filter it out, with a notch at 50 or 60 Hz"),
+    ):  # fmt: skip
+        share = np.where(signals.constant, 0.0, np.nan_to_num(share))
+        where = np.argwhere(share > least)
+        if not len(where):
+            continue
+        s, c = divmod(int(np.argmax(share)), share.shape[1])
+        worst = "" if len(where) == 1 else f" ({shown(names[c])} of {shown(people[s])})"
+        yield f"{_where(where, people, names)}: {what.format(share[s, c])}{worst}; {remedy}"
+    spread = np.where((signals.spread > 0) & ~signals.constant, signals.spread, np.nan)
+    if np.isfinite(spread).all(1).sum() < FEWEST_TO_COMPARE or spread.shape[1] < 2:
+        return
+    usual = spread / np.nanmedian(spread, 0)
+    usual /= np.nanmedian(usual, 1)[:, None]  # a person's own scale is told of elsewhere
+    for s, c in np.argwhere((usual > FAR) | (usual * FAR < 1)).tolist():
+        yield (
+            f"channel {shown(names[c])} of {shown(people[s])} varies {_times(usual[s, c])} times as much as in others, "
+            "measured by the person's other channels: look at it, and leave it or the person out"
+        )
+
+
+def _where(places: NDArray[np.int64], people: Sequence[Label], names: Sequence[str]) -> str:
+    """places (n, 2) person and channel: 'ch1, ch4 of ann' or how many there are."""
+    who, which = (np.unique(places[:, axis]) for axis in (0, 1))
+    if len(who) == 1:
+        plural = "channels" if len(which) > 1 else "channel"
+        return f"{plural} {_listed([names[c] for c in which.tolist()])} of {shown(people[int(who[0])])}"
+    return f"{len(places)} channels of {len(who)} people ({_listed([str(people[s]) for s in who.tolist()])})"
 
 
 def _told_by_people(person: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +16,8 @@ from .labels import encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
-from .windows import channel_names, float32_windows, window_array
+from .unlabelled import told, without_unlabelled
+from .windows import axes_concern, channel_names, float32_windows, window_array
 
 MIN_SUBJECTS = 3
 
@@ -27,7 +29,8 @@ class Recordings:
     `y` and `subject` may be given as anything hashable and are stored as contiguous integers, `classes` and
     `subjects` holding what they stand for; given as names they label integers 0, 1, ... (see labels.encode).
     `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
-    other numbers are continuous; None, NaN and empty text are missing.
+    other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left out, with
+    a warning; where `classes` name what y counts into, -1 is missing too.
     `ring` says which channels lie around a limb: True, names or indices in their order around it, or False. The names
     of a Myo's or a 3DC armband's channels say it without.
     `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}: so will be a stream.
@@ -65,8 +68,15 @@ class Recordings:
         filter: object = None,
     ) -> None:
         source = window_array(X)
-        n_trials = source.shape[0]
         names = channel_names(channels, source.shape[1])
+        raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
+        raw, missing = without_unlabelled(raw)
+        if missing:
+            warnings.warn(told(missing, source.shape[0]), stacklevel=2)
+        if axes := axes_concern(source.shape, names):
+            warnings.warn(axes, stacklevel=2)
+        source, y, subject, session, columns = raw.X, raw.y, raw.subject, raw.session, raw.columns
+        n_trials = source.shape[0]
         y_codes, classes_found = encode(y, n_trials, "y", classes)
         subject_codes, subjects_found = encode(subject, n_trials, "subject", subjects)
         _check_enough(classes_found, subjects_found)
@@ -98,7 +108,8 @@ class Recordings:
 
     def raw(self) -> Raw:
         """The same data as a reader returns them."""
-        return Raw(**{name: getattr(self, name) for name in STORED} | {"ring": self.ring or False})
+        stored = {name: getattr(self, name) for name in STORED}
+        return Raw(**stored | {"ring": self.ring or False, "checked": True})
 
     @classmethod
     def from_epochs(

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
 from .blocks import Block, Remedies, stacked
 from .child import blocks_in_child
+from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
-from .edf import open_edf
+from .edf import open_edf, open_fif
 from .pattern import EXAMPLE, Labels, by_name, check_inside, files_below, labelled_files, matcher
 from .raw import Raw
 from .wfdb_records import open_wfdb
@@ -32,6 +35,13 @@ class Format(NamedTuple):
     several: bool = False  # whether a recording has further files beside it
 
 
+# How MNE and BIDS call files of continuous recordings; any other .fif holds epochs.
+RAW_FIF = tuple(
+    f"{mark}{kind}.fif{packed}"
+    for mark in "-_"
+    for kind in ("raw", "raw_sss", "raw_tsss", "eeg", "meg", "ieeg", "emg")
+    for packed in ("", ".gz")
+)
 # By the ending of a file's name.
 FORMATS = {
     ".edf": Format(open_edf),
@@ -41,15 +51,57 @@ FORMATS = {
     ".xdfz": Format(open_xdf, ("stream",)),
     ".xdf.gz": Format(open_xdf, ("stream",)),
     ".hea": Format(open_wfdb, ("annotator",), several=True),
-    ".csv": Format(open_csv, by_pattern=True),
-    ".tsv": Format(open_csv, by_pattern=True),
+    ".csv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
+    ".tsv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
+    **dict.fromkeys(RAW_FIF, Format(open_fif)),
 }
+ENDINGS = (*(end for end in FORMATS if end.startswith(".")), "_raw.fif")  # as messages list them
 REMEDIES = Remedies(
     channels="keep the same channels in all files",
-    sfreq="resample all files to the same rate",
+    sfreq="resample all files to the same rate, or give the one of a table's stamps, --sfreq HZ",
     times="cut windows of one length with --window SECONDS (window=...)",
 )
 MOST_SHOWN = 8  # names of events that a message lists
+
+
+@dataclass
+class Events:
+    """Which events files have, and whose."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    people: dict[str, set[str]] = field(default_factory=dict)
+    lasting: list[float] = field(default_factory=list)  # s: the usual duration in each file where there is one
+
+    def add(self, block: Block, person: str) -> None:
+        self.counts.update(block.events)
+        for name in block.events:
+            self.people.setdefault(name, set()).add(person)
+        self.lasting += [] if block.lasting is None else [block.lasting]
+
+    def listed(self) -> str:
+        """'T1' (90, 3 people), ..."""
+        common = self.counts.most_common(MOST_SHOWN)
+        shared = len({len(who) for who in self.people.values()}) == 1  # then one number says it
+        parts = [
+            f"{shown(name)} ({count})" if shared else f"{shown(name)} ({count}, {_people(len(self.people[name]))})"
+            for name, count in common
+        ]
+        more = f" and {len(self.counts) - MOST_SHOWN} more" if len(self.counts) > MOST_SHOWN else ""
+        whose = f", each in {_people(len(self.people[common[0][0]]))}" if shared and common else ""
+        return ", ".join(parts) + more + whose
+
+    def options(self, window: float | None) -> str:
+        """What to type for windows of the events that most people have, as long as these last."""
+        names = sorted(self.counts, key=lambda name: (-len(self.people[name]), -self.counts[name], name))
+        names = sorted(names[:MOST_SHOWN])
+        plain = not any(set(name) & set(",={") for name in names)
+        text = ",".join(names) if plain else json.dumps({name: name for name in names}, ensure_ascii=False)
+        lasting = sorted(self.lasting)[len(self.lasting) // 2] if self.lasting else 1.0
+        return f"--window {window or lasting:.3g} --events {shlex.quote(text)}"
+
+
+def _people(n: int) -> str:
+    return "1 person" if n == 1 else f"{n} people"
 
 
 def ending(path: Path) -> str | None:
@@ -67,13 +119,13 @@ def read_file(path: Path, options: Options, cutting: Cutting) -> Raw:
     if FORMATS[end].several:
         for beside in path.parent.iterdir():
             check_inside(beside, path.parent.resolve())
-    stem = path.name[: len(path.name) - len(end)]
+    stem = _stem(path)
     labels: Labels | None = by_name(stem)
     if cutting.pattern is not None:
         labels = matcher(cutting.pattern)(path.name)
     if labels is None:
         raise UserError(f"the name {path.name!r} does not fit the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
-    return read_labelled([(path, labels)], stem, options, cutting)
+    return read_labelled([(path, labels)], stem, options, cutting, source=source_of(path, options))
 
 
 def read_files(folder: Path, options: Options, cutting: Cutting) -> Raw:
@@ -81,13 +133,23 @@ def read_files(folder: Path, options: Options, cutting: Cutting) -> Raw:
     if cutting.pattern is not None:
         files = labelled_files(folder, cutting.pattern)
     else:
-        files = [(path, by_name(path.name[: -len(ending(path) or "")])) for path in recordings_in(folder)]
+        files = [(path, by_name(_stem(path))) for path in recordings_in(folder)]
         _check_plain(folder, [path for path, _ in files])
     unknown = next((path for path, _ in files if ending(path) is None), None)
     if unknown is not None:
-        raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(FORMATS)}")
+        raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(ENDINGS)}")
     check_options([path for path, _ in files], options)
-    return read_labelled(files, folder.resolve().name, options, cutting)
+    return read_labelled(files, folder.resolve().name, options, cutting, source=source_of(folder, options))
+
+
+def source_of(path: Path, options: Options) -> str:
+    """As a user names it on the command line."""
+    return str(path) + ("?" + "&".join(f"{name}={value}" for name, value in options.items()) if options else "")
+
+
+def _stem(path: Path) -> str:
+    """The name of a file without the ending of its format."""
+    return path.name[: len(path.name) - len(ending(path) or "")]
 
 
 def recordings_in(folder: Path) -> list[Path]:
@@ -105,7 +167,12 @@ def _check_plain(folder: Path, paths: list[Path]) -> None:
         *((path, "does not say whose it is") for path in explained),
     ]:
         name = path.relative_to(folder).as_posix()
-        raise UserError(f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, {EXAMPLE}")
+        likely = "/".join(["{subject}", *["*"] * (name.count("/") - 1), f"*{path.suffix}"])
+        likely = likely if "/" in name else f"{{subject}}{path.suffix}"
+        raise UserError(
+            f"{shown(name, 200)} in {str(folder)!r} {why}; say what names of files mean, --pattern '{likely}', or "
+            f"{EXAMPLE}"
+        )
     if len(kinds) > 1:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
 
@@ -116,18 +183,39 @@ def read_labelled(
     options: Options,
     cutting: Cutting,
     reader: Callable[..., Block] | None = None,
+    *,
+    source: str,
 ) -> Raw:
-    """Windows of files whose labels are known. reader: as `continuous_block`, which is the default."""
+    """Windows of files whose labels are known. reader: as `continuous_block`, which is the default. source: what the
+    user calls them all."""
     by_file = any("class" in labels for _, labels in files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
     known = {str(path): labels for path, labels in files}
     paths = [path for path, _ in files]
     with blocks_in_child(reader or continuous_block, paths, known, options, cutting.seconds) as blocks:
-        events: Counter[str] = Counter()
-        raw = stacked(_with_windows(blocks, cutting, events), REMEDIES, name=name)
+        events, notes = Events(), Counter[str]()
+        people = [labels["subject"] for _, labels in files]
+        raw = stacked(_with_windows(blocks, people, cutting, events, notes, source), REMEDIES, name=name)
     hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
-    return replace(raw, hints={"y": hint if not events else f"{HOW_TO_MAP}; there are {_counts(events)}"})
+    if events.counts:
+        hint = f"{HOW_TO_MAP}; there are {events.listed()}: {_command(source, events, cutting)}"
+    return replace(raw, hints={"y": hint}, notes=tuple(_noted(notes, len(files))))
+
+
+def _command(source: str, events: Events, cutting: Cutting) -> str:
+    pattern = "" if cutting.pattern is None else f"--pattern {shlex.quote(cutting.pattern)} "
+    rate = "" if cutting.sfreq is None else f"--sfreq {cutting.sfreq:g} "
+    return f"autotransfer inspect {shlex.quote(source)} {pattern}{rate}{events.options(cutting.window)}"
+
+
+def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
+    """What readers made of the files, a line for each."""
+    for note, count in notes.items():
+        if note.startswith("gaps"):
+            yield f"{note}: {count}"
+        else:
+            yield note if count == n_files else f"{note} ({count} of {n_files} files)"
 
 
 def continuous_block(path: Path, known: dict[str, Labels], options: Options, cutting: dict[str, Any]) -> Block:
@@ -146,30 +234,34 @@ def with_labels(block: Block, labels: Labels) -> Block:
     return block
 
 
-def _with_windows(blocks: Iterable[Block], cutting: Cutting, events: Counter[str]) -> Iterator[Block]:
-    """Blocks that hold windows; files without any are left out with a warning. Counts the events of all."""
+def _with_windows(
+    blocks: Iterable[Block], people: list[str], cutting: Cutting, events: Events, notes: Counter[str], source: str
+) -> Iterator[Block]:
+    """Blocks that hold windows; files without any are left out with a warning. Counts the events and notes of all.
+    people: whose each block is."""
     empty, some = [], False
-    for block in blocks:
-        events.update(block.events)
+    for block, person in zip(blocks, people, strict=True):
+        events.add(block, person)
+        notes.update(block.notes)
         if len(block.X):
             some = True
             yield block
         else:
             empty.append(block.name)
-    missing = [] if cutting.events is None else [name for name in cutting.events if name not in events]
+    missing = [] if cutting.events is None else [name for name in cutting.events if name not in events.counts]
     if missing:
-        raise UserError(f"no event is called {missing[0]!r}; there are {_counts(events) or 'none'}")
+        raise UserError(f"no event is called {missing[0]!r}; there are {events.listed() or 'none'}")
+    if cutting.window is None and events.counts and empty:
+        raise UserError(
+            f"{shown(source, 200)} is continuous: say how long windows are and which events are classes; there are "
+            f"{events.listed()}: {_command(source, events, cutting)}"
+        )
     if not some:
         raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
     if empty:
         names = ", ".join(empty)
         told = f"no whole window lies in {len(empty)} of the files, which are left out: {shown(names, 200)}"
         warnings.warn(told, stacklevel=2)
-
-
-def _counts(events: Counter[str]) -> str:
-    listed = [f"{shown(name)} ({count})" for name, count in events.most_common(MOST_SHOWN)]
-    return ", ".join(listed) + (f" and {len(events) - MOST_SHOWN} more" if len(events) > MOST_SHOWN else "")
 
 
 def check_options(paths: list[Path], options: Options) -> None:

@@ -1,62 +1,71 @@
 """CSV files of samples: a row for each sample, a column for each channel.
 
-A first row that is not numbers names the columns. `time` (seconds) gives the rate, unless it is given; a column named
-as in EVENTS gives events: each stretch of one value is an event of that name.
+A first row that is not numbers names the columns. Times, dates and counters (stamps.py) give the rate and show gaps; a
+column named as in EVENTS gives events: each stretch of one value is an event of that name. What else is no signal by
+its name is left out. `?time=`, `?label=`, `?ignore=` and `?channels=` after the path say it where names do not.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from .cutting import Continuous, Cutting, Event
 from .npy import check_memory
+from .stamps import (
+    Stamps,
+    from_clock,
+    from_counter,
+    is_clock,
+    is_date,
+    is_ramp,
+    may_be_clock,
+    may_count,
+    rises,
+    seconds_of_dates,
+)  # fmt: skip
 
-TIMES = ("time", "times", "t", "timestamp", "timestamps", "seconds")  # in any case of letters
-EVENTS = ("class", "label", "event", "events", "marker", "trial_type")
+EVENTS = (
+    "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
+    "gesture", "trigger", "stim", "stimulus", "condition",
+)  # fmt: skip
+PEOPLE = ("subject", "subject_id", "participant", "participant_id", "person", "user")
+NO_SIGNAL = (*PEOPLE, "session", "trial", "repetition", "rep", "run", "block", "fold")  # by their names
+OPTIONS = ("time", "label", "ignore", "channels")
 HEAD = 2**20  # bytes in which the first two rows must lie
-IRREGULAR = 0.01  # relative difference of mean and median step that is no longer one rate
+MOST_SHARE = 0.05  # of rows: a column of trials or blocks changes in fewer
 
 
 def open_csv(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
-    import pandas as pd
-
-    check_memory(4 * path.stat().st_size, "the samples", path, "split it into shorter files")
+    check_memory(6 * path.stat().st_size, "the samples", path, "split it into shorter files")
     form = _form(path)
-    lower = [name.lower() for name in form.columns]
-    time, event = (next((n for n, name in enumerate(lower) if name in known), None) for known in (TIMES, EVENTS))
-    channels = [n for n in range(len(lower)) if n not in (time, event)]
-    if not channels:
-        raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
-    kinds: dict[int, Any] = dict.fromkeys(channels, np.float32)
-    kinds |= {} if time is None else {time: np.float64}
-    kinds |= {} if event is None else {event: str}
-    try:
-        table = pd.read_csv(
-            path, sep=form.separator, decimal=form.decimal, header=None, skiprows=int(form.named), dtype=kinds,
-            names=list(range(len(lower))), index_col=False, compression=None, on_bad_lines="error",
-        )  # fmt: skip
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"{str(path)!r} is no table of numbers ({' '.join(str(error).split())[:120]}); columns are channels, "
-            f"{TIMES[0]!r} and one of {', '.join(EVENTS)}"
-        ) from None
-    values = table[channels].to_numpy(dtype=np.float32)  # (samples, channels)
-    if not len(values):
+    roles = _roles(form, options, path)
+    table = _table(path, form, roles)
+    n_times = len(next(iter(table.values())))
+    if not n_times:
         raise UserError(f"{str(path)!r} holds no samples; leave it out")
-    sfreq = cutting.sfreq if cutting.sfreq is not None or time is None else _rate(table[time].to_numpy(), path)
-    found = [] if event is None else list(_stretches(table[event].to_numpy(dtype=object), sfreq, path))
+    stamps = _stamps(form, roles, table, cutting.sfreq, path)
+    values = np.stack([table[n].astype(np.float32) for n in roles.channels], axis=1)  # (samples, channels)
+    events = [] if roles.event is None else list(_stretches(table[roles.event], stamps, path))
+    notes = dict.fromkeys(roles.notes, 1)
+    if stamps.breaks:
+        notes["gaps in the stamps, which no window spans"] = len(stamps.breaks)
     return Continuous(
         read=lambda start, stop: values[start:stop].T,
-        n_times=len(values),
-        channels=tuple(form.columns[n] for n in channels),
-        sfreq=sfreq,
-        events=found,
+        n_times=n_times,
+        channels=tuple(form.columns[n] for n in roles.channels),
+        sfreq=stamps.sfreq,
+        events=events,
+        times=stamps.times,
+        breaks=stamps.breaks,
+        notes=notes,
     )
 
 
@@ -65,6 +74,19 @@ class _Form(NamedTuple):
     decimal: str
     named: bool  # whether the first row names the columns
     columns: list[str]
+    first: list[str]  # cells of the first row of values
+
+
+@dataclass
+class _Roles:
+    """Which column is what, by place; notes say it."""
+
+    channels: list[int]
+    clocks: list[int] = field(default_factory=list)  # what may hold times, the likeliest first
+    event: int | None = None
+    ignored: list[int] = field(default_factory=list)
+    told: bool = False  # whether the user chose the channels or the times
+    notes: list[str] = field(default_factory=list)
 
 
 def _form(path: Path) -> _Form:
@@ -74,14 +96,18 @@ def _form(path: Path) -> _Form:
     first, second = ([*io.StringIO(text), "", ""])[:2]
     separator = max(",;\t", key=first.count)
     decimal = "," if separator != "," and "," in second else "."
-    cells = [cell.strip().strip('"').strip() for cell in first.rstrip("\r\n").split(separator)]
-    named = not all(_is_number(cell, decimal) for cell in cells)
+    cells, below = (_cells(line, separator) for line in (first, second))
+    named = not all(_is_number(cell, decimal) or is_date(cell) for cell in cells)
     if not named:
-        return _Form(separator, decimal, False, [f"ch{n}" for n in range(len(cells))])
+        return _Form(separator, decimal, False, [f"ch{n}" for n in range(len(cells))], cells)
     twice = next((cell for n, cell in enumerate(cells) if cell in cells[:n]), None)
     if twice is not None:
         raise UserError(f"{str(path)!r} has two columns named {shown(twice)}; give each its own name")
-    return _Form(separator, decimal, True, cells)
+    return _Form(separator, decimal, True, cells, below)
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    return [cell.strip().strip('"').strip() for cell in line.rstrip("\r\n").split(separator)]
 
 
 def _is_number(cell: str, decimal: str) -> bool:
@@ -92,27 +118,148 @@ def _is_number(cell: str, decimal: str) -> bool:
     return True
 
 
-def _rate(times: Any, path: Path) -> float:
-    """Hz from a column of seconds."""
-    steps = np.diff(times)
-    middle, mean = (float(np.median(steps)), float(np.mean(steps))) if len(steps) else (0.0, 0.0)
-    uneven = len(steps) and np.quantile(np.abs(steps - middle), 0.9) > middle / 2  # jitter is less
-    if not middle > 0 or not (steps > 0).all() or uneven or abs(mean - middle) > IRREGULAR * middle:
+def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
+    """What the names of the columns and the options say; the values have the last word (`_stamps`)."""
+    lower = [name.lower() for name in form.columns]
+    chosen = {key: [_place(name, form, key, path) for name in value.split(",")] for key, value in options.items()}
+    left_out = chosen.get("ignore", [])
+    named = [n for n, name in enumerate(lower) if name in EVENTS and n not in left_out]
+    event = chosen["label"][0] if "label" in chosen else min(named, key=lambda n: EVENTS.index(lower[n]), default=None)
+    free = [n for n in range(len(lower)) if n != event and n not in left_out]
+    if "time" in chosen:
+        clocks = chosen["time"][:1]
+    else:
+        clocks = [n for n in free if may_be_clock(form.columns[n])]
+        clocks += [n for n in free if n not in clocks and is_date(form.first[n] if n < len(form.first) else "")]
+    if "channels" in chosen:
+        channels = [n for n in chosen["channels"] if n not in left_out]
+        clocks = [n for n in clocks if n not in channels]
+        return _Roles(channels, clocks, event, [n for n in free if n not in (*channels, *clocks)], told=True)
+    channels = [n for n in free if n not in clocks]
+    if not channels:
+        raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
+    for n in channels:
+        if n < len(form.first) and not _is_number(form.first[n], form.decimal):
+            raise UserError(
+                f"the column {shown(form.columns[n])} of {str(path)!r} holds text ({shown(form.first[n])}): take it "
+                f"for labels with ?label={form.columns[n]} after the path, or leave it out with "
+                f"?ignore={form.columns[n]}"
+            )
+    return _Roles(channels, clocks, event, list(left_out), told="time" in chosen)
+
+
+def _place(name: str, form: _Form, key: str, path: Path) -> int:
+    if name not in form.columns:
+        there = ", ".join(map(shown, form.columns))
+        raise UserError(f"{str(path)!r} has no column {shown(name)} for ?{key}=; there are {there[:400]}")
+    return form.columns.index(name)
+
+
+def _table(path: Path, form: _Form, roles: _Roles) -> dict[int, NDArray[Any]]:
+    """The columns that are read, by place: (n,) float64, or text for labels and dates."""
+    import pandas as pd
+
+    texts = {n for n in roles.clocks if n < len(form.first) and not _is_number(form.first[n], form.decimal)}
+    texts |= set() if roles.event is None else {roles.event}
+    wanted = [n for n in range(len(form.columns)) if n not in roles.ignored]
+    texts |= set(roles.ignored)  # which may hold anything
+    kinds: dict[int, Any] = {n: str if n in texts else np.float64 for n in range(len(form.columns))}
+    try:
+        table = pd.read_csv(
+            path, sep=form.separator, decimal=form.decimal, header=None, skiprows=int(form.named), dtype=kinds,
+            names=list(range(len(form.columns))), index_col=False, compression=None, on_bad_lines="error",
+        )  # fmt: skip
+    except (ValueError, TypeError) as error:
         raise UserError(
-            f"the times of {str(path)!r} are not even (steps of {middle:g} s, {mean:g} s on average); resample it, or "
-            f"give the rate, --sfreq HZ"
-        )
-    return float(f"{1 / mean:.6g}")
+            f"{str(path)!r} is no table of numbers ({' '.join(str(error).split())[:120]}); columns are channels, times "
+            f"and one of {', '.join(EVENTS[:6])}; leave others out with ?ignore=NAME,NAME after the path"
+        ) from None
+    return {n: table[n].to_numpy() for n in wanted}
 
 
-def _stretches(values: Any, sfreq: float | None, path: Path) -> Iterator[Event]:
+def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, path: Path) -> Stamps:
+    """When samples were taken, by names and values together; columns that are no channels leave `roles.channels`."""
+    found: Stamps | None = None
+    for n in roles.clocks:
+        name, values = form.columns[n], table[n]
+        if values.dtype.kind not in "iuf":
+            dates = seconds_of_dates(values)
+            if dates is None and not roles.told:
+                raise UserError(
+                    f"the column {shown(name)} of {str(path)!r} holds text ({shown(str(values[0]))}), and no times; "
+                    f"leave it out with ?ignore={name} after the path"
+                )
+            values, name = (np.zeros(len(values)) if dates is None else dates), f"{name} (s)"
+        table[n] = values
+        if found is None and (rises(values) or roles.told or _exact(form.columns[n])):
+            found = from_clock(values, name, sfreq, repr(str(path)))
+            used = "gives the rate" if found is not None and sfreq is None else "shows gaps"
+            used = "does not fit --sfreq and is not used" if found is None else used
+            if form.columns[n].lower() != "time" or found is None:  # which needs no word
+                roles.notes.append(f"column {shown(form.columns[n])} is time: it {used}, and is no channel")
+        elif rises(values) or form.columns[n] != name or np.ptp(np.nan_to_num(values)) == 0:
+            roles.notes.append(f"column {shown(form.columns[n])} is time, and no channel")
+        else:
+            roles.channels = sorted([*roles.channels, n])
+            if is_clock(form.columns[n]):
+                roles.notes.append(_doubt(form.columns[n], "is called like a time but does not rise evenly"))
+    if not (roles.told and roles.ignored):
+        found = _counters(form, roles, table, sfreq, found, path)
+    if not roles.channels:
+        raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
+    return found or Stamps(sfreq, None, ())
+
+
+def _counters(
+    form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, found: Stamps | None, path: Path
+) -> Stamps | None:
+    """Takes counters, and columns that say which trial or person it is, from the channels."""
+    ramps = [n for n in roles.channels if is_ramp(table[n])]
+    for n in list(roles.channels):
+        name, values = form.columns[n], table[n]
+        if may_count(name) and rises(values):
+            roles.channels.remove(n)
+            if found is None:
+                found = from_counter(values, sfreq)
+            roles.notes.append(f"column {shown(name)} counts samples, and is no channel")
+        elif name.lower() in NO_SIGNAL and _stays(values):
+            if name.lower() in PEOPLE and len(np.unique(values)) > 1:
+                raise UserError(
+                    f"{str(path)!r} holds {len(np.unique(values))} people (column {shown(name)}); give a file for each "
+                    "person, and say what names of files mean with --pattern"
+                )
+            roles.channels.remove(n)
+            roles.notes.append(f"column {shown(name)} is no channel by its name; --pattern says whose a file is")
+        elif n in ramps and len(ramps) < len(roles.channels) and found is None:
+            roles.notes.append(_doubt(name, "rises evenly, as times and counters do", f"?time={name} or "))
+    return found
+
+
+def _exact(name: str) -> bool:
+    """Whether nothing but a time can be meant."""
+    return name.lower() in ("time", "times", "timestamp", "timestamps", "seconds")
+
+
+def _stays(values: NDArray[Any]) -> bool:
+    """Whether a column keeps its value for long."""
+    return bool(np.mean(np.diff(values) != 0) <= MOST_SHARE) if len(values) > 1 else True
+
+
+def _doubt(name: str, why: str, else_: str = "") -> str:
+    remedy = f"if it is none, put {else_}?ignore={name} after the path"
+    return f"column {shown(name)} {why}, and is taken for a channel; {remedy}"
+
+
+def _stretches(values: Any, stamps: Stamps, path: Path) -> Iterator[Event]:
     """Events: a stretch of rows of one value, missing ones left out."""
-    if sfreq is None:
+    if stamps.sfreq is None:
         raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    step = 1 / stamps.sfreq
     names = ["" if value is None or value != value else str(value).strip() for value in values]
+    times = stamps.times if stamps.times is not None else np.arange(len(names)) * step
     begin = 0
     for row in range(1, len(names) + 1):
         if row == len(names) or names[row] != names[begin]:
             if names[begin]:
-                yield Event(begin / sfreq, (row - begin) / sfreq, names[begin])
+                yield Event(float(times[begin]), float(times[row - 1] - times[begin] + step), names[begin])
             begin = row

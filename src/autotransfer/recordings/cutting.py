@@ -42,6 +42,8 @@ class Continuous:
     events: list[Event] = field(default_factory=list)
     bad: list[Event] = field(default_factory=list)  # stretches that no window may touch
     times: Array | None = None  # (n_times,) s, where samples can be missing between two others
+    breaks: tuple[int, ...] = ()  # samples before which others are missing, in order
+    notes: dict[str, int] = field(default_factory=dict)  # what a reader made of a file, and how often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +134,17 @@ def _parsed(text: str) -> dict[str, str]:
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Block:
     """The windows of one recording; y from the events, or `label` for all of it, or unknown."""
+    events = dict(Counter(event.name for event in recording.events))
+    lasting = [event.duration for event in recording.events if event.duration > 0]
+    about: dict[str, Any] = {
+        "channels": recording.channels,
+        "sfreq": recording.sfreq,
+        "name": repr(path.name),
+        "events": events,
+    }
+    about |= {"lasting": float(np.median(lasting)) if lasting else None, "notes": recording.notes}
+    if cutting.window is None and label is None and events:  # which of them, and how long, is for the user to say
+        return Block(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
     placed = [(start, name) for start, name in _placed(recording, cutting, label) if _whole(recording, start, length)]
     needed = 4 * len(placed) * len(recording.channels) * length + 8 * CHUNK_VALUES
@@ -140,11 +153,8 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     return Block(
         X=X,
         y=[name for _, name in placed] if cutting.events is not None or label is not None else None,
-        channels=recording.channels,
-        sfreq=recording.sfreq,
         start=cutting.offset if cutting.events is not None else None,
-        name=repr(path.name),
-        events=dict(Counter(event.name for event in recording.events)),
+        **about,
     )
 
 
@@ -210,6 +220,9 @@ def _whole(recording: Continuous, start: int, length: int) -> bool:
     """Whether a window lies within the recording, has no hole, and touches no bad stretch."""
     stop, sfreq = start + length, recording.sfreq or 1.0
     if start < 0 or stop > recording.n_times:
+        return False
+    after = bisect_right(recording.breaks, start)
+    if after < len(recording.breaks) and recording.breaks[after] < stop:
         return False
     if recording.times is not None:
         steps = np.diff(recording.times[start:stop])

@@ -1,4 +1,4 @@
-"""EDF, EDF+, BDF and GDF through MNE: annotations and trigger channels are events."""
+"""EDF, EDF+, BDF, GDF and MNE's own raw files through MNE: annotations and trigger channels are events."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ def open_edf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     with quiet(mne):
         raw = getattr(mne.io, READERS[path.suffix.lower()])(path, preload=False)
         return continuous_of(raw)
+
+
+def open_fif(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuous:
+    """MNE's own files of continuous recordings."""
+    mne = need("mne", "reading .fif files", "autotransfer[mne]")
+    with quiet(mne):
+        return continuous_of(mne.io.read_raw_fif(path, preload=False))
 
 
 @contextmanager

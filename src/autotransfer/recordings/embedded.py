@@ -43,9 +43,7 @@ def watch() -> Recordings:
 def _watch_file() -> Path:
     spec = find_spec("seglearn")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(
-            "the set 'watch' comes with seglearn, which is not installed; pip install 'autotransfer[watch]'"
-        )
+        raise UserError("the set 'watch' comes with seglearn, which is not installed; pip install seglearn")
     file = Path(spec.submodule_search_locations[0]) / "data" / "watch_dataset.npy"
     if not file.is_file():
         raise UserError("the installed seglearn lacks its watch data; pip install --force-reinstall 'seglearn>=1.2.5'")

@@ -28,8 +28,8 @@ def encode(values: object, n_trials: int, what: str, names: object = None) -> tu
         unique = list(dict.fromkeys(labels))
     except TypeError:
         raise UserError(f"{what} holds values that cannot be hashed; give one string or number per trial") from None
-    if any(_is_missing(label) for label in unique):
-        first = next(n for n, label in enumerate(labels) if _is_missing(label))
+    if any(is_missing(label) for label in unique):
+        first = next(n for n, label in enumerate(labels) if is_missing(label))
         raise UserError(f"{what}[{first}] is {show(labels[first])}; drop trials without a label or give them one")
     if names is None:
         ordered = _in_order(unique)
@@ -101,6 +101,8 @@ def as_list(values: object, what: str) -> list[Label]:
         raise UserError(f"{what} has the shape {tuple(shape)}; give a list or an array with one axis")
     if isinstance(values, np.ndarray) and values.dtype.kind == "S":
         values = _decoded(values)
+    if isinstance(values, Tensor) and values.is_meta:
+        raise UserError(f"{what} is a tensor on the device meta, which has no values; give one on a CPU or GPU")
     to_list = getattr(values, "tolist", None)  # numpy, torch and pandas: far quicker than iterating
     return [_plain(value) for value in (to_list() if callable(to_list) else values)]
 
@@ -122,9 +124,10 @@ def _plain(value: Label) -> Label:
     return value
 
 
-def _is_missing(label: Label) -> bool:
+def is_missing(label: Label) -> bool:
+    """None, NaN, NaT or NA, also within a tuple."""
     if type(label) is tuple:
-        return any(_is_missing(part) for part in label)
+        return any(is_missing(part) for part in label)
     if label is None:
         return True
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from .concerns import concerns
 from .container import check_sfreq
 from .labels import as_list, encode
 from .raw import Array, Label, Raw
+from .unlabelled import without_unlabelled
 from .windows import window_array
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -42,6 +43,7 @@ class Overview:
     counts: NDArray[np.int64]  # (S, K) trials
     sessions: tuple[int, ...] | None  # (S,) how many each person has
     columns: tuple[str, ...]
+    notes: tuple[str, ...]  # what a reader made of the files
     concerns: tuple[str, ...]
     missing: tuple[str, ...]  # what to do about labels that there are not
     pictures: tuple[Picture, ...]
@@ -72,6 +74,7 @@ class Overview:
         yield from self._table()
         yield from self._pictures()
         yield ""
+        yield from self.notes
         for line in (*self.missing, *self.concerns):
             yield f"! {line}"
         if not self.missing and not self.concerns:
@@ -116,7 +119,9 @@ class Overview:
 
 def overview(raw: Raw) -> Overview:
     """Of what a reader found, with or without labels."""
-    X = window_array(raw.X)
+    told_of = concerns(raw)
+    raw, _ = without_unlabelled(replace(raw, X=window_array(raw.X)))
+    X = raw.X
     n, n_channels, n_times = (int(size) for size in X.shape)
     label, classes = (None, ()) if raw.y is None else encode(raw.y, n, "y", raw.classes)
     person, people = (None, ()) if raw.subject is None else encode(raw.subject, n, "subject", raw.subjects)
@@ -146,7 +151,8 @@ def overview(raw: Raw) -> Overview:
         counts=counts,
         sessions=sessions,
         columns=tuple(map(str, items())),
-        concerns=(*_too_few(raw, len(people), len(classes)), *concerns(raw)),
+        notes=raw.notes,
+        concerns=(*_too_few(raw, len(people), len(classes)), *told_of),
         missing=tuple(missing),
         pictures=tuple(_pictures(X, y, who, counts, classes or (UNKNOWN,), people or (UNKNOWN,))),
     )

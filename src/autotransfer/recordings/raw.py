@@ -31,6 +31,8 @@ class Raw:
     ring: object = None  # which channels form a ring (see ring.py)
     filter: object = None  # how the signals were filtered (see filters.py)
     hints: Mapping[str, str] = field(default_factory=dict)  # by "y" or "subject": what to do if it is missing
+    notes: tuple[str, ...] = ()  # what a reader made of the files, such as which columns are no channels
+    checked: bool = False  # whether it is of Recordings, which have warned of what they warn of
 
     def labelled(self) -> dict[str, Any]:
         """The arguments of Recordings; y and subject are required."""
@@ -41,4 +43,5 @@ class Raw:
         return {name: getattr(self, name) for name in STORED}
 
 
-STORED = tuple(name for name in Raw.__dataclass_fields__ if name != "hints")  # the fields that Recordings have too
+# The fields that Recordings have too.
+STORED = tuple(name for name in Raw.__dataclass_fields__ if name not in ("hints", "notes", "checked"))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError, shown
 from .bids import is_bids, read_bids
-from .container import Recordings
-from .continuous import FORMATS, ending, read_file, read_files, recordings_in, split_options
+from .cleaning import clean as cleaned
+from .concerns import UNKNOWN_RATE
+from .container import Recordings, check_sfreq
+from .continuous import ENDINGS, ending, read_file, read_files, recordings_in, split_options
 from .cutting import Cutting
 from .embedded import watch
 from .fif import fif_files, read_fif, read_fif_folder, stem
@@ -58,7 +62,7 @@ SETS = {
     "watch": EmbeddedSet(
         watch,
         "smartwatch motion: 10 people, 7 shoulder exercises, 6 axes at 50 Hz, windows of 4 s",
-        "comes with seglearn: pip install 'autotransfer[watch]'",
+        "comes with seglearn",
     ),
     "synthetic": EmbeddedSet(
         synthetic,
@@ -90,6 +94,7 @@ def load(
     events: object = None,
     pattern: str | None = None,
     sfreq: float | None = None,
+    clean: bool = False,
 ) -> Recordings:
     """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
     dataset (`moabb:NAME`), a data set of the paper (`errp:FOLDER`, see RECIPES), or an embedded set (SETS).
@@ -97,12 +102,21 @@ def load(
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
     WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
     `pattern` says what names of files mean, '{subject}/{session}_{class}_*.csv'; `sfreq` is the rate in Hz of files
-    that do not say it.
+    that do not say it. `clean` leaves out what is clearly broken (see cleaning.py), with a warning that says what.
     """
     cutting = Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq)
-    if isinstance(source, str) and source in SETS and not cutting.given:
+    if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
-    return Recordings.of(read(source, cutting))
+    raw = read(source, cutting)
+    for note in raw.notes:
+        warnings.warn(note, stacklevel=2)
+    if raw.sfreq is None:
+        warnings.warn(UNKNOWN_RATE, stacklevel=2)
+    if clean:
+        raw, left_out = cleaned(raw)
+        for line in left_out or ["nothing was left out: nothing is clearly broken"]:
+            warnings.warn(line, stacklevel=2)
+    return Recordings.of(raw)
 
 
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
@@ -113,10 +127,12 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     continuous = _continuous(text, asked)
     if continuous is not None:
         return continuous()
+    if asked.given == ["sfreq"]:
+        return _at_rate(read(source), check_sfreq(asked.sfreq), text)
     if asked.given:
         raise UserError(
             f"{shown(text, PATH)} holds windows that are cut already; leave out {', '.join(asked.given)}, which are "
-            f"for continuous recordings (BIDS folders, {', '.join(FORMATS)})"
+            f"for continuous recordings (BIDS folders, {', '.join(ENDINGS)})"
         )
     if isinstance(source, str) and text in SETS:
         return SETS[text].make().raw()
@@ -132,12 +148,20 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if Path(text).suffix.lower() in NOT_READ:
         raise UserError(f"cannot load {named}: X, y and subject belong in one file without pickles; {HOW_TO_SAVE}")
     problem = "its kind of file is unknown" if os.path.exists(text) else "there is no such file, folder or set"
-    known = [*(key for key in READERS if key.startswith(".")), *FORMATS]
+    known = [*(key for key in READERS if key.startswith(".")), *ENDINGS]
     raise UserError(
         f"cannot load {named}: {problem}; choose a file ({_listed(known)}), "
         f"a folder of .npy, of .fif or of such files, a collection "
         f"({_listed([*(key for key in READERS if key.endswith(':')), BIDS])}), or an embedded set ({_listed(SETS)})"
     )
+
+
+def _at_rate(raw: Raw, sfreq: float | None, text: str) -> Raw:
+    """Windows at the rate that the user states, where their file does not."""
+    stored = check_sfreq(raw.sfreq)
+    if stored is not None and stored != sfreq:
+        raise UserError(f"{shown(text, PATH)} is sampled at {stored:g} Hz, not at {sfreq:g}; leave --sfreq out")
+    return replace(raw, sfreq=sfreq)
 
 
 def _continuous(text: str, cutting: Cutting) -> Callable[[], Raw] | None:
@@ -159,7 +183,8 @@ def _continuous(text: str, cutting: Cutting) -> Callable[[], Raw] | None:
         return None
     if is_bids(folder) and not options and not _has_epochs(folder):
         return partial(read_bids, path, cutting)
-    if cutting.pattern is not None or (not fif_files(folder) and os.access(folder, os.R_OK) and recordings_in(folder)):
+    epochs = [path for path in fif_files(folder) if ending(path) is None]
+    if cutting.pattern is not None or (not epochs and os.access(folder, os.R_OK) and recordings_in(folder)):
         return partial(read_files, folder, options, cutting)
     return None
 

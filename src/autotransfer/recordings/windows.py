@@ -1,8 +1,15 @@
-"""Validation of X: windows of finite numbers, converted to float32 without a second copy."""
+"""Validation of X: windows of finite numbers, converted to float32 without a second copy.
+
+`windows_for_model` is the one door through which windows reach a model, whoever hands them over, so that the same
+mistake is told in the same words everywhere.
+"""
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,13 +17,15 @@ from torch import Tensor
 
 from ..errors import UserError
 from .chunks import row_chunks
-from .labels import as_list, check_distinct
+from .labels import as_list, check_distinct, encode
 from .messages import reason
 from .raw import Array
 
 MIN_TIMES = 8
+UNNAMED = re.compile(r"ch\d+")  # what channels are called that have no names
 # Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
 LARGEST = 1e15
+REAL = "give real numbers, such as float32"
 
 
 def check_windows(X: object, channels: object = None, *, allow_constant: bool = True) -> tuple[Tensor, tuple[str, ...]]:
@@ -28,6 +37,58 @@ def check_windows(X: object, channels: object = None, *, allow_constant: bool = 
     source = window_array(X)
     names = channel_names(channels, source.shape[1])
     return float32_windows(source, names, allow_constant=allow_constant), names
+
+
+class MadeFor(Protocol):
+    """What a model takes: the card of a model, or the recordings that it is trained on."""
+
+    @property
+    def channels(self) -> Sequence[str]: ...
+    @property
+    def n_times(self) -> int: ...
+    @property
+    def sfreq(self) -> float | None: ...
+
+
+def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfreq: float | None = None) -> Tensor:
+    """X (N, channels, times) float32, refused unless it is what a model was made for.
+
+    channels, sfreq: names and rate of the data; None where nobody says them
+    """
+    source = window_array(X)
+    expected = list(made_for.channels)
+    check_channel_count(source.shape[1], expected)
+    if channels is not None:
+        names = channel_names(channels, source.shape[1])
+        for place, (name, wanted) in enumerate(zip(names, expected, strict=True)):
+            if name != wanted:
+                raise UserError(
+                    f"channel {place} of the data is {name!r}, the model expects {wanted!r}; "
+                    "bring the channels into the model's order"
+                )
+    check_rate(sfreq, made_for.sfreq, 1e-6)
+    if source.shape[2] != made_for.n_times:
+        raise UserError(
+            f"windows of the data have {source.shape[2]} samples, the model expects {made_for.n_times}; cut them anew"
+        )
+    return float32_windows(source, tuple(expected), allow_constant=True)
+
+
+def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = "") -> None:
+    """listed: what else is known of the data's channels."""
+    if n_channels != len(expected):
+        raise UserError(f"the model takes {len(expected)} channels, the data have {n_channels}{listed}")
+
+
+def check_rate(sfreq: float | None, expected: float | None, tolerance: float) -> None:
+    """Rates in Hz, None where nobody says them; tolerance: a share of the rate."""
+    if sfreq is not None and expected is not None and abs(sfreq - expected) > tolerance * expected:
+        raise UserError(f"the data are sampled at {sfreq:g} Hz, the model expects {expected:g} Hz; resample them")
+
+
+def people_of_windows(subject: object, n_windows: int, what: str = "subject") -> Tensor | None:
+    """Whose each window is (N,), numbered from 0; None where nobody says so. what: as the caller named it."""
+    return None if subject is None else encode(subject, n_windows, what)[0]
 
 
 def window_array(X: object) -> Array | Tensor:
@@ -48,21 +109,32 @@ def window_array(X: object) -> Array | Tensor:
 
 
 def _dense_tensor(X: Tensor) -> Tensor:
-    if X.is_complex() or X.is_quantized or X.layout is not torch.strided:
+    if X.is_complex():
+        raise UserError(f"X holds {str(X.dtype).removeprefix('torch.')} values; {REAL}")
+    if X.is_quantized or X.is_nested or X.layout is not torch.strided:
         raise UserError(f"X is a tensor of {X.dtype}, {X.layout}; give a dense tensor of real numbers")
+    if X.is_meta:
+        raise UserError("X is a tensor on the device meta, which has no values; give one on a CPU or GPU")
     return X.detach().cpu()
 
 
 def _numeric_array(X: object) -> Array:
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise UserError(f"X masks {int(np.ma.getmaskarray(X).sum())} values; drop or interpolate them")
+    if masked := _masked(X):
+        raise UserError(f"X masks {masked} values; drop or interpolate them")
     try:
         source = np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise UserError(f"X is not an array of numbers ({reason(error)}); give (trials, channels, times)") from None
     if source.dtype.kind not in "biuf":
-        raise UserError(f"X holds {source.dtype} values; give real numbers, such as float32")
+        raise UserError(f"X holds {source.dtype} values; {REAL}")
     return source
+
+
+def _masked(X: object, lists: int = 2) -> int:
+    """Masked values, also in lists of windows or of rows, of which NumPy would make an array without masks."""
+    if isinstance(X, np.ma.MaskedArray):
+        return int(np.ma.getmaskarray(X).sum())
+    return sum(_masked(part, lists - 1) for part in X) if lists and isinstance(X, (list, tuple)) else 0
 
 
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
@@ -74,6 +146,16 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
     check_distinct(names, "channels")
     return tuple(names)
+
+
+def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
+    """What to say of X (N, channels, times) whose channels are probably on the last axis."""
+    if shape[1] <= shape[2] or not all(UNNAMED.fullmatch(name) for name in names):
+        return None
+    return (
+        f"X has {shape[1]} channels of {shape[2]} samples; if these are {shape[2]} channels of {shape[1]} "
+        "samples, exchange the last two axes: X.transpose(0, 2, 1)"
+    )
 
 
 def float32_windows(source: Array | Tensor, names: tuple[str, ...], *, allow_constant: bool) -> Tensor:

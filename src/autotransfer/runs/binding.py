@@ -21,6 +21,7 @@ from ..model.encoders import ENCODERS, is_ours
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members
+from .files import check_plain
 
 if TYPE_CHECKING:
     from .mixture import MixtureCard
@@ -40,10 +41,10 @@ def digest_of(card: Mapping[str, Any], weights: bytes) -> dict[str, str]:
 
 
 def check_digest(values: Mapping[str, Any], weights: bytes, *, card: str, file: str) -> None:
-    """Raise where a card or its weights were changed; card, file: what they are called. A model that was saved
-    without a digest has nothing to compare."""
+    """Raise where a card or its weights were changed; card, file: what they are called. Every model is saved with a
+    digest, so one without it was changed, too."""
     if DIGEST not in values:
-        return
+        raise ValueError(f"{card} has no {DIGEST}, with which every model is saved")
     given, found = values[DIGEST], digest_of(values, weights)
     if not isinstance(given, dict) or set(given) != set(found):
         raise ValueError(f"{DIGEST} of {card} is {shown(given)}")
@@ -67,8 +68,10 @@ def _hash(*parts: bytes) -> str:
 
 
 def check_size(path: Path) -> None:
-    """Raise where a model's file is too large for memory."""
-    check_memory(COPIES * path.stat().st_size, "the model", path, "use a machine with more memory")
+    """Raise where a model's file is too large for memory, or is none that ends."""
+    found = path.stat()
+    check_plain(found, path)
+    check_memory(COPIES * found.st_size, "the model", path, "use a machine with more memory")
 
 
 def check_file(path: Path, card: ModelCard | MixtureCard) -> None:

@@ -18,7 +18,7 @@ from ..recordings import Recordings
 from ..training.closed_form import population_of
 from ..training.trainer import Trainer
 from ..training.windows import Windows
-from .files import write_atomically
+from .files import read_plain, write_atomically
 
 
 def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
@@ -32,7 +32,7 @@ def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:
 def load_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], Any] | None:
     """Tensors and note, or None if there is no checkpoint or it is damaged: the population then starts again."""
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except OSError:
         return None
     digest, body = content[:32], content[32:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from ..errors import UserError
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY
-from .intervals import bootstrap_interval
+from .intervals import NextPerson, bootstrap_interval, check_at_least, next_person
 from .mixture import check_trust
+from .verdict import BestPeer, best_peer, verdict
 
 Scores = dict[str, float]  # by subject or by the name of a setting
 
@@ -57,6 +59,16 @@ class Calibration:
     share: list[float]  # of all windows
     error: float  # expected calibration error
     error_before: float  # the same without the temperature
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far the delivered model's confidence can be trusted with one person; each of their classes counts the
+    same."""
+
+    confidence: float  # the mean probability of the predicted class
+    accuracy: float
+    error: float  # expected calibration error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +118,14 @@ class Playback:
     calibrates: list[int]  # numbers of labels that they gained by
     trust: dict[str, list[float]] = field(default_factory=dict)  # as in a mixture's card
 
+    @property
+    def gain(self) -> float:
+        """By following people without labels: the mean over people and orders of their windows."""
+        gains = [
+            self.adapted[order][name] - value for order, own in self.zero_shot.items() for name, value in own.items()
+        ]
+        return sum(gains) / len(gains) if gains else 0.0
+
     def __post_init__(self) -> None:
         check_trust(self.trust)
         for tables in (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, *self.ways.values()):
@@ -143,6 +163,15 @@ class Choice:
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
     chance: float | None = None  # what guessing would score; None: an earlier version did not say
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of delivered_test_scores["nested"]
+    skipped_peers: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
+    # Of what is delivered, by subject, decided without them: counts (C, C) of true × predicted class, and reliability.
+    confusions: dict[str, list[list[int]]] = field(default_factory=dict)
+    reliability: dict[str, Reliability] = field(default_factory=dict)
+    at_least: float | None = None  # the score that the user asks of every person
+    # What follows from the scores, for readers of choice.json; whatever is given is replaced.
+    verdict: str = ""
+    best_peer: BestPeer | None = None
+    next_person: NextPerson | None = None
 
     def __post_init__(self) -> None:
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, self.nested_full_test_scores]
@@ -160,18 +189,31 @@ class Choice:
                 raise UserError(f"test_scores has nothing for {role!r}")
         if not self.nested_test_scores:
             raise UserError("nested_test_scores is empty")
+        check_at_least(self.at_least)
+        square = all(len({len(own), *map(len, own)}) <= 1 for own in self.confusions.values())
+        if not square or any(n < 0 for own in self.confusions.values() for row in own for n in row):
+            raise UserError("confusions are no square tables of counts")
+        object.__setattr__(self, "best_peer", best_peer(self.estimate, self.peers))
+        object.__setattr__(self, "next_person", next_person(list(self.estimate.values())))
+        object.__setattr__(self, "verdict", verdict(self))
 
     @property
     def censor_tried(self) -> bool:
         return any(one.setting.penalty is not None for one in self.shortlist)
 
-    @property
+    @cached_property
     def estimate(self) -> Scores:
         """Of what is delivered, by subject: the strictest scores there are."""
         own = {subject: value for subject, value in self.nested_full_test_scores.items() if math.isfinite(value)}
         return own or {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
 
     @property
+    def below(self) -> Scores:
+        """Who scores less than the user asks for, the lowest first."""
+        least = -math.inf if self.at_least is None else self.at_least
+        return dict(sorted(((p, v) for p, v in self.estimate.items() if v < least), key=lambda item: item[1]))
+
+    @cached_property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval over people of the mean of these; None for a single one."""
         return bootstrap_interval(list(self.estimate.values()), seed=0)

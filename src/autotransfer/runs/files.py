@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import stat
 import tempfile
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +39,20 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     sync_folder(path.parent)
 
 
+def read_plain(path: Path) -> bytes:
+    """The content of a plain file. OSError for a pipe or a device: it may never begin, or never end."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as file:
+        check_plain(os.fstat(handle), path)
+        return file.read()
+
+
+def check_plain(found: os.stat_result, path: Path) -> None:
+    """Raise OSError unless what was found at the path is a plain file."""
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+
+
 def writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
@@ -57,12 +73,15 @@ def sync_folder(folder: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise where a run's folder holds a link: the folder may be a stranger's, and we would write through it."""
+    """Raise where a run's folder holds a link, a pipe or a device: the folder may be a stranger's, and we would write
+    through the first and wait for the others."""
     for place in _places(folder):
         with contextlib.suppress(OSError):  # whoever writes there is told why it does not work
             for entry in os.scandir(place):
                 if entry.is_symlink():
                     raise UserError(f"{entry.path} is a link; a run's files lie in its own folder: copy them there")
+                if not entry.is_file() and not entry.is_dir():
+                    raise UserError(f"{entry.path} is a pipe or a device; a run's files are plain ones: remove it")
 
 
 def _places(folder: Path) -> tuple[Path, Path, Path]:
@@ -150,7 +169,7 @@ class Lock:
 def in_use(folder: Path) -> bool:
     """Whether a living process holds the run's lock."""
     try:
-        with open(folder / "lock") as file:
+        with os.fdopen(os.open(folder / "lock", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))) as file:
             take(file.fileno(), shared=True)
             drop(file.fileno())
     except FileNotFoundError:

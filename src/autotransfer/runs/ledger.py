@@ -114,8 +114,6 @@ class Ledger:
             self.connection.executescript(SCHEMA)
         for table, columns in CHECKED.items():
             found = {row[1] for row in self._ask(f"PRAGMA table_info({table})")}
-            if "seal" in found:
-                raise UserError(f"{self.path} was written by an earlier version; start a new run")
             if not {*columns, "checksum"} <= found:
                 raise DamagedLedger(self.path, f"its table {table} is not as it was written")
 
@@ -145,9 +143,11 @@ class Ledger:
                 os.fsync(file.fileno())
             part.replace(target)
         except OSError:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
             return
+        finally:
+            for name in (part, *companions(part)):
+                with contextlib.suppress(OSError):
+                    name.unlink(missing_ok=True)
         sync_folder(target.parent)
 
     def check(self) -> None:

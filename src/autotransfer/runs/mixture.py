@@ -15,8 +15,9 @@ from torch import Tensor
 from ..errors import UserError, check_types, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
+from ..recordings.windows import people_of_windows, windows_for_model
 from ..settings import Setting
-from .saved_model import TINY, ModelCard, SavedModel, as_windows
+from .saved_model import TINY, ModelCard, SavedModel
 
 KIND = "mixture"
 SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
@@ -43,6 +44,7 @@ class MixtureCard:
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
     trust: dict[str, Any] = field(default_factory=dict)
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -143,9 +145,9 @@ class Mixture:
         """As of a setting: that of the part that uses most of a new person's windows."""
         return strongest(part.adaptation for part in self.parts)
 
-    def check(self, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
-        """Refuse windows that the model was not made for, naming the difference."""
-        self.parts[0].check(X, channels, sfreq)
+    def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
+        """As `SavedModel.check`."""
+        return windows_for_model(X, self.card, channels, sfreq)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -159,16 +161,20 @@ class Mixture:
 
     def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times) of subjects (N,) -> (N, classes), as of `SavedModel.predict_proba`."""
-        windows, people = as_windows(X, subject)
-        return combine([part.predict_proba(windows, people) for part in self.parts], self.exponents)
+        windows = self.check(X)
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+
+    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+        """The same for windows that `check` gave, and people as numbers (N,)."""
+        return combine([part.predict_checked(X, subject) for part in self.parts], self.exponents)
 
     def latents(self, X: Tensor, subject: Tensor | None = None) -> list[Tensor]:
-        """The same windows -> the codes of each part (members, N, D), whose D differ."""
+        """Windows that `check` gave -> the codes of each part (members, N, D), whose D differ."""
         return [part.latents(X, subject) for part in self.parts]
 
-    def features(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
-        """The same windows -> the codes of all members of all parts side by side (N, n_features): all that a prediction
-        depends on."""
+    def features(self, X: object, subject: object = None) -> Tensor:
+        """X and subject as of `predict_proba` -> the codes of all members of all parts side by side (N, n_features):
+        all that a prediction depends on."""
         return torch.cat([part.features(X, subject) for part in self.parts], 1)
 
     @property

@@ -16,6 +16,7 @@ from ..model.encoders import ENCODERS, encoder_name
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
+from .intervals import check_at_least
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
@@ -33,6 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"grid": "paper", "rule": "published", "folds": "all", "seeds": 3, "steps": STEPS},
     "quick": {"grid": "uncensored", "rule": "average", "folds": 5, "seeds": 1, "steps": 1000},
 }
+CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
 PREPROCESSING = ("zero-shot", "online", "transductive")
 
 
@@ -88,6 +90,7 @@ class RunOptions:
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
     as_printed: bool = False  # penalties as the paper prints them
     nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
+    at_least: float | None = None  # the score that is asked of every person: who is below it is named
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
     hop: float | None = None  # s
@@ -95,6 +98,7 @@ class RunOptions:
     events: str | None = None  # name=class,name=class
     pattern: str | None = None  # what the names of files mean
     sfreq: float | None = None  # Hz, of files that do not say it
+    clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -108,6 +112,7 @@ class RunOptions:
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
+        check_at_least(self.at_least)
         if self.time is not None:
             parse_time(self.time)
         self._settle_preprocessing()
@@ -120,7 +125,7 @@ class RunOptions:
         self._check_folds()
         check_seed(self.seed)
         check_seed(self.seed + self.seeds - 1)  # the last of them
-        Cutting.of(**self.cutting)
+        Cutting.of(**{name: getattr(self, name) for name in CUTTING})
         self.apply(Setting())  # complains about any number that no setting may have
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
@@ -179,7 +184,7 @@ class RunOptions:
     @property
     def cutting(self) -> dict[str, Any]:
         """What `load` is to be told beside the source."""
-        return {name: getattr(self, name) for name in ("window", "hop", "offset", "events", "pattern", "sfreq")}
+        return {name: getattr(self, name) for name in (*CUTTING, "clean")}
 
     @property
     def max_epochs(self) -> int:

@@ -8,24 +8,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..recordings import Raw, check_windows
+from ..recordings import Raw
 from ..recordings.concerns import scale_concern, typical_scale
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list, encode
+from ..recordings.labels import as_list
+from ..recordings.windows import people_of_windows
 from .mixture import Model
 
 
 def probabilities(model: Model, raw: Raw) -> NDArray[np.float64]:
     """(N, classes) of windows as a reader found them: with channel names, rate and, perhaps, whose they are, or
     without."""
-    X, channels = check_windows(raw.X, raw.channels)
-    model.check(X, None if raw.channels is None else channels, check_sfreq(raw.sfreq))
+    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     if (told := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
         warnings.warn(told, stacklevel=2)
-    subject = None
-    if raw.subject is not None:
-        subject, _ = encode(raw.subject, len(X), "subject")
-    return model.predict_proba(X, subject)
+    return model.predict_checked(X, people_of_windows(raw.subject, len(X)))
 
 
 def predictions(model: Model, raw: Raw, probability: NDArray[np.float64] | None = None) -> pd.DataFrame:

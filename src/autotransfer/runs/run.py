@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
+from .. import kernels
 from ..errors import UserError
 from ..folds import check_scorable, divide, leave_groups_out, make_fold, scorable
 from ..jobs import Job
@@ -66,7 +67,7 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
 
 def versions(*also: str) -> dict[str, str]:
     """What outcomes may depend on besides the data."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "kernels": kernels.description()}
     for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also):
         try:
             found[package] = version(package)
@@ -316,9 +317,8 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
     for name in (part, *companions(part)):
         name.unlink(missing_ok=True)
     try:
-        fresh = Ledger(part, create=True)
-        fresh.remember(**facts)
-        fresh.close()
+        with closing(Ledger(part, create=True)) as fresh:
+            fresh.remember(**facts)
         try:
             os.link(part, path)  # unlike a rename it does not replace what another process has begun
         except FileExistsError:
@@ -326,7 +326,8 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
         except OSError:
             part.replace(path)  # a file system without links
     finally:
-        part.unlink(missing_ok=True)
+        for name in (part, *companions(part)):
+            name.unlink(missing_ok=True)
     sync_folder(path.parent)
     return Ledger(path)
 

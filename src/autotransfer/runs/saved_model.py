@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,14 +19,13 @@ from ..errors import UserError, check_positive, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
-from ..recordings import Recordings, check_windows
 from ..recordings.filters import filter_of
-from ..recordings.labels import encode
+from ..recordings.windows import people_of_windows, windows_for_model
 from ..settings import Setting
 from ..training.effects import Effects
 from ..training.members import Members
 from .binding import DIGEST, check_digest, check_file, digest_of
-from .files import write_atomically
+from .files import read_plain, write_atomically
 from .model_page import model_page
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ class ModelCard:
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
     scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -130,9 +130,9 @@ class SavedModel:
         """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
         return self.setting.adaptation
 
-    def check(self, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
-        """Refuse windows that the model was not made for, naming the difference."""
-        check_fit(self.card, X, channels, sfreq)
+    def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
+        """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
+        return windows_for_model(X, self.card, channels, sfreq)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -144,14 +144,18 @@ class SavedModel:
         predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject).argmax(1)]
         return predicted
 
-    @torch.no_grad()
     def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
 
         subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
         themselves, in the order of the rows. Without it all windows are one person's.
         """
-        return self.probabilities(self.latents(*as_windows(X, subject)))
+        windows = self.check(X)
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+
+    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+        """The same for windows that `check` gave, and people as numbers (N,)."""
+        return self.probabilities(self.latents(X, subject))
 
     @torch.no_grad()
     def probabilities(self, z: Tensor) -> NDArray[np.float64]:
@@ -163,7 +167,7 @@ class SavedModel:
 
     @torch.no_grad()
     def latents(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
-        """The same windows -> codes z (members, N, D)."""
+        """Windows that `check` gave, people (N,) as numbers -> codes z (members, N, D)."""
         if subject is None or self.setting.adaptation == "none":
             return self.codes(X, self.preprocessing.follow())
         z = torch.empty(self.card.members, len(X), self.members.latent_dim)
@@ -184,9 +188,10 @@ class SavedModel:
             parts.append(self.net(x[0] if len(x) == 1 else x))
         return torch.cat(parts, 1)
 
-    def features(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
-        """The same windows -> the codes of all members side by side (N, n_features)."""
-        return self.latents(X, subject).transpose(0, 1).flatten(1)
+    def features(self, X: object, subject: object = None) -> Tensor:
+        """X and subject as of `predict_proba` -> the codes of all members side by side (N, n_features)."""
+        windows = self.check(X)
+        return self.latents(windows, people_of_windows(subject, len(windows))).transpose(0, 1).flatten(1)
 
     @property
     def n_features(self) -> int:
@@ -202,34 +207,6 @@ def as_array(classes: list[Any]) -> NDArray[Any]:
     return found
 
 
-def as_windows(X: object, subject: object) -> tuple[Tensor, Tensor | None]:
-    """Windows (N, channels, times) and whose they are (N,), arrays or tensors, the second of any labels."""
-    windows = X if isinstance(X, Tensor) else check_windows(X, None)[0]
-    if subject is None or isinstance(subject, Tensor):
-        return windows, subject
-    return windows, encode(subject, len(windows), "subject")[0]
-
-
-def check_fit(made_for: ModelCard | Recordings, X: Tensor, channels: Sequence[str] | None, sfreq: float | None) -> None:
-    """Refuse windows that a model of this card, or trained on these recordings, is not made for."""
-    expected = list(made_for.channels)
-    if X.shape[1] != len(expected):
-        raise UserError(f"the model takes {len(expected)} channels, the data have {X.shape[1]}")
-    if channels is not None and list(channels) != expected:
-        place = next(i for i, (a, b) in enumerate(zip(channels, expected, strict=True)) if a != b)
-        raise UserError(
-            f"channel {place} of the data is {channels[place]!r}, the model expects {expected[place]!r}; "
-            "bring the channels into the model's order"
-        )
-    rate = made_for.sfreq
-    if sfreq is not None and rate is not None and abs(sfreq - rate) > 1e-6 * rate:
-        raise UserError(f"the data are sampled at {sfreq:g} Hz, the model expects {rate:g} Hz; resample them")
-    if X.shape[2] != made_for.n_times:
-        raise UserError(
-            f"windows of the data have {X.shape[2]} samples, the model expects {made_for.n_times}; cut them anew"
-        )
-
-
 def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Those whose names begin with it, without it."""
     return {k.removeprefix(f"{prefix}."): t for k, t in tensors.items() if k.startswith(f"{prefix}.")}
@@ -243,9 +220,9 @@ def _some(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def _check_shapes(name: str, found: tuple[Tensor, ...], shapes: Sequence[tuple[int, ...]]) -> None:
-    for field, tensor, shape in zip(type(found)._fields, found, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
+    for part, tensor, shape in zip(type(found)._fields, found, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
         if tuple(tensor.shape[1:]) != shape or not torch.isfinite(tensor).all():
-            raise ValueError(f"the tensor {name}.{field} is not finite of the shape (…, *{shape})")
+            raise ValueError(f"the tensor {name}.{part} is not finite of the shape (…, *{shape})")
 
 
 def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
@@ -272,20 +249,32 @@ def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
     """The model in a folder, a mixture or not; anything that is no model is refused in one line."""
     path = folder / "model.safetensors"
     try:
-        values = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        values = json.loads(read_plain(folder / "model.json").decode())
         check_file(path, card_of(values))
-        weights = path.read_bytes()
+        weights = read_plain(path)
         model = model_of(values, load(weights), encoders)
         check_digest(values, weights, card="model.json", file=path.name)
         return model
     except UserError:
         raise
     except FileNotFoundError as error:
-        raise UserError(f"there is no model in {folder} ({Path(error.filename).name} is missing)") from None
+        raise UserError(_no_model(folder, Path(error.filename).name)) from None
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"the model in {folder} cannot be read ({one_line(error)}); make it again with resume"
         ) from None
+
+
+def _no_model(folder: Path, missing: str) -> str:
+    """Why there is none: a run that has not made it yet, another model of a run, or no run at all."""
+    if (folder.parent / "ledger.sqlite").exists():
+        return (
+            f"{folder.parent} is an unfinished run and has no model yet; go on with: autotransfer resume "
+            f"{folder.parent}"
+        )
+    if folder.name == "refit" and (folder.parent / "model.json").exists():
+        return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({folder})"
+    return f"there is no model in {folder} ({missing} is missing)"
 
 
 def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import UserError, one_line
 from ..recordings import absolute
+from .files import read_plain
 from .options import RunOptions
 
 NAME = "study.toml"
@@ -20,7 +21,7 @@ UNTOLD = ("storage", "shuffle_subjects")
 def read_study(path: Path) -> dict[str, Any]:
     """Options by name, as the file has them: plain values, with underscores or dashes in their names."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_plain(path).decode())
     except FileNotFoundError:
         raise UserError(f"there is no file {path}; --config takes a .toml file such as RUN/{NAME}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

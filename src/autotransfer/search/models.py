@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..runs.choice import Choice, Playback
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..runs.saved_model import save_model
+from ..runs.seen import training_seen
 from ..settings import Setting
 from ..training.train import train
 from .average import Weights
@@ -54,6 +55,9 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "interval": None if choice.interval is None else list(choice.interval),
         "subjects": len(choice.estimate),
         "better_than_guessing": None if choice.chance is None else not choice.guesses,
+        "verdict": choice.verdict,
+        "next_person": None if choice.next_person is None else asdict(choice.next_person),
+        "worst": min(choice.estimate.values(), default=None),
     }
 
 
@@ -65,9 +69,12 @@ def _save(
     if not mixed:
         (part,) = parts
         own = (part.setting, part.states, part.folds)
-        save_model(folder, ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders))
+        single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
+        single.card = replace(single.card, seen=training_seen(rec))
+        save_model(folder, single)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
+    model.card = replace(model.card, seen=training_seen(rec))
     if played is not None:
         model.card = replace(model.card, follows=played.follows, calibrates=played.calibrates, trust=played.trust)
     save_model(folder, model)

@@ -24,7 +24,7 @@ from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, METRICS
-from .average import Nested, Weights, calibration, find_nested, find_weights, without_kind
+from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .budget import Budget
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
@@ -186,6 +186,9 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         not_scored=not_scored(run.recordings),
         chance=1 / run.recordings.n_classes,
         other_metrics=other_metrics(said, {str(subjects[test]): (test, own) for test, own in final.items()}),
+        confusions={str(subjects[test]): confusion(said.y[test], own) for test, own in final.items()},
+        reliability={str(subjects[test]): reliability(said.y[test], own) for test, own in final.items()},
+        at_least=options.at_least,
     )
     return choice, weights, nested
 
@@ -266,7 +269,8 @@ def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PE
         choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
     write_results(run)
     late = None if budget is None else budget.until - PLAYED_BEFORE * budget.plan.finishing
-    choice = replace(choice, peers=peer_scores(run, late))
+    beside = peer_scores(run, late)
+    choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
     if nested is not None:
         choice = replace(choice, playback=play_back(run, candidates, nested, played, late))
     if budget is not None:

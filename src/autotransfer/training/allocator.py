@@ -2,12 +2,14 @@
 
 A step's temporaries are as large as those of the step before. An allocator that gives them back to the system gets them
 again page by page, and every page costs a fault: with large stacks that took as long as the arithmetic. glibc (torch on
-x86) is told so here. torch for ARM brings mimalloc, which is told when it is loaded: see `autotransfer/__init__.py`.
+x86) is told so here. torch for ARM brings mimalloc, which is told when it is loaded, in the processes of our own
+commands alone: see `cli.main`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +27,9 @@ _training = 0  # populations in this process
 
 @cache
 def _glibc() -> Any:
-    """The C library, where it is glibc."""
-    if sys.platform != "linux":
+    """The C library, where it is glibc and nobody has told it already how to keep memory."""
+    chosen = any(name.startswith("MALLOC_") for name in os.environ) or "GLIBC_TUNABLES" in os.environ
+    if sys.platform != "linux" or chosen:
         return None
     library = ctypes.CDLL(None)
     return library if hasattr(library, "gnu_get_libc_version") and hasattr(library, "mallopt") else None

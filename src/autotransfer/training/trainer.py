@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..augment import Batch
 from ..fusing import fusing
 from ..gpu import Picked, using_kernels
 from ..gpu.autograd import onwards
-from ..gpu.loading import rehearsing
+from ..gpu.loading import precompiling
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
@@ -24,6 +25,7 @@ from .censored import Censors, critic_seed
 from .evaluation import MEASURED, HeldOut, Snapshots
 from .groups import Groups
 from .members import Members, size_of
+from .memory import out_of_memory
 from .metrics import balanced_accuracy, balanced_accuracy_of, class_weights, row_losses, weighted_mean, weighted_nll
 from .optimiser import AdamW
 from .packing import program_of
@@ -37,7 +39,7 @@ SAVED_BY_KERNELS, WORTH_KERNELS = 1e-5, 1.0
 AUGMENTED = 1000  # what augmentations draw is told from what dropout draws by numbers from here on
 
 
-_rehearsed: set[tuple[object, ...]] = set()  # kinds of steps whose kernels this process has
+_precompiled: dict[tuple[object, ...], bool] = {}  # kinds of steps that this process has met: whether kernels serve
 
 
 def warmed_up(epoch: int | Tensor, warm_up: Tensor) -> Tensor:
@@ -60,7 +62,7 @@ class Trainer:
         settings = [job.setting for job in jobs]
         first, members = settings[0], len(jobs)
         self.jobs, self.size = list(jobs), members
-        self.rehearsed = False
+        self.precompiled = False
         self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
         self.groups = Groups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         self.labels, self.subject = recordings.y.numpy(), recordings.subject.numpy()
@@ -137,9 +139,9 @@ class Trainer:
         self.decay.fill_(1.0).masked_fill_(self.falls, self.epoch**-0.5)
         self.tick.zero_()
         self.losses.zero_()
+        if self.step.captured and self.kernels and not self.precompiled:
+            self.kernels, self.precompiled = self._precompile(plan), True
         with using_kernels(wanted=self.kernels):
-            if self.step.captured and self.kernels and not self.rehearsed:
-                self._rehearse(plan)
             self._train(plan, plan[:most])
             self._finish_averages(plan)
         if self.step.captured:  # the device is busy: use the time
@@ -154,23 +156,40 @@ class Trainer:
             for _ in range(len(steps)):
                 self.step()
 
-    def _rehearse(self, plan: Tensor) -> None:
-        """Compile the kernels of a step, where this process has not seen such a one. What it changes is undone."""
-        self.rehearsed = True
+    def _precompile(self, plan: Tensor) -> bool:
+        """Compile the kernels of a step, where this process has not seen such a one, and take the step once; what it
+        changes is undone. Returns whether kernels can be used: where one cannot be compiled or launched, the plain path
+        serves, with a line."""
         kind = (self.kind, self.groups.shared is None, frozenset(job.setting.code_path for job in self.jobs))
-        if kind in _rehearsed:
-            return
-        _rehearsed.add(kind)
-        moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
-        before = {name: tensor.clone() for name, tensor in moved.items()}
-        rows = plan[0].to(self.lr.device)
-        picked = self.prepared.picked(rows) if self.picks else None
-        with rehearsing(self.lr.device):
-            self._step(rows, self.prepared.gather(rows) if picked is None else picked)
-        for name, tensor in moved.items():
-            tensor.copy_(before[name])
-        self.tick.zero_()
-        self.losses.zero_()
+        if kind not in _precompiled:
+            moved = {name: tensor for name, tensor in self.state().items() if not name.startswith("snapshots.")}
+            before = {name: tensor.clone() for name, tensor in moved.items()}
+            failure = self._try_kernels(plan[0].to(self.lr.device))
+            if failure is not None:
+                warnings.warn(f"kernels are not used: {str(failure).strip().partition(chr(10))[0]}", stacklevel=2)
+            _precompiled[kind] = failure is None
+            for name, tensor in moved.items():
+                tensor.copy_(before[name])
+            self.tick.zero_()
+            self.losses.zero_()
+        return _precompiled[kind]
+
+    def _try_kernels(self, rows: Tensor) -> BaseException | None:
+        """Why a step on these rows (G, B) cannot be taken with kernels; None where it can."""
+        with using_kernels(wanted=True):
+            picked = self.prepared.picked(rows) if self.picks else None
+            x = self.prepared.gather(rows) if picked is None else picked
+            with precompiling(self.lr.device) as precompiled:
+                self._step(rows, x)
+            failure = precompiled.failure()
+            if failure is None:
+                try:
+                    self._step(rows, x)
+                except Exception as error:  # compilers and drivers fail in many ways
+                    if out_of_memory(error):
+                        raise
+                    failure = error
+        return failure
 
     def _plan_of(self, epoch: int) -> Tensor:
         """(steps, G, B) rows, made once."""

@@ -1,4 +1,4 @@
-"""Samples into windows with a hop, none of which has a hole.
+"""Samples into windows with a hop, none of which has a hole. A sample that is no number or has no time is one.
 
 Windows begin at every hop-th sample of a recording, lost ones counted. Each is cut, or reported as missed.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...recordings.windows import LARGEST
 from .causal import Causal
-from .pace import BACK, Pace
+from .pace import BACK, UNTIMED, Pace
 from .source import Chunk
 
 
@@ -25,7 +25,7 @@ class Window(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Samples that never came, or were not numbers."""
+    """Samples that never came, were not numbers or had no time."""
 
     time: float  # of the first sample after it
     samples: int
@@ -57,7 +57,7 @@ class Cutter:
         self.times = np.empty(0)
         self.end = 0  # samples so far, lost ones counted
         self.start = 0  # where the next window begins
-        self.lost = 0  # samples that were not numbers, just before the next one
+        self.lost = 0  # samples just before the next one that never came or cannot be used
         self.first = True
         self.causal.reset()
 
@@ -90,17 +90,21 @@ class Cutter:
             yield self._gap(self.pace.last)
 
     def _take(self, chunk: Chunk) -> Iterator[Event]:
+        before = self.pace.last
         missing = self.pace.missing(chunk.times)
-        usable = np.all(np.abs(chunk.values) <= LARGEST, axis=1)  # False for what is no number, too
+        # False for what is no number, too
+        usable = (missing != UNTIMED) & np.all(np.abs(chunk.values) <= LARGEST, axis=1)
         breaks = np.flatnonzero((missing != 0) | ~usable)
         start = 0
         for place in breaks.tolist():
             if place > start:
                 yield from self._append(chunk, slice(start, place))
             if missing[place] == BACK:
+                if self.lost:
+                    yield self._gap(before)
                 self._begin()
                 yield Restart(float(chunk.times[place]))
-            else:
+            elif missing[place] > 0:
                 self.lost += int(missing[place])
             start = place
             if not usable[place]:

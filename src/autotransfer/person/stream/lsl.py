@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError, one_line
+from ...recordings.container import check_sfreq
 from ...recordings.optional import need
 from .source import Chunk
 
@@ -49,7 +50,11 @@ class LslSource:
     def _rate(self, info: Any) -> float:
         if not info.sfreq > 0:
             raise UserError(f"{self.name} has no regular rate; give a stream of samples, not of events")
-        return float(info.sfreq)
+        if getattr(info, "dtype", None) is str:
+            raise UserError(f"{self.name} holds text; give a stream of samples, not of events")
+        rate = check_sfreq(info.sfreq)
+        assert rate is not None
+        return rate
 
     def _names(self, info: Any) -> tuple[str, ...] | None:
         names = info.get_channel_names()

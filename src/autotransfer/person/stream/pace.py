@@ -3,6 +3,10 @@
 Sample after sample should come 1 / rate later. Stamps jitter: where one is late they jump ahead, and back afterwards.
 Where samples are lost they jump ahead and never back. So the largest jump back is how much stamps jitter, and what is
 later than that is a loss. Fewer samples than the jitter is long can be lost without a trace.
+
+A stamp may be no time at all: NaN, infinite, or beyond what a clock shows. Nobody knows when such a sample was taken,
+nor whether others are missing beside it, so it counts as lost itself. The clock goes on as if it had come in time, and
+the next stamp tells what else is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +19,16 @@ LEAST = 0.75  # samples: stamps that are later by less are never a loss
 MARGIN = 1.25  # times the jitter
 LARGEST = 0.25  # seconds: a stamp later than that is a loss, and one that far back begins another recording
 MEMORY = 60.0  # seconds over which jitter is forgotten
+LATEST = 1e12  # seconds: float64 no longer tells samples apart that far from 0
+MOST = 2**53  # samples that are counted as missing at once
 BACK = -1
+UNTIMED = -2
+
+
+def timed(times: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which stamps (n,) are times."""
+    usable: NDArray[np.bool_] = np.abs(times) <= LATEST  # False for NaN
+    return usable
 
 
 class Pace:
@@ -29,12 +42,13 @@ class Pace:
 
     def learn(self, times: NDArray[np.float64]) -> None:
         """Jitter, from the first stamps (n,)."""
-        back = self.step - np.diff(times)
+        back = self.step - np.diff(times[timed(times)])
         back = back[(back > 0) & (back < LARGEST)]
         self.jitter = float(back.max()) if len(back) else 0.0
 
     def missing(self, times: NDArray[np.float64]) -> NDArray[np.int64]:
-        """How many samples are missing before each of the next ones (n,); BACK where a recording begins anew."""
+        """How many samples are missing before each of the next ones (n,); BACK where a recording begins anew, UNTIMED
+        where a stamp is no time."""
         found = np.zeros(len(times), np.int64)
         if self.expected is not None:
             late = times - (self.expected + self.step * np.arange(len(times)))
@@ -42,9 +56,14 @@ class Pace:
                 self.expected += self.step * len(times) + GAIN * float(late.sum())
                 self.last = float(times[-1])
                 return found
-        for place, stamp in enumerate(times.tolist()):
-            found[place] = self._missing(stamp)
+        for place, (stamp, usable) in enumerate(zip(times.tolist(), timed(times).tolist(), strict=True)):
+            found[place] = self._missing(stamp) if usable else self._untimed()
         return found
+
+    def _untimed(self) -> int:
+        if self.expected is not None:
+            self.expected += self.step
+        return UNTIMED
 
     def _missing(self, stamp: float) -> int:
         if self.expected is None:
@@ -60,6 +79,6 @@ class Pace:
             return BACK
         if late > max(LEAST * self.step, min(MARGIN * self.jitter, LARGEST)):
             self.expected = stamp + self.step
-            return max(1, round(late * self.sfreq))
+            return max(1, round(min(late * self.sfreq, MOST)))
         self.expected += self.step + GAIN * late
         return 0

@@ -19,6 +19,7 @@ from ...recordings.filters import Filter, filter_of
 from ..session import Session
 from .causal import Causal
 from .cutter import Cutter, Event, Gap, Window
+from .pace import timed
 from .sink import Sink
 from .smoothing import smoothing_of
 from .source import Source, match_channels, match_rate
@@ -39,6 +40,7 @@ class Summary:
     restarts: int = 0  # time stamps went back
     silences: int = 0  # the stream stopped, and came back or did not
     samples: int = 0
+    untimed: int = 0  # samples whose time stamp was no time: they count as lost
     jitter: float = 0.0  # of time stamps, seconds
     delays: list[float] = field(default_factory=list)  # seconds from the end of a window to its decision, the last ones
 
@@ -46,6 +48,8 @@ class Summary:
         told = f"{self.windows:,} windows decoded, {self.missed:,} missed"
         if self.gaps:
             told += f"; {self.lost:,} samples lost in {self.gaps:,} gap{'s' * (self.gaps > 1)}"
+        if self.untimed:
+            told += f"; {self.untimed:,} sample{'s' * (self.untimed > 1)} without a valid time stamp"
         if self.restarts:
             told += f"; time stamps went back {self.restarts} times" if self.restarts > 1 else "; time stamps went back"
         if self.silences:
@@ -105,7 +109,7 @@ class Stream:
         """Until the source ends, so many seconds have passed (of a file: on its clock), or Ctrl-C."""
         begun = heard = time.monotonic()
         first: float | None = None
-        silent = False
+        silent, passed = False, 0.0
         self.sink, self.live = sink, live
         with _interruptible() as interrupted:
             for chunk in self.source.chunks():
@@ -119,12 +123,17 @@ class Stream:
                     if silent:
                         self.tell(f"{self.source.name} is back after {now - heard:.1f} s")
                     silent, heard = False, now
-                    first = float(chunk.times[0]) if first is None else first
+                    known = chunk.times[timed(chunk.times)]
                     self.summary.samples += len(chunk.times)
+                    self.summary.untimed += len(chunk.times) - len(known)
+                    if len(known):
+                        first = float(known[0]) if first is None else first
+                        passed = float(known[-1]) - first
                     values = chunk.values[:, self.columns.places]
                     for event in self.cutter.feed(chunk._replace(values=values)):
                         self._handle(event)
-                passed = now - begun if self.source.live or chunk is None else float(chunk.times[-1]) - (first or 0.0)
+                if self.source.live or chunk is None:
+                    passed = now - begun
                 if interrupted.is_set() or (seconds is not None and passed >= seconds):
                     break
             for event in self.cutter.finish():

@@ -13,9 +13,10 @@ from ...errors import UserError, one_line, shown
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
 from ...recordings.optional import need
-from ...recordings.windows import channel_names, window_array
+from ...recordings.windows import channel_names, check_channel_count, check_rate, window_array
 from ...recordings.xdf import stream_labels
 
+RATES_AGREE = 1e-3  # share of a rate: streams state what their device was set to
 PIECE = 256  # samples of a file that are handed over at once
 
 
@@ -61,11 +62,8 @@ def match_channels(source: Source, channels: Sequence[str], *, by_position: bool
                 f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(found)}; if these are "
                 "in the model's order, give --by-position"
             )
-    if source.n_channels != len(wanted):
-        raise UserError(
-            f"{source.name} has {source.n_channels} channels{'' if found is None else ': ' + _some(found)}; the model "
-            f"takes {len(wanted)}: {_some(wanted)}"
-        )
+    there = "" if found is None else f": {_some(found)}"
+    check_channel_count(source.n_channels, wanted, f"{there} ({source.name}); the model reads {_some(wanted)}")
     return Columns(list(range(len(wanted))), None)
 
 
@@ -75,10 +73,7 @@ def match_rate(source: Source, sfreq: float | None) -> float:
         if sfreq is None:
             raise UserError(f"neither {source.name} nor the model says how fast it is sampled; store sfreq in meta")
         return sfreq
-    if sfreq is not None and abs(source.sfreq - sfreq) > 1e-3 * sfreq:
-        raise UserError(
-            f"{source.name} is sampled at {source.sfreq:g} Hz, the model expects {sfreq:g} Hz; resample the stream"
-        )
+    check_rate(source.sfreq, sfreq, RATES_AGREE)
     return source.sfreq
 
 
@@ -155,12 +150,18 @@ class XdfSource:
             )
         own = chosen[0]
         self.name = str(path)
-        self.values = np.asarray(own["time_series"], dtype=np.float32)
-        self.times = np.asarray(own["time_stamps"], dtype=np.float64)
-        if self.values.ndim != 2:
-            raise UserError(f"the stream in {path} holds {self.values.ndim} axes; it must be (samples, channels)")
+        try:
+            self.values = np.asarray(own["time_series"], dtype=np.float32)
+            self.times = np.asarray(own["time_stamps"], dtype=np.float64)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"the stream in {path} holds no numbers ({one_line(error)}); choose another") from None
+        if self.values.ndim != 2 or self.times.shape != self.values.shape[:1]:
+            raise UserError(
+                f"the stream in {path} has samples of the shape {self.values.shape} and {self.times.shape} time "
+                "stamps; it must hold (samples, channels) and a stamp for each sample"
+            )
         self.n_channels = self.values.shape[1]
-        self.sfreq: float | None = float(own["info"]["nominal_srate"][0])
+        self.sfreq = check_sfreq(float(own["info"]["nominal_srate"][0]))
         self.channels = stream_labels(own["info"], self.n_channels)
 
     def chunks(self) -> Iterator[Chunk | None]:

@@ -17,8 +17,14 @@ from torch import Tensor
 
 from ...errors import UserError, check_choice, check_positive, check_types, one_line, plain_value, shown
 from ..transform import Fitted, Rows, Stage, Transform
+from .band_tangent import BandTangent
+from .bands import Bands, FineBands
 from .base import Representation
+from .beats import Beats
 from .features import Features
+from .minirocket import MiniRocket
+from .rhythms import Rhythms
+from .statistics import Statistics
 from .tangent import Tangent
 from .tdpsd import TDPSD
 from .time_domain import LS4, LS9, Hudgins, TimeDomainAR
@@ -35,6 +41,13 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
     "ls4": LS4,
     "ls9": LS9,
     "tdpsd": TDPSD,
+    "rhythms": Rhythms,
+    "bands": Bands,
+    "fine_bands": FineBands,
+    "band_tangent": BandTangent,
+    "statistics": Statistics,
+    "beats": Beats,
+    "minirocket": MiniRocket,
 }
 
 

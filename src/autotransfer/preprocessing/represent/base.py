@@ -34,7 +34,9 @@ class Representation(ABC):
 
     reads: ClassVar[tuple[str, ...]] = ()  # of the fields, those without which it cannot be
     shortest: ClassVar[int] = 4  # samples of a window
+    seconds: ClassVar[float] = 0.0  # of a window, for which it is meant: a run does not try it on shorter ones
     by_fold: ClassVar[bool] = False  # whether it is fitted, so that windows depend on who is trained on
+    costly: ClassVar[bool] = False  # whether a run leaves it to a later stage
 
     @abstractmethod
     def shape(self, channels: int, times: int) -> tuple[int, int]:

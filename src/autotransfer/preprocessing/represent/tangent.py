@@ -42,16 +42,21 @@ class Tangent(Representation):
 
 def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
     """(..., C, T) -> (..., 1, C + C(C + 1)/2), float64. log_of: matrices (..., C, C) -> their logarithms."""
-    own, _ = centred(x)
-    channels, times = int(x.shape[-2]), int(x.shape[-1])
-    spread = own.square().mean(-1, keepdim=True).sqrt()
+    return tangent_of(centred(x)[0], int(x.shape[-1]), log_of)
+
+
+def tangent_of(own: Tensor, samples: int | Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """The same of signals (..., C, T) with mean 0. samples: how many of T count, the others being 0; a tensor that
+    (..., 1, 1) broadcasts with, where that differs."""
+    channels = int(own.shape[-2])
+    spread = (own.square().sum(-1, keepdim=True) / samples).sqrt()
     flat = (spread == 0).to(spread.dtype)
     unit = own / (spread + flat)
-    identity = torch.eye(channels, dtype=spread.dtype, device=x.device)
-    correlation = unit @ unit.transpose(-1, -2) / times + flat * identity
-    logarithm = log_of(shrunk(correlation, times)).flatten(-2)
+    identity = torch.eye(channels, dtype=spread.dtype, device=own.device)
+    correlation = unit @ unit.transpose(-1, -2) / samples + flat * identity
+    logarithm = log_of(shrunk(correlation, samples)).flatten(-2)
     places, weight = _upper(channels)
-    upper = logarithm.index_select(-1, places.to(x.device)) * weight.to(x.device)
+    upper = logarithm.index_select(-1, places.to(own.device)) * weight.to(own.device)
     return torch.cat([spread[..., 0].clamp(min=QUIET).log(), upper], -1)[..., None, :]
 
 
@@ -63,7 +68,7 @@ def _upper(channels: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(rows * channels + columns), torch.from_numpy(weight)
 
 
-def shrunk(correlation: Tensor, samples: int) -> Tensor:
+def shrunk(correlation: Tensor, samples: int | Tensor) -> Tensor:
     """Correlations (..., C, C) drawn towards the identity by the oracle approximating share (Chen et al. 2010)."""
     channels = int(correlation.shape[-1])
     square = correlation.square().mean((-2, -1), keepdim=True)

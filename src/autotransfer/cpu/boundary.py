@@ -1,0 +1,69 @@
+"""The door to compiled code. A C function trusts addresses and sizes; whatever it will read or write is checked here.
+
+What does not fit is refused as torch refuses its own operations' arguments: with a RuntimeError that names operation,
+tensor and difference. A check takes less than a microsecond a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import CDLL, c_long, c_void_p
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .compiling import library
+
+
+class Expected(NamedTuple):
+    """A tensor beside what a kernel takes it for. None stands for one that the kernel can do without."""
+
+    tensor: Tensor | None
+    shape: Sequence[int]
+    dtype: torch.dtype = torch.float32
+
+
+def address(operation: str, name: str, expected: Expected) -> int:
+    """Of the first number of a tensor, 0 for None; whoever asks keeps the tensor alive while the address is in use."""
+    tensor, shape, dtype = expected
+    if tensor is None:
+        return 0
+    if tensor.dtype is dtype and tensor.is_cpu and tensor.shape == shape and tensor.is_contiguous():
+        return tensor.data_ptr()
+    is_given = f"{_words(tensor.dtype, tensor.shape)} on {tensor.device}"
+    if tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_contiguous():
+        is_given += ", not contiguous"
+    wanted = f"{_words(dtype, shape)} on cpu, contiguous"
+    raise RuntimeError(f"autotransfer::{operation}: expected {name} to be {wanted}, but it is {is_given}")
+
+
+def addresses(operation: str, **tensors: Expected) -> dict[str, int]:
+    """Of several tensors, by name."""
+    return {name: address(operation, name, expected) for name, expected in tensors.items()}
+
+
+def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> None:
+    """index (size,) int64 with every entry from 0 up to, but not including, `bound`."""
+    place = address(operation, name, Expected(index, (size,), torch.int64))
+    if need_library(operation).outside(c_void_p(place), c_long(size), c_long(bound)):
+        raise RuntimeError(f"autotransfer::{operation}: {name} has an entry outside [0, {bound})")
+
+
+def check_sizes(operation: str, least: int = 1, **sizes: int) -> None:
+    """Whole numbers that a kernel divides by or counts up to."""
+    for name, size in sizes.items():
+        if size < least:
+            raise RuntimeError(f"autotransfer::{operation}: expected {name} to be at least {least}, but it is {size}")
+
+
+def need_library(operation: str) -> CDLL:
+    """The compiled kernels, for an operation that has no other form."""
+    kernels = library()
+    if kernels is None:
+        raise RuntimeError(f"autotransfer::{operation}: there are no compiled kernels on this machine")
+    return kernels
+
+
+def _words(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')} of shape {tuple(shape)}"

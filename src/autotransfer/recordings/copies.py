@@ -1,0 +1,103 @@
+"""Copies: samples that windows share. Between people they are the same recording under two names; between sessions of
+a person, windows that overlap, so that what is tested was trained on.
+
+Windows may begin anywhere in a recording, so that two that overlap need not agree in one place. Every stretch of LENGTH
+samples has a fingerprint that does not depend on where it lies; one in KEPT is kept, chosen by the fingerprint itself,
+so that the same stretches are kept of every copy. Sharing one is sharing samples: 64 bits coincide by chance in none of
+a million windows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .chunks import row_chunks
+from .raw import Array
+
+LENGTH = 16  # samples of a stretch; of shorter windows half of them
+KEPT = 8
+VARIED = 4  # values that a stretch must have at least: what rests, or is lost, is alike in everybody
+
+
+class Shared(NamedTuple):
+    """Windows of two groups that share samples."""
+
+    first: int
+    second: int
+    windows: int  # of the group that has fewer of them
+    share: float  # of that group's windows
+
+
+class Stretches(NamedTuple):
+    """Stretches of samples, in the order of their fingerprints."""
+
+    keys: NDArray[np.uint64]  # (K,)
+    rows: NDArray[np.int64]  # (K,) the window that each lies in
+
+
+def shared_samples(
+    stretches: Stretches, group: NDArray[np.int64], within: NDArray[np.int64] | None = None
+) -> list[Shared]:
+    """Pairs of groups that share samples, most first. group (N,); within (N,): only groups of the same."""
+    keys, rows = stretches
+    begins = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+    ends = np.r_[begins[1:], len(keys)]
+    lowest = np.minimum.reduceat(group[rows], begins) if len(begins) else begins
+    highest = np.maximum.reduceat(group[rows], begins) if len(begins) else begins
+    pairs: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
+    for k in np.flatnonzero(lowest != highest).tolist():
+        windows = rows[begins[k] : ends[k]]
+        groups = np.unique(group[windows])
+        for n, one in enumerate(groups.tolist()):
+            for other in groups[n + 1 :].tolist():
+                mine, theirs = windows[group[windows] == one], windows[group[windows] == other]
+                if within is not None and within[mine[0]] != within[theirs[0]]:
+                    continue
+                kept = pairs.setdefault((one, other), (set(), set()))
+                kept[0].update(mine.tolist())
+                kept[1].update(theirs.tolist())
+    sizes = np.bincount(group)
+    found = []
+    for (one, other), (mine, theirs) in pairs.items():
+        share = max(len(mine) / sizes[one], len(theirs) / sizes[other])
+        found.append(Shared(one, other, min(len(mine), len(theirs)), float(share)))
+    return sorted(found, key=lambda pair: -pair.share)
+
+
+def stretches(X: Array | Tensor) -> Stretches:
+    """Of windows X (N, C, T) the stretches that are kept."""
+    draw = np.random.default_rng(0)
+    n_channels, n_times = int(X.shape[1]), int(X.shape[2])
+    length = 1 << (min(LENGTH, max(2, n_times // 2)).bit_length() - 1)
+    odd = draw.integers(1, 2**63, n_channels + 8, dtype=np.uint64) | np.uint64(1)
+    keys, rows = [], []
+    for part in row_chunks(int(X.shape[0]), 4 * n_channels * n_times):
+        values = np.ascontiguousarray(np.asarray(X[part], dtype=np.float32)) + np.float32(0)  # -0 is 0
+        codes = values.view(np.uint32).astype(np.uint64)
+        prints = np.zeros((len(codes), n_times), np.uint64)
+        for c in range(n_channels):
+            prints += _mixed(codes[:, c] * odd[c])
+        varied = np.ones((len(codes), n_times - 1), bool)
+        np.not_equal(prints[:, 1:], prints[:, :-1], out=varied)
+        span, step = 1, 0
+        while span < length:
+            prints = prints[:, :-span] + _mixed(prints[:, span:] * odd[n_channels + step])
+            span, step = 2 * span, step + 1
+        changes = np.cumsum(np.pad(varied, ((0, 0), (1, 0))), axis=1)  # how many steps so far have another value
+        enough = changes[:, length - 1 :] - changes[:, : prints.shape[1]] >= VARIED - 1
+        kept = enough & ((prints >> np.uint64(40)) % np.uint64(KEPT) == 0)
+        where, _ = np.nonzero(kept)
+        keys.append(prints[kept])
+        rows.append(where + part.start)
+    every, where = np.concatenate(keys), np.concatenate(rows)
+    order = np.argsort(every, kind="stable")
+    return Stretches(every[order], where[order])
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Every bit of the result depends on every bit of the value, modulo 2⁶⁴."""
+    return (values ^ (values >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)

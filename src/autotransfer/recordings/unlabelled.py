@@ -1,0 +1,67 @@
+"""Windows without a label: they train nothing, so that they are left out, and said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from .columns import Column
+from .labels import as_list, check_length, is_missing
+from .raw import Label, Raw
+
+
+def unlabelled(y: object, n_trials: int, classes: object = None) -> NDArray[np.bool_]:
+    """(N,) whether a label is None, NaN or empty text; -1 too, where y counts into the names of classes."""
+    labels = as_list(y, "y")
+    check_length(len(labels), n_trials, "y")
+    counted = classes is not None and -1 not in as_list(classes, "the names for y")
+    return np.array([_is_none(label) or (counted and _is_minus_one(label)) for label in labels], bool)
+
+
+def without_unlabelled(raw: Raw) -> tuple[Raw, int]:
+    """The windows that have a label, and how many have none; where y is unknown all are kept."""
+    if raw.y is None:
+        return raw, 0
+    missing = unlabelled(raw.y, int(raw.X.shape[0]), raw.classes)
+    if not missing.any():
+        return raw, 0
+    if missing.all():
+        raise UserError("no window has a label; y must give the class of those that train")
+    return rows_of(raw, np.flatnonzero(~missing)), int(missing.sum())
+
+
+def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
+    """Some of the windows (n,)."""
+    labels = {name: getattr(raw, name) for name in ("y", "subject", "session")}
+    parts: dict[str, Any] = {
+        name: None if values is None else _some(as_list(values, name), rows) for name, values in labels.items()
+    }
+    items = getattr(raw.columns, "items", dict[str, object]().items)
+    parts["columns"] = {name: _column(values, rows, name) for name, values in items()}
+    return replace(raw, X=raw.X[rows], **parts)
+
+
+def told(missing: int, n_trials: int) -> str:
+    return f"{missing} of {n_trials} windows have no label: they are left out of training"
+
+
+def _column(values: object, rows: NDArray[np.int64], name: object) -> object:
+    if isinstance(values, Column):
+        return replace(values, values=values.values[rows])
+    return _some(as_list(values, f"the column {name!r}"), rows)
+
+
+def _some(values: list[Label], rows: NDArray[np.int64]) -> list[Label]:
+    return [values[n] for n in rows.tolist()]
+
+
+def _is_none(label: Label) -> bool:
+    return is_missing(label) or (isinstance(label, str) and not label.strip())
+
+
+def _is_minus_one(label: Label) -> bool:
+    return isinstance(label, (int, float)) and not isinstance(label, bool) and label == -1

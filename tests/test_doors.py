@@ -1,0 +1,343 @@
+"""Windows reach a model through many doors: a bad input is refused in the same words at each of them, and leaves no
+trace; an unusual but harmless one gets the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.estimator.window_classifier import WindowClassifier
+from autotransfer.export.formats import to_safetensors
+from autotransfer.person.calibration import calibrated, calibrated_with
+from autotransfer.person.stream.source import NpzSource
+from autotransfer.recordings.raw import Raw
+from autotransfer.runs.assembly import effects_of
+from autotransfer.runs.mixture import Mixture, Model
+from autotransfer.runs.predictions import probabilities
+from autotransfer.runs.saved_model import SavedModel
+from test_session import REC, TRAINING, model
+
+N, CHANNELS, TIMES = 6, 3, 24
+# Whole numbers that float16 and int16 hold, so that nothing but the kind of array differs.
+X = np.round(4 * REC.X[REC.subject == 3][:N].numpy()).astype(np.float32)
+Y = np.array([0, 1, 0, 1, 0, 1])
+CLASSES = np.array(["left", "right"])
+
+
+def known(**values: Any) -> SavedModel:
+    """With what is known of how people differ, which calibration needs."""
+    own = model(**values)
+    folds = [at.Fold(rows, np.arange(0), np.arange(0), None, None) for rows in TRAINING]
+    own.effects = effects_of(own, REC, folds)
+    return own
+
+
+ENSEMBLE = known(standardise="online")
+MIXTURE = Mixture([ENSEMBLE, known(seed=2, encoder="shallow")], [0.5, 0.7])
+CALIBRATED = calibrated(MIXTURE, torch.from_numpy(X), torch.from_numpy(Y))
+
+
+def estimator(kind: type[WindowClassifier], own: Model) -> Any:
+    found = kind()
+    found._keep(own, REC, CLASSES, named=False)
+    return found
+
+
+class Door(NamedTuple):
+    """Windows in; what comes out is a function of them alone. Words of a refusal may begin with `prefix`."""
+
+    ask: Callable[[Any, Path], Any]
+    fits: bool = True  # whether windows are compared with a model
+    prefix: str = ""
+
+
+def session(own: Model, *, one_by_one: bool = False) -> Callable[[Any, Path], Any]:
+    opened: list[at.Session] = []  # once: what it does is recorded, which takes a while
+
+    def ask(X: Any, _: Path) -> Any:
+        opened.extend([] if opened else [at.Session(own)])
+        opened[0].reset()
+        several = one_by_one and np.ndim(X) == 3 and len(X)
+        return [opened[0].predict_proba(window) for window in X] if several else opened[0].predict_proba(X)
+
+    return ask
+
+
+def recordings(X: Any, _: Path) -> Any:
+    return at.Recordings(X, np.tile([0, 1], N // 2), np.repeat(np.arange(3), N // 3)).X.numpy()
+
+
+def fit(X: Any, _: Path, **target: Any) -> Any:
+    clf = at.CensoredClassifier(max_epochs=1, random_state=0)
+    given = {"subjects": np.repeat(np.arange(3), N // 3)}
+    return clf.fit(X, np.tile([0, 1], N // 2), **given, **target).predict_proba(TRUE)
+
+
+def met(X: Any, _: Path) -> Any:
+    """Windows of the person to be met, beside those that are trained on."""
+    return fit(TRUE, _, X_target_unlabeled=X)
+
+
+def exported(X: Any, folder: Path) -> Any:
+    (folder / "model.safetensors").write_bytes(to_safetensors(MIXTURE))
+    return at.load_model(folder / "model.safetensors").predict_proba(X)
+
+
+def stream(X: Any, folder: Path) -> Any:
+    """Of files, which hold no masks and no tensors."""
+    np.savez(folder / "person.npz", X=X)
+    return np.concatenate([chunk.values for chunk in NpzSource(folder / "person.npz").chunks() if chunk is not None])
+
+
+def coefficients(own: Model) -> Any:
+    return np.concatenate([part.correction.bias.flatten() for part in own.parts if part.correction is not None])
+
+
+TRUE = X.copy()
+DOORS = {
+    "CensoredClassifier": Door(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).predict_proba(X)),
+    "AutoTransferClassifier": Door(lambda X, _: estimator(at.AutoTransferClassifier, MIXTURE).predict_proba(X)),
+    "transform": Door(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).transform(X)),
+    "score": Door(lambda X, _: estimator(at.CensoredClassifier, ENSEMBLE).score(X, CLASSES[Y])),
+    "estimator.calibrate": Door(
+        lambda X, _: coefficients(estimator(at.CensoredClassifier, ENSEMBLE).calibrate(X, CLASSES[Y]).model_)
+    ),
+    "estimator.adapt": Door(lambda X, _: coefficients(estimator(at.CensoredClassifier, ENSEMBLE).adapt(X).model_)),
+    "fit": Door(fit, fits=False),
+    "fit, the target": Door(met, prefix="X_target_unlabeled: "),
+    "Recordings": Door(recordings, fits=False),
+    "SavedModel.predict_proba": Door(lambda X, _: ENSEMBLE.predict_proba(X)),
+    "SavedModel.predict": Door(lambda X, _: ENSEMBLE.predict(X)),
+    "SavedModel.features": Door(lambda X, _: ENSEMBLE.features(X)),
+    "Mixture.predict_proba": Door(lambda X, _: MIXTURE.predict_proba(X)),
+    "Mixture.predict": Door(lambda X, _: MIXTURE.predict(X)),
+    "Mixture.features": Door(lambda X, _: MIXTURE.features(X)),
+    "a calibrated model": Door(lambda X, _: CALIBRATED.predict_proba(X)),
+    "an exported file": Door(exported),
+    "Session": Door(session(MIXTURE)),
+    "Session of a calibrated model": Door(session(CALIBRATED)),
+    "Session, window by window": Door(session(MIXTURE, one_by_one=True)),
+    "predict": Door(lambda X, _: probabilities(MIXTURE, Raw(X=X))),
+    "calibrate": Door(lambda X, _: coefficients(calibrated_with(MIXTURE, Raw(X=X, y=CLASSES[Y]))[0])),
+}  # fmt: skip
+
+
+def changed(value: float) -> np.ndarray:
+    found = TRUE.copy()
+    found[2, 1, 5] = value
+    return found
+
+
+def masked() -> Any:
+    found = np.ma.masked_array(TRUE.copy(), mask=np.zeros(TRUE.shape, bool))
+    found[2, 1, 5:8] = np.ma.masked
+    return found
+
+
+NOT_FINITE = "X has NaN or infinite values in 1 of 6 trials, first in trial 2, channel 'ch1'; drop or interpolate them"
+BAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "masked": (masked, "X masks 3 values; drop or interpolate them"),
+    "masked windows in a list": (lambda: list(masked()), "X masks 3 values; drop or interpolate them"),
+    "NaN": (lambda: changed(np.nan), NOT_FINITE),
+    "infinite": (lambda: changed(-np.inf), NOT_FINITE),
+    "NaN in a tensor": (lambda: torch.from_numpy(changed(np.nan)), NOT_FINITE),
+    "beyond float32": (
+        lambda: changed(1e30),
+        "X has values beyond ±1e+15 in 1 of 6 trials, first in trial 2, channel 'ch1'; "
+        "give X in another unit or drop them",
+    ),
+    "complex": (lambda: TRUE.astype(np.complex64), "X holds complex64 values; give real numbers, such as float32"),
+    "complex tensor": (
+        lambda: torch.from_numpy(TRUE).to(torch.complex64),
+        "X holds complex64 values; give real numbers, such as float32",
+    ),
+    "text": (lambda: TRUE.astype("<U8"), "X holds <U8 values; give real numbers, such as float32"),
+    "objects": (lambda: TRUE.astype(object), "X holds object values; give real numbers, such as float32"),
+    "rank": (lambda: TRUE[None], "X has the shape (1, 6, 3, 24); it must have three axes (trials, channels, times)"),
+    "no windows": (
+        lambda: TRUE[:0],
+        "X has the shape (0, 3, 24), so it holds no trials; none of its axes may be empty",
+    ),
+    "meta": (
+        lambda: torch.empty(N, CHANNELS, TIMES, device="meta"),
+        "X is a tensor on the device meta, which has no values; give one on a CPU or GPU",
+    ),
+}  # fmt: skip
+UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
+    "length": (
+        lambda: np.concatenate([TRUE, TRUE[:, :, :9]], 2),
+        "windows of the data have 33 samples, the model expects 24; cut them anew",
+    ),
+    "a tensor's length": (
+        lambda: torch.from_numpy(np.concatenate([TRUE, TRUE], 2)),
+        "windows of the data have 48 samples, the model expects 24; cut them anew",
+    ),
+    "channels": (lambda: TRUE[:, :2], "the model takes 3 channels, the data have 2"),
+    "length and NaN": (
+        lambda: changed(np.nan)[:, :, :20],
+        "windows of the data have 20 samples, the model expects 24; cut them anew",
+    ),
+}  # fmt: skip
+ONE_BY_ONE = ("Session, window by window",)  # where the number and place of a window are another
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_bad_windows_are_refused_in_the_same_words_at_every_door(name: str, tmp_path: Path) -> None:
+    door = DOORS[name]
+    for what, (make, words) in (BAD | UNFIT if door.fits else BAD).items():
+        if name in ONE_BY_ONE and what == "masked windows in a list":
+            continue  # a list of windows is no window
+        with pytest.raises(UserError) as caught:
+            door.ask(make(), tmp_path)
+        told = str(caught.value)
+        if name in ONE_BY_ONE:
+            told = told.replace("1 of 1 trials, first in trial 0", "1 of 6 trials, first in trial 2")
+        assert told == door.prefix + words, what
+
+
+def mapped(folder: Path) -> np.ndarray:
+    np.save(folder / "X.npy", TRUE)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
+def read_only() -> np.ndarray:
+    found = TRUE.copy()
+    found.flags.writeable = False
+    return found
+
+
+HARMLESS: dict[str, Callable[[Path], Any]] = {
+    "float16": lambda _: TRUE.astype(np.float16),
+    "float64": lambda _: TRUE.astype(np.float64),
+    "int16": lambda _: TRUE.astype(np.int16),
+    "Fortran order": lambda _: np.asfortranarray(TRUE),
+    "big-endian": lambda _: TRUE.astype(">f4"),
+    "read-only": lambda _: read_only(),
+    "memory-mapped": mapped,
+    "strided": lambda _: np.repeat(TRUE, 2, axis=2)[:, :, ::2],
+    "backwards in memory": lambda _: TRUE[:, :, ::-1].copy()[:, :, ::-1],
+    "a mask without masked values": lambda _: np.ma.masked_array(TRUE, mask=np.zeros(TRUE.shape, bool)),
+    "a tensor": lambda _: torch.from_numpy(TRUE.copy()),
+    "a half-precision tensor": lambda _: torch.from_numpy(TRUE).half(),
+    "a tensor with gradients": lambda _: torch.from_numpy(TRUE.copy()).requires_grad_(),
+    "a transposed tensor": lambda _: torch.from_numpy(TRUE.transpose(2, 0, 1).copy()).permute(1, 2, 0),
+}
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_harmless_windows_get_the_same_answer_at_every_door(name: str, tmp_path: Path) -> None:
+    door = DOORS[name]
+    wanted = door.ask(TRUE.copy(), tmp_path)
+    few = "fit" in name  # a training each
+    for what, make in list(HARMLESS.items())[:: 4 if few else 1]:
+        given = make(tmp_path)
+        found = door.ask(given, tmp_path)
+        if np.asarray(wanted).dtype.kind in "fc":
+            np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=0, atol=1e-6, err_msg=what)
+        else:
+            assert np.array_equal(found, wanted), what
+        after = given.detach().float().numpy() if isinstance(given, torch.Tensor) else np.asarray(given, np.float32)
+        assert np.array_equal(after, TRUE), f"{what} was written to"
+
+
+def test_files_of_a_stream_are_refused_in_the_same_words(tmp_path: Path) -> None:
+    for what in ("complex", "rank", "no windows", "text"):
+        make, words = BAD[what]
+        with pytest.raises(UserError) as caught:
+            stream(make(), tmp_path)
+        assert words in str(caught.value), what
+    for make in (HARMLESS["float16"], HARMLESS["big-endian"], HARMLESS["Fortran order"]):
+        assert np.array_equal(stream(make(tmp_path), tmp_path), stream(TRUE, tmp_path))
+
+
+PEOPLE: dict[str, tuple[Any, str]] = {
+    "too few": (np.zeros(3, int), "{} has 3 entries but X has 6 trials; give one entry per trial"),
+    "too few, a tensor": (torch.zeros(3), "{} has 3 entries but X has 6 trials; give one entry per trial"),
+    "two axes": (np.zeros((6, 1)), "{} has the shape (6, 1); give a list or an array with one axis"),
+    "missing": ([0, 0, None, 0, 0, 0], "{}[2] is None; drop trials without a label or give them one"),
+    "NaN": (torch.tensor([0, 0, 0, 0, 0, float("nan")]), "{}[5] is nan; drop trials without a label or give them one"),
+    "meta": (
+        torch.zeros(6, device="meta"),
+        "{} is a tensor on the device meta, which has no values; give one on a CPU or GPU",
+    ),
+    "one name": ("ann", "{} is 'ann'; give a list or an array with one axis"),
+}
+ASKED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "SavedModel": ("subject", lambda s: ENSEMBLE.predict_proba(TRUE, s)),
+    "SavedModel.features": ("subject", lambda s: ENSEMBLE.features(TRUE, s)),
+    "Mixture": ("subject", lambda s: MIXTURE.predict_proba(TRUE, s)),
+    "Mixture.predict": ("subject", lambda s: MIXTURE.predict(TRUE, s)),
+    "estimator": ("subjects", lambda s: estimator(at.CensoredClassifier, ENSEMBLE).predict_proba(TRUE, s)),
+    "transform": ("subjects", lambda s: estimator(at.CensoredClassifier, ENSEMBLE).transform(TRUE, s)),
+    "predict": ("subject", lambda s: probabilities(MIXTURE, Raw(X=TRUE, subject=s))),
+    "calibrate": ("subject", lambda s: calibrated_with(MIXTURE, Raw(X=TRUE, y=CLASSES[Y], subject=s))),
+    "Recordings": ("subject", lambda s: at.Recordings(TRUE, np.tile([0, 1], N // 2), s)),
+    "Recordings, sessions": (
+        "session",
+        lambda s: at.Recordings(TRUE, np.tile([0, 1], N // 2), np.repeat(np.arange(3), N // 3), s),
+    ),
+}
+
+
+@pytest.mark.parametrize("door", ASKED)
+def test_whose_windows_they_are_is_checked_in_the_same_words(door: str) -> None:
+    argument, ask = ASKED[door]
+    for what, (people, words) in PEOPLE.items():
+        with pytest.raises(UserError) as caught:
+            ask(people)
+        assert str(caught.value) == words.format(argument), what
+
+
+@pytest.mark.parametrize("adapt", [False, True])
+def test_a_session_learns_nothing_from_what_it_refuses(adapt: bool) -> None:
+    wanted = at.Session(MIXTURE, adapt=adapt).predict_proba(TRUE)
+    own = at.Session(MIXTURE, adapt=adapt)
+    found = []
+    for place, window in enumerate(TRUE):
+        found.append(own.predict_proba(window))
+        for make, _ in (BAD | UNFIT).values():
+            for bad in (make(), make()[2] if np.ndim(make()) == 3 and len(make()) > 2 else make()):
+                with pytest.raises(UserError):
+                    own.predict_proba(bad)
+        assert own.n_windows == place + 1
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+
+
+def test_a_masked_window_is_refused_though_its_data_are_numbers() -> None:
+    """What is under the mask would be used: such as 1e14 for an electrode that fell off."""
+    window = np.ma.masked_array(TRUE[0].copy(), mask=np.zeros((CHANNELS, TIMES), bool))
+    window[0, :8] = np.ma.masked
+    window.data[0, :8] = 1e14
+    with pytest.raises(UserError, match="X masks 8 values"):
+        at.Session(MIXTURE).predict_proba(window)
+
+
+CODES = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+IDS = np.array([0, 1, 0, 1])
+CENSORED: dict[str, tuple[Any, Any, Any, str]] = {
+    "complex codes": (CODES.to(torch.complex64), IDS, IDS, "z holds complex64 values; give real numbers"),
+    "an array": (CODES.numpy(), IDS, IDS, "z is a numpy array"),
+    "a masked array": (np.ma.masked_array(CODES.numpy()), IDS, IDS, "z is a numpy array"),
+    "width": (CODES[:, :4], IDS, IDS, "z has the shape (4, 4)"),
+    "too few classes": (CODES, IDS[:3], IDS, "y is torch.int64 (3,)"),
+    "too few people": (CODES, IDS, torch.zeros(3, dtype=torch.long), "s is torch.int64 (3,)"),
+    "complex ids": (CODES, IDS, torch.zeros(4, dtype=torch.complex64), "s is torch.complex64 (4,)"),
+    "text": (CODES, ["a", "b", "a", "b"], IDS, "y is a list of <U1"),
+    "masked ids": (CODES, np.ma.masked_array(IDS, mask=[0, 0, 1, 1]), IDS, "y masks 2 values"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CENSORED)
+def test_codes_that_a_censor_cannot_take_are_refused(what: str) -> None:
+    z, y, s, words = CENSORED[what]
+    censor = at.make_censor("mmd", "marginal", latent_dim=5, n_classes=2, n_subjects=2)
+    with pytest.raises(UserError) as caught:
+        censor(z, y, s)
+    assert words in str(caught.value)

@@ -1,0 +1,176 @@
+"""Compiled code gets nothing that it would misread: every tensor of every kernel, given wrongly, is refused."""
+
+from __future__ import annotations
+
+import timeit
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import autotransfer as at
+from autotransfer import cpu
+from autotransfer.cpu.boundary import Expected, address
+from autotransfer.cpu.compiling import library
+from autotransfer.cpu.in_use import operations
+from autotransfer.gpu import Dropping
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler")
+
+P, F, B, T, C, G = 3, 4, 5, 24, 6, 2
+
+
+def rand(*size: int) -> Tensor:
+    return torch.rand(size, generator=torch.Generator().manual_seed(sum(size))) + 0.1
+
+
+def dropping() -> Dropping:
+    return Dropping(torch.zeros(G, F * B * (T // 4), dtype=torch.int16), torch.tensor([0, 1, 1]), rand(P) * 0.5)
+
+
+def network() -> dict[str, Any]:
+    each = (P, F)
+    return {
+        "x": rand(G, B, C, T), "group": torch.tensor([0, 1, 0]), "spatial": rand(*each, C), "temporal": rand(*each, 7),
+        "constant": rand(*each), "power_scale": rand(*each), "power_shift": rand(*each), "scale": rand(*each),
+        "shift": rand(*each), "depthwise": rand(*each, 5), "pointwise": rand(P, 8, F), "bias": rand(P, 8),
+        "numbers": [1, 6, 4, 2], "floor": 1e-6,
+    }  # fmt: skip
+
+
+KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
+    "norm_pool_forward": (
+        lambda halves, group, drop, **rest: cpu.norm_pool_forward(dropping=Dropping(halves, group, drop), **rest),
+        lambda: (
+            {"v": rand(P, F, B * T), "gamma": rand(P, F), "beta": rand(P, F), "times": T, "pool": 4, "eps": 1e-5}
+            | dropping()._asdict()
+        ),
+    ),
+    "norm_pool_backward": (
+        lambda halves, group, drop, **rest: cpu.norm_pool_backward(dropping=Dropping(halves, group, drop), **rest),
+        lambda: (
+            {name: rand(P, F) for name in ("mean", "variance", "gamma", "beta")}
+            | {"v": rand(P, F, B * T), "grad": rand(P, F, B, T // 4), "grad_squares": rand(P, F, B, T // 4)}
+            | {"times": T, "pool": 4, "eps": 1e-5}
+            | dropping()._asdict()
+        ),
+    ),
+    "correlate": (cpu.correlate, lambda: {"x": rand(P, B, T), "w": rand(P, 9), "left": 4}),
+    "correlate_gradient": (
+        cpu.correlate_gradient,
+        lambda: {"x": rand(P, B, T), "grad": rand(P, B, T), "kernel": 9, "left": 4},
+    ),
+    "product": (cpu.product, lambda: {"a": rand(P, 4, C), "b": rand(G, C, T), "group": torch.tensor([0, 1, 0])}),
+    "product_gradient": (
+        lambda a, b, group: cpu.product(a, b.transpose(1, 2), group),
+        lambda: {"a": rand(P, 4, T), "b": rand(G, C, T), "group": torch.tensor([0, 1, 0])},
+    ),
+    "log_scale": (
+        cpu.log_scale,
+        lambda: {"nearness": -rand(P, B, B), "wanted": rand(P, B), "bracket": 5.0, "halvings": 4, "newtons": 4},
+    ),
+    "mix": (cpu.mix, lambda: {"words": torch.arange(10, dtype=torch.int32)}),
+    "networks": (operations.networks, network),
+    "standardise": (operations.standardise, lambda: {"x": rand(G, B, C, T)}),
+    "append_scale": (operations.append_scale, lambda: {"x": rand(G, B, C, T), "flat": 1e-8, "quiet": 1e-8}),
+    "features": (
+        operations.features,
+        lambda: {
+            "x": rand(G, B, C, T),
+            "window": torch.from_numpy(np.hanning(T)),
+            "points": 16,
+            "quiet": 1e-8,
+        },
+    ),
+    "tangent": (operations.tangent, lambda: {"x": rand(G, B, C, T), "quiet": 1e-8}),
+    "templates": (
+        operations.templates,
+        lambda: {
+            "x": rand(1, B, C, T),
+            "filters": rand(P, F, C),
+            "responses": rand(P, F, T),
+            "points": 16,
+            "flat": 1e-8,
+            "quiet": 1e-8,
+        },
+    ),
+}
+
+WRONG: dict[str, Callable[[Tensor], Tensor]] = {
+    "other numbers": lambda tensor: tensor.to(torch.float64 if tensor.dtype != torch.float64 else torch.float32),
+    "nowhere": lambda tensor: tensor.to("meta"),
+    "a row more": lambda tensor: torch.cat([tensor, tensor[-1:]]),
+    "a column less": lambda tensor: tensor[..., :-1],
+}
+FREE = {  # tensors that say themselves how many there are: other sizes of them mean something else, and nothing wrong
+    ("mix", "words"), ("standardise", "x"), ("append_scale", "x"), ("features", "x"), ("tangent", "x"),
+    ("networks", "x"), ("templates", "x"), ("product", "b"), ("product_gradient", "b"), ("networks", "temporal"),
+    ("networks", "depthwise"), ("norm_pool_forward", "halves"), ("norm_pool_backward", "halves"), ("correlate", "w"),
+}  # fmt: skip
+FREE_COLUMNS = {("correlate", "x"), ("log_scale", "nearness")}
+
+
+def cases() -> list[tuple[str, str, str]]:
+    return [
+        (kernel, name, wrong)
+        for kernel, (_, given) in KERNELS.items()
+        for name, value in given().items()
+        if isinstance(value, Tensor)
+        for wrong in WRONG
+        if wrong in ("other numbers", "nowhere") or (kernel, name) not in FREE
+        if wrong != "a column less" or (kernel, name) not in FREE_COLUMNS
+    ]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_fits_is_computed(kernel: str) -> None:
+    function, given = KERNELS[kernel]
+    out = function(**given())
+    tensors = [one for one in (out if isinstance(out, tuple) else (out,)) if one is not None]
+    assert tensors
+    assert all(bool(one.double().isfinite().all()) for one in tensors)
+
+
+@pytest.mark.parametrize(("kernel", "name", "wrong"), cases())
+def test_what_does_not_fit_is_refused(kernel: str, name: str, wrong: str) -> None:
+    function, given = KERNELS[kernel]
+    arguments = given()
+    arguments[name] = WRONG[wrong](arguments[name])
+    with pytest.raises((RuntimeError, NotImplementedError, IndexError)):  # the second and third are torch's own
+        function(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name", "value"),
+    [
+        ("features", "points", 64), ("features", "points", 0), ("templates", "points", 0), ("correlate", "left", 9),
+        ("correlate", "left", -1), ("correlate_gradient", "kernel", 0), ("norm_pool_forward", "pool", 0),
+        ("norm_pool_forward", "pool", 4096), ("norm_pool_backward", "times", 0), ("networks", "numbers", [1, 0, 4, 2]),
+        ("networks", "numbers", [9, 6, 4, 2]), ("networks", "bias", None), ("networks", "constant", None),
+        ("networks", "group", torch.tensor([0, 1, 2])), ("product", "group", torch.tensor([0, -1, 0])),
+        ("norm_pool_forward", "group", torch.tensor([0, 1, 5])),
+    ],
+)  # fmt: skip
+def test_numbers_that_lead_out_of_bounds_are_refused(kernel: str, name: str, value: object) -> None:
+    function, given = KERNELS[kernel]
+    with pytest.raises(RuntimeError, match="autotransfer::"):
+        function(**(given() | {name: value}))
+
+
+def test_a_network_of_another_precision_raises_as_torch_does() -> None:
+    with pytest.raises(RuntimeError):
+        at.EEGNet(8, 128).double().eval()(torch.zeros(2, 8, 128))
+
+
+def test_weights_that_are_nowhere_do_not_end_the_process() -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        at.EEGNet(8, 128).to("meta").eval()(torch.zeros(2, 8, 128))
+
+
+def test_a_check_takes_about_a_microsecond() -> None:
+    expected = Expected(rand(P, F, T), (P, F, T))
+    each = min(timeit.repeat(lambda: address("test", "x", expected), number=1000, repeat=20)) / 1000
+    assert each < 5e-6  # about .4 on a quiet core

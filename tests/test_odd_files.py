@@ -1,0 +1,195 @@
+"""Pipes, devices, full disks and strange environments: one line and soon, never a wait without end or a stray file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+import autotransfer as at
+from autotransfer.cpu import compiling
+from autotransfer.errors import UserError
+from autotransfer.export.formats import as_text, to_safetensors
+from autotransfer.runs.checkpoint import load_checkpoint
+from autotransfer.runs.files import in_use, read_plain, refuse_links
+from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.run import begin_ledger
+from autotransfer.runs.saved_model import load_model, save_model
+from autotransfer.runs.study import read_study
+from test_session import model
+
+posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
+
+
+def soon(work: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """What it returns or raises; a failure where it takes so long."""
+    outcome: list[Any] = []
+
+    def attempt() -> None:
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert outcome, "it waits for a pipe or reads a device"
+    value, error = outcome[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def pipe(path: Path) -> Path:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    return path
+
+
+@posix
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
+def test_a_pipe_in_the_place_of_a_model_is_refused(tmp_path: Path, name: str) -> None:
+    save_model(tmp_path, model())
+    pipe(tmp_path / name)
+    with pytest.raises(UserError, match=r"not a plain file"):
+        soon(lambda: load_model(tmp_path))
+    with pytest.raises(UserError, match="pipe or a device"):
+        soon(lambda: at.Session(tmp_path))
+
+
+@posix
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero"])
+def test_pipes_and_devices_as_single_files(tmp_path: Path, kind: str) -> None:
+    path = pipe(tmp_path / "odd") if kind == "pipe" else Path(kind)
+    own = model()
+    for work in (
+        lambda: at.load_model(path),
+        lambda: at.Session.load(path, own),
+        lambda: read_study(path),
+    ):
+        with pytest.raises(UserError, match="not a plain file"):
+            soon(work)
+    assert soon(lambda: load_checkpoint(path)) is None
+    with pytest.raises(OSError, match="not a plain file"):
+        soon(lambda: read_plain(path))
+
+
+@posix
+def test_a_pipe_anywhere_in_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    refuse_links(tmp_path)
+    path = pipe(tmp_path / "model" / "model.json")
+    with pytest.raises(UserError, match=r"model\.json is a pipe or a device"):
+        refuse_links(tmp_path)
+    path.unlink()
+    pipe(tmp_path / "lock")
+    assert soon(lambda: in_use(tmp_path)) in (True, False)
+
+
+def test_a_model_without_a_digest_is_refused(tmp_path: Path) -> None:
+    own = model()
+    save_model(tmp_path, own)
+    card = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps({k: v for k, v in card.items() if k != "digest"}))
+    with pytest.raises(UserError, match=r"model\.json has no digest.*make it again with resume"):
+        load_model(tmp_path)
+    (tmp_path / "whole.safetensors").write_bytes(to_safetensors(own))
+    at.load_model(tmp_path / "whole.safetensors")
+    save_file(own.tensors(), tmp_path / "without.safetensors", as_text(own.card))
+    with pytest.raises(UserError, match="its card has no digest"):
+        at.load_model(tmp_path / "without.safetensors")
+
+
+# a full disk
+
+
+@pytest.mark.parametrize("at_", ["tables", "facts"])
+def test_a_run_that_cannot_begin_leaves_no_part_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_: str
+) -> None:
+    def full(self: Ledger, *_: object, **__: object) -> None:
+        if at_ == "tables":
+            self.connection.execute("CREATE TABLE some (thing)")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Ledger, "_prepare" if at_ == "tables" else "remember", full)
+    with pytest.raises(OSError, match="No space left"):
+        begin_ledger(tmp_path / "ledger.sqlite", {"started": "now"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_that_fails_leaves_no_part_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = begin_ledger(tmp_path / "ledger.sqlite", {"started": "now"})
+
+    def refused(*_: object) -> None:
+        raise UserError("locked by another program")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(UserError):
+        ledger.back_up()
+    ledger.close()
+    assert [path.name for path in tmp_path.iterdir() if ".part" in path.name] == []
+
+
+# compiled kernels
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compiling, "SOURCE", tmp_path / "kernels.c")  # sooner compiled than all of them
+    compiling.SOURCE.write_text("int mix_words(void) { return 3; }\n")
+    return tmp_path / "autotransfer"
+
+
+def fresh() -> Any:
+    """As a new process would ask."""
+    return compiling._library.__wrapped__()[0]
+
+
+@pytest.mark.parametrize("compiler", ["true", "makes something else"])
+def test_a_compiler_that_makes_no_library_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    if compiler != "true":
+        script = tmp_path / "cc"
+        script.write_text('#!/bin/sh\nfor word; do [ "$last" = -o ] && echo text > "$word"; last=$word; done\n')
+        script.chmod(0o755)
+        compiler = str(script)
+    monkeypatch.setenv("CC", compiler)
+    assert fresh() is None
+    assert list(folder.iterdir()) == []
+
+
+@compiled
+def test_a_whole_file_that_is_no_library_is_made_anew(folder: Path) -> None:
+    path = compiling.compiled()
+    path.write_bytes(b"text" + hashlib.blake2b(b"text", digest_size=compiling.DIGEST).digest())
+    assert compiling.is_ours(path)
+    assert fresh() is not None
+    assert path.stat().st_size > 1000
+
+
+@posix
+@compiled
+def test_a_pipe_in_the_place_of_the_library_is_replaced(folder: Path) -> None:
+    path = pipe(compiling.compiled())
+    assert soon(fresh, 120) is not None
+    assert path.is_file()
+
+
+def test_an_empty_home_is_not_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for name in ("", "relative"):
+        monkeypatch.setenv("HOME", name)
+        with pytest.raises(compiling.Unavailable, match="no home folder"):
+            compiling.trusted_folder()
