@@ -48,6 +48,7 @@ def few_settings() -> Iterator[None]:
         patch.setattr("autotransfer.runs.options.grid", lambda name: at.grid(name)[:3])
         patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})  # which follow from names that arrays do not have
         patch.setattr("autotransfer.search.kinds.represented", lambda *_, **__: [])  # and so do these
+        patch.setattr("autotransfer.search.kinds._responses", lambda *_: False)
         yield
 
 
