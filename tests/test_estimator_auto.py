@@ -47,6 +47,8 @@ def few_settings() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autotransfer.runs.options.grid", lambda name: at.grid(name)[:3])
         patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})  # which follow from names that arrays do not have
+        patch.setattr("autotransfer.search.kinds.represented", lambda *_, **__: [])  # and so do these
+        patch.setattr("autotransfer.search.kinds._responses", lambda *_: False)
         yield
 
 
@@ -203,6 +205,7 @@ def test_every_option_reaches_the_run() -> None:
     unmentioned = set(at.AutoTransferClassifier().get_params()) - set(given)
     assert unmentioned == {
         "adaptation",
+        "at_least",
         "encoder",
         "max_steps",
         "nested",

@@ -200,7 +200,8 @@ def _stages(
     options: RunOptions, settings: Sequence[Setting], solved: Sequence[Setting], dear: Sequence[Setting], folds: int,
     costs: Costs | None,
 ) -> list[Stage]:  # fmt: skip
-    """dear: closed forms that take minutes. One for the closed forms that are quick, then one for each network and seed, without penalties first."""
+    """One for the closed forms that are quick, then one for each network and seed, without penalties first. dear:
+    closed forms that take minutes."""
     seeds = list(options.every_seed)
     price = {one: 0.0 if costs is None else folds * costs.training(one, options) / costs.busy for one in solved}
     least = min(price.values(), default=0.0)  # one of them comes first in any case
