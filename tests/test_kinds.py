@@ -80,7 +80,7 @@ def test_few_channels_are_joined_by_delayed_copies_as_far_as_windows_are_long() 
 
 
 def test_covariances_too_large_to_be_solved_are_left_out() -> None:
-    recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=64)
+    recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=128)
     assert "tangent" not in {s.kind for s in candidates(recordings, preprocessing="zero-shot")}
 
 
