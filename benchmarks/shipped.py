@@ -62,7 +62,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for (adaptation, data), people in table.groupby(["adaptation", "data"], sort=True):
         means = people[peers].mean().dropna()
-        best = means.idxmax() if len(means) else None
+        best = str(means.idxmax()) if len(means) else None
         line: dict[str, Any] = {
             "data": data, "adaptation": adaptation, "people": len(people), "first": people["first"].mean(),
             "score": people["score"].mean(), "stages": people["stages"].iloc[0],
