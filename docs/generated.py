@@ -135,8 +135,12 @@ MEANING = {
     "constant channels; not with `standardise` trial, which removes them",
     "delays": "copies of every channel, each some samples later than the one before, as further channels; 1: none",
     "lag": "samples from one delayed copy to the next",
-    "represent": "replace the window by numbers for a linear model: `features`: means, log power in bands and log "
-    "deviations of each channel; `tangent`: log deviations and the matrix logarithm of the correlations; `none`",
+    "represent": "replace the window by numbers for a linear model; `features`: means, log power in bands and log "
+    "deviations of each channel; `tangent`: log deviations and the matrix logarithm of the correlations; "
+    "`hudgins`, `tdar`, `ls4`, `ls9`, `tdpsd`: features of muscle activity, as LibEMG groups them; "
+    "`rhythms`: canonical correlations with sines; `bands`, `fine_bands`: log amplitudes in frequency bands; "
+    "`band_tangent`: tangent vectors of three bands; `statistics`: of slow signals; `beats`: shapes of heartbeats; "
+    "`minirocket`: random kernels; `none`",
     "centre": "of a representation: subtract a person's mean: `online`: of a new person's windows so far; "
     "`transductive`: of all of them; `none`",
     "shrinkage": "share of the identity in the classes' common covariance, in [0, 1]; `auto`: by Ledoit and Wolf",
@@ -315,6 +319,15 @@ CHOICE = {
     "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",
     "peers": "by name: score by subject of what needs no network, on the same folds",
     "left_out": "what a run with `--time` left out to keep within it",
+    "skipped_peers": "by name: why a simple model has no scores",
+    "confusions": "by subject: counts of true × predicted class of what is delivered, decided without them",
+    "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error` of the same",
+    "at_least": "the score that `--at-least` asks of every person; null where nobody asked",
+    "verdict": "the headline, a sentence that follows from the scores, as `best_peer` and `next_person` do",
+    "best_peer": "the simple model that scores highest: `name`, `mean`, on how many `people`, the mean `difference` of "
+    "what is delivered to it and the 95 % `interval` of that",
+    "next_person": "prediction interval for one more person: `low`, `high`, its `level`, from how many `people`, and "
+    "what it `assumes` (`nothing` or a `normal` distribution)",
 }
 
 

@@ -77,3 +77,8 @@ def labels(value: Any, key: str = "") -> list[str]:
     return (
         [value] if isinstance(value, str) and key in ("text", "ticktext", "name", "hovertext", "hovertemplate") else []
     )
+
+
+def place(words: str, text: str) -> int:
+    """Where the words begin, whatever tags stand between them; an error where they do not."""
+    return "".join(text.split()).index("".join(words.split()))

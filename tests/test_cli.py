@@ -86,6 +86,22 @@ def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None
     assert f"{trained} of {trained} known jobs done" in result.stdout
 
 
+def test_the_methods_paragraph_and_the_threshold(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = finished
+    found = json.loads((folder / "run" / "choice.json").read_text())
+    assert done.stdout.count(found["verdict"]) == 1
+    before = (folder / "run" / "report.html").read_bytes()
+    result = call("report", folder / "run", "--methods", "--at-least", 0.99)
+    assert result.returncode == 0, result.stderr
+    for fact in (found["verdict"], "4 people", "elow 0.99", "torch", "arXiv:2112.09796"):
+        assert fact in result.stdout
+    assert (folder / "run" / "report.html").read_bytes() == before, "nothing is written"
+    call("report", folder / "run", "--at-least", 0.99)
+    assert "elow 0.99" in (folder / "run" / "report.html").read_text()
+    assert_mistake(call("report", folder / "run", "--at-least", 70), "70", "between 0 and 1")
+    assert_mistake(call("run", folder / "tiny.npz", "--out", folder / "new", "--at-least", 0), "between 0 and 1")
+
+
 def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     folder, _ = finished
     result = call("predict", folder / "run", folder / "tiny.npz", "--out", tmp_path / "p.csv")
@@ -95,8 +111,8 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     assert len(table) == 48
     np.testing.assert_allclose(table[["p_left", "p_right"]].sum(axis=1), 1, atol=1e-6)
     told = result.stderr.splitlines()
-    assert told[0].startswith("the model")
-    assert "people left out (chance .50)" in told[0]
+    assert told[0] == json.loads((folder / "run" / "choice.json").read_text())["verdict"]
+    assert "trained on windows of 4 people" in told[1]
     assert any(line.startswith("balanced accuracy on 4 people (chance .50): mean ") for line in told)
     assert any(line.split()[:1] == ["left"] for line in told[-2:]), "a confusion table"
     by_person = tmp_path / "scores.csv"
@@ -192,17 +208,22 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
     assert_mistake(second, "in use by another process")
     status = call("status", tmp_path / "run").stdout
     assert "at work" in status
-    assert "18 running" in status, "six folds of the plain network with three seeds in one stack"
+    assert "6 running" in status, "six folds of one network"
+    assert "1 stage done, predict can be used" in status
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"continue with: autotransfer resume {tmp_path / 'run'}" in errors
+    assert "the answer so far is kept" in errors
     assert "Traceback" not in errors
     assert "interrupted" in call("status", tmp_path / "run").stdout
     result = call("report", tmp_path / "run")
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "INCOMPLETE" in page[page.index("<title>") : page.index("</title>")]
+    assert "SO FAR" in page[page.index("<title>") : page.index("</title>")]
+    result = call("predict", tmp_path / "run", source)
+    assert result.returncode == 0, result.stderr
+    assert "not finished" in result.stderr
 
 
 def test_a_run_without_gain_says_so() -> None:

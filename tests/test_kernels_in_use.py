@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from autotransfer.model.encoder import Size, group_of, quick
 from autotransfer.model.shallow import Shallow
 from autotransfer.model.templates import Templates, TemplatesOptions
 from autotransfer.preprocessing.append_scale import WithScale
-from autotransfer.preprocessing.represent import Features, Tangent
+from autotransfer.preprocessing.represent import REPRESENTATIONS
+from autotransfer.preprocessing.represent.base import EveryWindow
 from autotransfer.preprocessing.standardise import OwnScale
 from autotransfer.preprocessing.transform import Batch, Fitted
 
@@ -85,7 +87,8 @@ def test_shallow(channels: int, times: int, kernel: int, filters: int, levels: i
 
 
 PREPARED: dict[str, Callable[[], Fitted]] = {
-    "standardise": OwnScale, "append_scale": WithScale, "features": Features, "tangent": Tangent,
+    "standardise": OwnScale, "append_scale": WithScale,
+    **{name: partial(EveryWindow, REPRESENTATIONS[name]()) for name in ("features", "tangent")},
 }  # fmt: skip
 
 

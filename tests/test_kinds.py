@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.estimate import estimate
-from autotransfer.search.kinds import closed_forms, networks
+from autotransfer.search.kinds import AUGMENTED, CONSTANTS, REPRESENTED, SHRINKAGES, closed_forms, networks, represented
+from autotransfer.search.plan import plan_of, work_words
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
@@ -41,7 +43,7 @@ def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
     assert {setting.adaptation for setting in found} == USED[name]
     assert found[0] == RunOptions(source="x").apply(at.Setting()), "the plain network comes first"
     assert len(set(found)) == len(found)
-    assert {setting.kind for setting in found} == {"eegnet", "shallow", "features", "tangent", "templates"}
+    assert {one.kind for one in found} == {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}
     names = [RunOptions(source="x").name_of(setting) for setting in found]
     assert len(set(names)) == len(names), "names are keys in choice.json"
 
@@ -60,7 +62,7 @@ def test_without_preprocessing_nothing_stands_beside_the_grid() -> None:
 
 def test_an_encoder_of_ones_own_takes_eegnets_place() -> None:
     found = candidates(preprocessing="zero-shot", encoder="mine")
-    assert {setting.encoder for setting in found} == {"mine", "shallow", "linear", "templates"}
+    assert {setting.encoder for setting in found} == {"mine", "shallow", "linear", "templates", "evoked"}
     assert all(setting.log_power is None for setting in found if setting.encoder == "mine")
 
 
@@ -78,7 +80,7 @@ def test_few_channels_are_joined_by_delayed_copies_as_far_as_windows_are_long() 
 
 
 def test_covariances_too_large_to_be_solved_are_left_out() -> None:
-    recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=64)
+    recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=128)
     assert "tangent" not in {s.kind for s in candidates(recordings, preprocessing="zero-shot")}
 
 
@@ -86,14 +88,14 @@ def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
     options = RunOptions(
         source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, device="cpu", preprocessing="zero-shot", seeds=2
     )
-    found = estimate(tiny(), options)
+    plan = plan_of(options, tiny())
     run = Run.create(tmp_path / "run", options)
     conduct(run, lambda _: None, shown=False)
     entries = run.ledger.entries(records=False)
     solved = [entry for entry in entries if entry.setting.network.closed_form]
-    assert found.trainings == len(entries) - len(solved)
-    assert found.closed_forms * found.folds == len(solved)
-    assert "2 seeds" in found.work(options)
+    assert plan.trainings == len(entries) - len(solved)
+    assert plan.folds * len(plan.stages[0].trainings) == len(solved)
+    assert "2 seeds" in work_words(plan)
 
 
 @pytest.mark.parametrize(
@@ -149,3 +151,87 @@ def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) 
         found = [one for one in networks(options, options.settings(), own) if one.augmentation]
         assert len(found) == bool(augmentation)
         assert all(augmentation in options.name_of(one) for one in found)
+
+
+def muscles(**more: object) -> at.Recordings:
+    made = at.synthetic(n_subjects=3, n_channels=4, n_times=50)
+    return at.Recordings(made.X, made.y, made.subject, sfreq=100.0, channels=[f"EMG{n}" for n in range(4)], **more)
+
+
+@pytest.mark.parametrize("name", USED)
+def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: str) -> None:
+    special = set(REPRESENTED["emg"])
+    forms = closed_forms(RunOptions(source="x", preprocessing=name), muscles())
+    assert special < {setting.kind for setting in forms}
+    own = [setting for setting in forms if setting.kind in special]
+    assert {setting.centre for setting in own} == {"none"} | ({name} - {"zero-shot"})
+    assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
+    assert not special & {setting.kind for setting in closed_forms(RunOptions(source="x", preprocessing=name), tiny())}
+
+
+def test_every_representation_of_the_table_exists_and_says_what_it_must_be_told() -> None:
+    assert set(REPRESENTED) == set(AUGMENTED)
+    for name in {name for names in REPRESENTED.values() for name in names}:
+        assert "constants" not in REPRESENTATIONS[name].reads or name in CONSTANTS
+
+
+def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kinds(text: str, recordings: at.Recordings) -> list[str]:
+        return [fields["represent"] for fields in represented(text, recordings)]
+
+    assert kinds("emg", tiny()) == [*REPRESENTED["emg"]]
+    assert kinds("tdpsd, other,hudgins", muscles()) == ["tdpsd", "hudgins"]
+    assert kinds("emg,tangent", tiny()) == kinds("emg,emg", tiny()), "what any signal has is there already"
+    options = RunOptions(source="x", preprocessing="zero-shot", kinds="ls4")
+    assert {setting.kind for setting in closed_forms(options, muscles())} == {"features", "tangent", "templates", "ls4"}
+    with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'eeg', 'emg', .*'tdpsd'"):
+        kinds("emgs", tiny())
+
+    class Reading(REPRESENTATIONS["features"]):  # type: ignore[name-defined,misc]
+        reads = ("sfreq", "constants")
+        shortest = 50
+
+    monkeypatch.setitem(REPRESENTATIONS, "reading", Reading)
+    assert represented("reading", muscles()) == [], "nobody knows its constants"
+    monkeypatch.setitem(CONSTANTS, "reading", lambda recordings: (float(recordings.n_channels),))
+    assert represented("reading", muscles()) == [{"represent": "reading", "sfreq": 100.0, "constants": (4.0,)}]
+    assert represented("reading", tiny()) == [], "windows are too short"
+
+
+def signals(kind: str, times: int, sfreq: float = 100.0, per: int = 4, classes: object = None) -> at.Recordings:
+    names = {"eeg": ["Fz", "Cz", "Oz"], "ecg": ["I", "II", "V1"], "wearable": ["EDA", "BVP", "TEMP"]}[kind]
+    X = np.random.default_rng(0).standard_normal((3 * per, 3, times)).astype(np.float32)
+    y = np.arange(3 * per) % 2
+    return at.Recordings(X, y, np.arange(3 * per) // per, sfreq=sfreq, channels=names, classes=classes)
+
+
+def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them() -> None:
+    def constants(recordings: at.Recordings) -> object:
+        return {fields["represent"]: fields for fields in represented(None, recordings)}["rhythms"]["constants"]
+
+    assert constants(signals("eeg", 300, classes=["13 Hz", "rest"])) == (13.0, 26.0, 39.0)
+    assert constants(signals("eeg", 300, classes=["7.5hz", "12 Hz"])) == (7.5, 12.0, 15.0, 22.5, 24.0, 36.0)
+    assert constants(signals("eeg", 300)) == tuple(range(6, 45))
+    assert constants(signals("eeg", 200, sfreq=40.0)) == tuple(range(6, 18))
+
+
+def test_windows_decide_what_they_are_taken_for() -> None:
+    options = RunOptions(source="x", preprocessing="transductive")
+    long, short = (closed_forms(options, signals("eeg", times)) for times in (300, 90))
+    bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
+    assert {one.kind for one in long} == {"features", "tangent", "templates"} | bands
+    assert {one.kind for one in short} == {"features", "tangent", "templates", "evoked"}
+    assert {(one.standardise, one.align) for one in short if one.kind == "evoked"} == {
+        ("train", "none"), ("none", "transductive"),
+    }  # fmt: skip
+    named = closed_forms(RunOptions(source="x", preprocessing="zero-shot", kinds="bands"), signals("eeg", 90))
+    assert {one.kind for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
+    assert not bands & {one["represent"] for one in represented(None, signals("eeg", 30, sfreq=1.0))}, "no such bands"
+
+
+def test_kernels_are_many_and_need_as_many_windows() -> None:
+    few, many = (represented(None, signals("ecg", 20, per=per), costly=True) for per in (4, 200))
+    assert [one["represent"] for one in few] == ["beats", "statistics"]
+    assert many == [*few, {"represent": "minirocket", "standardise": "trial"}]
+    assert represented(None, signals("ecg", 20, per=200)) == few, "a first stage has none that is costly"
+    assert represented("minirocket", signals("wearable", 20)) == [{"represent": "minirocket", "standardise": "train"}]

@@ -192,3 +192,21 @@ def test_calibrate_takes_the_share_that_others_gained_by(model: Mixture) -> None
     assert half.exponents == pytest.approx([value / 4 for value in model.exponents])
     assert half.card.exponents == half.exponents
     assert half.card.trust == {"2": [0.5, 1.0]}  # further labels sharpen nothing twice
+
+
+def test_the_delivered_model_does_not_follow_where_people_lost_by_what_others_chose() -> None:
+    """Everybody together would choose a way, thanks to one person; without themselves, everybody chose another."""
+    gains = {("shift", order): 0.05 for order in ORDERS}
+    alike = [followed(gains) for _ in range(4)]
+    assert following.delivered(alike) == following.chosen(alike) == "shift"
+    lucky = followed({("statistics", order): 0.5 for order in ORDERS})
+    losing = [followed({("statistics", order): -0.1 for order in ORDERS}) for _ in range(3)]
+    people = [lucky, *losing]
+    assert following.chosen(people) == "statistics"
+    assert following.delivered(people) == "none"
+    assert following.delivered([]) == "none"
+    kept = playback.Playback(
+        **playback.orders_of({str(n): own for n, own in enumerate(people)}),
+        before={}, calibrated={}, own={}, follows=following.delivered(people), calibrates=[],
+    )  # fmt: skip
+    assert kept.gain < 0, "what is told is what people got whose way was chosen by others"

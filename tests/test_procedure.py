@@ -25,7 +25,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import load_model
 from autotransfer.search import procedure
-from autotransfer.search.estimate import count_trainings
+from autotransfer.search.plan import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
@@ -36,6 +36,7 @@ REQUIRED = {
     "stage", "method", "mode", "strength", "estimator", "length_scale", "regularization", "standardise", "fold",
     "validation_subject", "test_subject", "seed", "best_epoch", "validation_score", "test_score", "seconds",
 }  # fmt: skip
+EVERY_KIND = {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}  # for short windows of EEG
 
 
 def run_tiny(folder: Path, *, rule: str = "published", **options: object) -> tuple[Run, Choice]:
@@ -60,8 +61,7 @@ def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
     assert len(table) == settings * 4
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert (table.loc[table["method"] == "none", "mode"] == "none").all()
-    _, _, trainings = count_trainings(run.recordings, run.options)
-    assert len(table) == trainings
+    assert len(table) == plan_of(run.options, run.recordings).trainings
     assert [e.starts for e in run.ledger.entries()] == [1] * len(table)
 
 
@@ -152,9 +152,9 @@ def test_honest_scores_are_of_the_snapshot_that_the_other_picked(averaged: tuple
 
 def test_every_kind_is_a_candidate_and_closed_forms_need_no_seeds(averaged: tuple[Run, Choice]) -> None:
     run, choice = averaged
-    assert {one.setting.kind for one in choice.shortlist} == {"eegnet", "shallow", "features", "tangent", "templates"}
+    assert {one.setting.kind for one in choice.shortlist} == EVERY_KIND
     table = pd.read_csv(run.folder / "results.csv")
-    solved = table["encoder"].isin(["linear", "templates"])
+    solved = table["encoder"].isin(["linear", "templates", "evoked"])
     assert set(table[solved]["seed"]) == {0}
     assert set(table[~solved]["seed"]) == {0, 1}
     assert len(table[solved]) == 4 * sum(one.setting.network.closed_form for one in choice.shortlist)
@@ -215,7 +215,7 @@ def test_choosing_alone_and_leaving_kinds_out_are_told(averaged: tuple[Run, Choi
     _, choice = averaged
     average = choice.average
     assert average is not None
-    assert set(average.without_kind) == {"eegnet", "shallow", "features", "tangent", "templates"}
+    assert set(average.without_kind) == EVERY_KIND
     people = set(choice.nested_test_scores)
     for scores in (average.choosing_test_scores, average.equal_test_scores, *average.without_kind.values()):
         assert set(scores) == people

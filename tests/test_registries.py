@@ -116,17 +116,17 @@ def with_transform(name: str) -> at.Setting:
     return quick(**{"standardise": "train"} | NEEDED.get(name, {}) | own)
 
 
-def model_of(setting: at.Setting) -> tuple[SavedModel, at.Recordings]:
-    recordings = tiny()
+def model_of(setting: at.Setting, data: at.Recordings | None = None) -> tuple[SavedModel, at.Recordings]:
+    recordings = tiny() if data is None else data
     folds = at.leave_one_subject_out(recordings)[:2]
     outcomes = at.train(recordings, [at.Job(setting, fold) for fold in folds])
     card, tensors = assemble(recordings, setting, [o.state for o in outcomes], folds, kind="ensemble", scores={})
     return SavedModel(card, tensors), recordings
 
 
-def check_saved_and_exported(setting: at.Setting, folder: Path) -> None:
+def check_saved_and_exported(setting: at.Setting, folder: Path, data: at.Recordings | None = None) -> None:
     """From disk, and as a graph, the model says the same."""
-    model, recordings = model_of(setting)
+    model, recordings = model_of(setting, data)
     X = recordings.X[recordings.subject == 0]
     expected = model.predict_proba(X)
     save_model(folder / "model", model.card, model.tensors())

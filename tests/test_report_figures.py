@@ -326,11 +326,15 @@ def test_the_first_figure_shows_the_delivered_model_beside_what_it_has_to_beat()
         by_row: dict[str, dict[str, float]] = {}
         for label, _, subject, value in figure.rows:
             by_row.setdefault(label, {})[subject] = value
-        assert list(by_row) == ["Plain network (baseline)", "AutoTransfer"]
-        assert by_row["AutoTransfer"] == run.choice.estimate
-        assert by_row["Plain network (baseline)"] == run.choice.test_scores["baseline"]
+        first, *peers, last = by_row
+        assert (first, last) == ("AutoTransfer, as delivered", "Single plain network")
+        means = [np.mean(list(run.choice.peers[name].values())) for name in peers]
+        assert set(peers) == set(run.choice.peers)
+        assert means == sorted(means, reverse=True)
+        assert by_row[first] == run.choice.estimate
+        assert by_row[last] == run.choice.test_scores["baseline"]
         bands = [shape for shape in figure.layout["shapes"] if shape["type"] == "rect"]
-        assert run.choice.interval == (bands[-1]["x0"], bands[-1]["x1"])
+        assert run.choice.interval == (bands[0]["x0"], bands[0]["x1"])
     assert figures(replace(finished(), choice=None))["answer"] == []
 
 
@@ -358,3 +362,31 @@ def test_leakage_is_followed_from_the_same_network_without_its_censor() -> None:
     assert "the baseline draws its batches in another way" in drawn(*levels).caption
     assert "no censor was chosen" in drawn("baseline", "chosen", method=None).caption
     assert drawn("baseline").caption.endswith("it can only guess."), "nothing to compare"
+
+
+def test_no_two_peers_look_alike_and_none_like_a_method() -> None:
+    def look(key: str) -> tuple[str, str]:
+        return plot.colour(key), plot.mark(key)
+
+    peers = [look(f"peer {place} some name") for place in range(25)]
+    assert len(set(peers)) == 25
+    assert not {look(method) for method in CENSORS} & set(peers[:5])
+    keys = [row.key for row in contenders(finished()) if row.is_peer]
+    assert len(keys) == len({look(key) for key in keys}) == 2
+
+
+def test_confusions_and_reliability_are_those_of_the_delivered_model() -> None:
+    run = averaged()
+    assert run.choice is not None
+    found = {figure.key: figure for figure in figures(run)["mistakes"]}
+    assert set(found) == {"confusion", "reliability", "reliability-people"}
+    table = found["confusion"].rows
+    whole = np.sum([np.array(counts) for counts in run.choice.confusions.values()], 0)
+    assert [row[3] for row in table[: whole.size]] == whole.ravel().tolist()
+    assert {row[0] for row in table} == {"everybody", *run.choice.confusions}
+    worst = max(run.choice.reliability.items(), key=lambda item: item[1].confidence - item[1].accuracy)[0]
+    assert f"subject {worst}" in found["reliability-people"].caption
+    page = light(run)
+    assert page.index("Mistakes of every person") < page.index("Counts of ")
+    lacking = replace(run, choice=replace(run.choice, confusions={}, reliability={}))
+    assert [figure.key for figure in figures(lacking)["mistakes"]] == ["reliability"], "an earlier version's run"

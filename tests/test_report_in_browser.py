@@ -63,14 +63,14 @@ def assert_drawn(browser: Browser, n_figures: int) -> None:
     assert browser.evaluate(UNDRAWN) == []
 
 
-@pytest.mark.parametrize(("name", "n_figures"), [("gain", 11), ("average", 16), ("unfinished", 5), ("empty", 0)])
+@pytest.mark.parametrize(("name", "n_figures"), [("gain", 12), ("average", 17), ("unfinished", 5), ("empty", 0)])
 def test_every_figure_is_drawn(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html")
     assert_drawn(browser, n_figures)
 
 
 @pytest.mark.parametrize(
-    ("name", "n_figures"), [("average", 16), ("hostile", 16), pytest.param("forty", 11, marks=pytest.mark.slow)]
+    ("name", "n_figures"), [("average", 17), ("hostile", 17), pytest.param("forty", 12, marks=pytest.mark.slow)]
 )
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html", width=390, height=844, phone=True)
@@ -87,12 +87,12 @@ def test_the_first_screen_is_a_sentence_a_number_and_a_figure(
 ) -> None:
     browser.open(pages / "average.html", width=width, height=height, phone=width < 500)
     bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
-    for part in ("#answer-title", ".number b", ".number .interval", "#figure-glance .plot svg"):
+    for part in ("#answer-title", ".people p", "#figure-glance .plot svg"):
         assert 0 < browser.evaluate(bottom.format(part)) <= height, part
     drawn = "[...document.querySelectorAll('.plot')].filter((plot) => plot.querySelector('svg')).length"
     assert browser.evaluate(drawn) == 1, "figures of closed sections wait"
     assert browser.evaluate("[...document.querySelectorAll('main details')].every((box) => !box.open)")
-    browser.evaluate("document.querySelectorAll('.part')[1].open = true")
+    browser.evaluate("document.querySelector('#average').closest('.part').open = true")
     browser.wait_for("document.querySelector('#figure-shares .plot svg')")
     assert browser.evaluate("document.querySelector('#figure-results .plot svg')") is None
     browser.evaluate(OPEN_ALL)
@@ -108,15 +108,29 @@ def test_a_link_opens_the_section_it_leads_into(browser: Browser, pages: Path) -
 
 
 def test_no_label_lies_on_another(browser: Browser, pages: Path) -> None:
-    for name, n_figures in (("average", 16), ("gain", 11)):
+    for name, n_figures in (("average", 17), ("gain", 12)):
         browser.open(pages / f"{name}.html")
         assert_drawn(browser, n_figures)
         assert browser.evaluate(CLASHES) == []
 
 
+def test_heads_stand_above_their_columns(browser: Browser, pages: Path) -> None:
+    browser.open(pages / "average.html")
+    browser.evaluate("document.querySelector('#figure-glance details').open = true")
+    browser.wait_for("document.querySelector('#figure-glance table')?.rows.length > 10")
+    ends = """(() => {
+        const cells = [...document.querySelector('#figure-glance table').rows].slice(0, 2).map((row) => [...row.cells]);
+        const edge = (cell, side) => { const range = document.createRange(); range.selectNodeContents(cell);
+            return range.getBoundingClientRect()[side]; };
+        return cells[0].map((head, i) => ['left', 'right'].some((side) =>
+            Math.abs(edge(head, side) - edge(cells[1][i], side)) < 2));
+    })()"""
+    assert browser.evaluate(ends) == [True] * 4
+
+
 def test_hostile_names_are_only_text(browser: Browser, pages: Path) -> None:
     browser.open(pages / "hostile.html")
-    assert_drawn(browser, 16)
+    assert_drawn(browser, 17)
     assert browser.evaluate("document.querySelectorAll('svg a, svg script, img, .plot [onerror]').length") == 0
     drawn = browser.evaluate(TEXTS)
     assert "<script>al…1)</script>" in drawn
@@ -156,7 +170,7 @@ def test_print_is_light_fits_the_paper_and_opens_the_tables(browser: Browser, pa
 
 def test_figures_can_be_saved(browser: Browser, pages: Path, tmp_path: Path) -> None:
     browser.open(pages / "hostile.html", dark=True)
-    assert_drawn(browser, 16)
+    assert_drawn(browser, 17)
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     for kind in ("png", "svg", "csv"):
         browser.evaluate(f"document.querySelector('#figure-by-subject [data-save={kind}]').click()")

@@ -12,14 +12,9 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.preprocessing.represent import (
-    FeaturesGraph,
-    Represent,
-    TangentGraph,
-    logarithm,
-    logarithm_by_roots,
-    stretches,
-)  # fmt: skip
+from autotransfer.preprocessing.represent import REPRESENTATIONS, Represent, Representation
+from autotransfer.preprocessing.represent.base import stretches
+from autotransfer.preprocessing.represent.tangent import logarithm, logarithm_by_roots
 from tiny import preprocessed, tiny
 
 KINDS = ("features", "tangent")
@@ -100,7 +95,7 @@ def test_flat_channels_and_any_scale_give_numbers(kind: str, scale: float) -> No
     found = represented(X, kind)
     assert found.dtype == torch.float32
     assert found.isfinite().all()
-    graph = FeaturesGraph() if kind == "features" else TangentGraph()
+    graph = REPRESENTATIONS[kind]().graph()
     torch.testing.assert_close(graph(X[None])[0], found, rtol=1e-5, atol=1e-5)
 
 
@@ -137,19 +132,19 @@ def test_shapes_and_short_windows() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_worked_out_once_for_all_folds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import autotransfer.preprocessing.represent as module
-
+def test_it_is_worked_out_once_for_all_folds_and_people(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    plain = getattr(module, kind)
+    numbers = REPRESENTATIONS[kind].numbers
 
-    def counted(x: Tensor, how: object) -> Tensor:
+    def counted(spec: Representation, x: Tensor) -> Tensor:
         nonlocal calls
         calls += len(x)
-        return plain(x, how)
+        return numbers(spec, x)
 
-    monkeypatch.setattr(module, kind, counted)
+    monkeypatch.setattr(REPRESENTATIONS[kind], "numbers", counted)
     rec = tiny()
-    setting = at.Setting(encoder="linear", standardise="none", represent=kind)
-    at.train(rec, [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)], population=1)
+    plain = at.Setting(encoder="linear", standardise="none", represent=kind)
+    forms = [plain.replace(centre=centre, shrinkage=0.5) for centre in ("none", "online", "transductive")]
+    folds = at.leave_one_subject_out(rec)
+    at.train(rec, [at.Job(setting, fold) for setting in (plain, *forms) for fold in folds], population=1)
     assert calls == rec.n_trials

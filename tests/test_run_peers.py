@@ -1,10 +1,11 @@
-"""Peers in every run: closed forms that are trained already, or are trained for it; pyRiemann where it is installed."""
+"""Simple models in every run: closed forms that are trained already, or are trained for it, and pyRiemann."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,11 @@ from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.report.page import render
 from autotransfer.report.terminal import answer
-from autotransfer.report.wording import peer_words
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import peers
-from autotransfer.search.peers import LDA, PYRIEMANN, TANGENT, closed_peers, peer_scores, shrunk
+from autotransfer.search.peers import LDA, PYRIEMANN, RECENTRED, TANGENT, Peer, closed_peers, peer_scores, shrunk
 from autotransfer.search.procedure import conduct
 from faults import quiet
 from tiny import tiny_file
@@ -58,36 +58,64 @@ def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: P
     run.ledger.close()
 
 
-def test_pyriemann_takes_the_place_of_our_own_tangent_space(
-    averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pytest.importorskip("pyriemann")
+def test_every_peer_has_scores_or_says_why_not(averaged: tuple[Run, Choice], monkeypatch: pytest.MonkeyPatch) -> None:
     run, choice = averaged
-    assert set(choice.peers) == {LDA, PYRIEMANN}
+    assert set(choice.peers) == {LDA, TANGENT, PYRIEMANN}
+    assert choice.skipped_peers == {}
     assert set(choice.peers[PYRIEMANN]) == set(choice.peers[LDA])
-    run.ledger.remember(peers={"known": {"0": 0.5}})
-    assert peer_scores(run) == {"known": {"0": 0.5}}, "a report does not compute it again"
-    monkeypatch.setitem(sys.modules, "pyriemann.tangentspace", None)  # as if it could not be imported
-    monkeypatch.setattr(run.ledger, "recall", lambda *_: None)
-    monkeypatch.setattr(run.ledger, "remember", lambda **_: None)
-    assert set(peer_scores(run)) == {LDA, TANGENT}
-    monkeypatch.undo()
-    monkeypatch.setattr(run.ledger, "recall", lambda *_: None)
-    monkeypatch.setattr(run.ledger, "remember", lambda **_: None)
-    assert set(peer_scores(run, until=0.0)) == {LDA, TANGENT}, "a budget is over"
+    summary, kept = collect(run), dict[str, object]()
+    monkeypatch.setattr(run.ledger, "recall", lambda *_: kept.get("peers"))
+    monkeypatch.setattr(run.ledger, "remember", lambda **facts: kept.update(facts))
+
+    def fails(*_: object) -> None:
+        raise ValueError("a matrix is singular")
+
+    more = {"broken": Peer(fails, lambda _: 0.0), "choosy": Peer(fails, lambda _: 0.0, lambda _: "it takes images")}
+    monkeypatch.setattr(peers, "PEERS", peers.PEERS | more)
+    scores, skipped = peer_scores(run, until=0.0)
+    assert set(scores) == {LDA, TANGENT}
+    assert skipped["broken"].startswith("no time was left")
+    assert skipped["choosy"] == "it takes images"
+    assert skipped[PYRIEMANN].startswith("no time was left: it takes about")
+    scores, skipped = peer_scores(run)
+    assert scores == choice.peers, "what had no time is made up for"
+    assert skipped["broken"] == "it failed: a matrix is singular"
+    told = replace(choice, skipped_peers=skipped)
+    assert any("a matrix is singular" in line for line in answer(told))
+    assert "a matrix is singular" in render(replace(summary, choice=told))
+    monkeypatch.setitem(peers.PEERS, PYRIEMANN, Peer(fails, lambda _: 0.0))
+    assert peer_scores(run)[0] == choice.peers, "a report does not compute it again"
 
 
-def test_test_people_are_unknown_to_pyriemann(averaged: tuple[Run, Choice]) -> None:
-    pytest.importorskip("pyriemann")
-    run, _ = averaged
-    rec = run.recordings
+@pytest.mark.parametrize("predict", [peers.tangent_space, peers.recentred])
+def test_test_people_are_unknown_to_pyriemann(averaged: tuple[Run, Choice], predict: Any) -> None:
+    rec = averaged[0].recordings
     fold = at.leave_one_subject_out(rec)[0]
-    C = peers._covariances(rec.X, closed_peers(run)[TANGENT])
+    before = predict(rec, fold)
     y = rec.y.numpy().copy()
-    before = peers._predicted(C, y, fold, rec.n_times)
     y[fold.test] = 1 - y[fold.test]
-    np.testing.assert_array_equal(peers._predicted(C, y, fold, rec.n_times), before)
+    np.testing.assert_array_equal(predict(replace(rec, y=y), fold), before)
     assert np.mean(before == rec.y.numpy()[fold.test]) > 0.7
+
+
+def test_recentring_undoes_how_loud_a_person_is() -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=20, n_channels=3, n_times=64)
+    louder = rec.X.numpy().copy()
+    louder[rec.subject.numpy() == 0] *= 30
+    fold = at.leave_one_subject_out(rec)[0]
+    np.testing.assert_array_equal(peers.recentred(replace(rec, X=louder), fold), peers.recentred(rec, fold))
+    assert not np.array_equal(peers.tangent_space(replace(rec, X=louder), fold), peers.tangent_space(rec, fold))
+
+
+def test_peers_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Choice]) -> None:
+    run = averaged[0]
+    for preprocessing, more in (("online", set()), ("transductive", {RECENTRED})):
+        run_of = SimpleNamespace(options=replace(run.options, preprocessing=preprocessing), recordings=run.recordings)
+        settings = closed_peers(run_of)
+        used = {name: setting.adaptation for name, setting in settings.items()}
+        assert sorted(used.values()) == sorted(["none", "none", preprocessing, preprocessing])
+        assert all((preprocessing in name) == (kind != "none") for name, kind in used.items())
+        assert set(peers._others(run_of)) == {PYRIEMANN} | more
 
 
 def test_the_shrinkage_is_that_of_scikit_learn() -> None:
@@ -112,19 +140,9 @@ def test_they_stand_in_report_terminal_and_results(averaged: tuple[Run, Choice])
         assert f"{np.mean(list(scores.values())):.3f}" in text
 
 
-def test_a_peer_that_does_as_well_is_named(averaged: tuple[Run, Choice]) -> None:
-    _, choice = averaged
-    people = list(choice.nested_test_scores)
-    low, high = dict.fromkeys(people, 0.1), dict.fromkeys(people, 0.9)
-    own = replace(choice, nested_test_scores=dict.fromkeys(people, 0.6))
-    assert peer_words(replace(own, peers={"A": low})) == []
-    (told,) = peer_words(replace(own, peers={"A": low, "B": high}))
-    assert told.startswith("B scores 0.900")
-    assert "not clearly better" in told
-
-
 def test_too_many_channels_leave_lda(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
-    run._recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=64)
+    run._recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=128)
     assert TANGENT not in closed_peers(run)
+    assert peers._too_wide(run.recordings) == "100 channels have too many covariances"
     run.ledger.close()

@@ -10,7 +10,7 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.encoder import Size
 from autotransfer.model.templates import Batches, TemplatesOptions, statistics, xdawn
-from autotransfer.preprocessing.represent import stretches
+from autotransfer.preprocessing.represent.base import stretches
 
 SIZE = Size(channels=5, times=40, classes=3, sfreq=None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,18 +16,24 @@ from .voice import say
 if TYPE_CHECKING:
     from ..runs.run import Run
 
+PROBING = 60.0  # seconds after which less is read off the weights for the report
 
-def write_report(opened: Run) -> Path:
+
+def write_report(opened: Run, at_least: float | None = None) -> Path:
     from ..report.collect import collect
     from ..report.page import write
-    from ..search.budget import Budget
     from ..search.procedure import write_results
 
     write_results(opened)
     path = opened.folder / "report.html"
-    budget = Budget.of(opened)
-    write(collect(opened, until=None if budget is None else budget.until), path)
+    summary = collect(opened, until=time.monotonic() + PROBING)
+    write(summary if at_least is None else summary.asking(at_least), path)
     return path
+
+
+AtLeast = Annotated[
+    float | None, typer.Option("--at-least", help="The score that you need of every person: who is below it is named.")
+]
 
 
 def report(
@@ -40,11 +47,17 @@ def report(
     moabb: Annotated[
         Path | None, typer.Option("--moabb", metavar="FILE", help="CSV file for the scores in MOABB's columns.")
     ] = None,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="Print a paragraph for the methods section of a paper instead.")
+    ] = False,
+    at_least: AtLeast = None,
 ) -> None:
     """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
-    --tensorboard or --moabb, write or serve that instead."""
+    --tensorboard, --moabb or --methods, write or serve that instead."""
+    from ..runs.intervals import check_at_least
     from ..runs.run import Run, check_is_run
 
+    check_at_least(at_least)
     if watch or tensorboard is not None or moabb is not None:
         check_is_run(folder)
         _report_elsewhere(folder, tensorboard, moabb)
@@ -53,7 +66,13 @@ def report(
         return
     opened = Run.open(folder, own_encoders(encoder), source=data, lazy=True)
     with closing(opened.ledger):
-        say(f"report: {write_report(opened).resolve()}")
+        if methods:
+            from ..report.collect import collect
+            from ..report.methods import methods_paragraph
+
+            print(methods_paragraph(collect(opened, weights=False), at_least))
+            return
+        say(f"report: {write_report(opened, at_least).resolve()}")
 
 
 def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None) -> None:

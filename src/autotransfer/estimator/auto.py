@@ -24,11 +24,11 @@ from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.files import Lock
 from ..runs.mixture import Mixture
-from ..runs.options import RunOptions
+from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages, fingerprint, is_run, reopen
 from ..runs.saved_model import load_model
-from ..search.budget import begin
+from ..search.plan import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT
 from ..training.packing import resolve_device
@@ -38,7 +38,7 @@ from .target import Target
 from .window_classifier import WindowClassifier
 
 DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resumed from its folder alone
-IMMATERIAL = {"source", "device", "population", "storage"}  # options that a resumed run may differ in
+IMMATERIAL = {"source", "device", "population", "storage", "at_least"}  # options that a resumed run may differ in
 
 
 class AutoTransferClassifier(WindowClassifier):
@@ -48,10 +48,11 @@ class AutoTransferClassifier(WindowClassifier):
 
     preset: where the rest starts from: "recommended"; "paper", the published protocol; or "quick", a short form: no
         penalties, one seed, five folds, 1,000 steps. Whatever else is given has the last word
-    grid, search, trials, epochs, max_steps, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested,
+    grid, search, trials, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds, nested,
     nuisance: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
-    time: such as "30m" or "2h": fit is planned for this time and keeps to it; other options are then the most
+    time: such as "30m" or "2h": fit ends then, with what it has trained, or sooner where no more gain is expected.
+        None: everything is trained. The default is no limit of the published protocol
     rule: "average", or "published": one setting, by the worst quarter of people, as in the paper
     final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
@@ -62,11 +63,14 @@ class AutoTransferClassifier(WindowClassifier):
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
         itself decides by balanced accuracy and log-probabilities
+    at_least: the score that you need of every person; `choice_` and the report say who is below it
     verbose: say what is done and show progress
 
-    After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what
-    choice.json holds), `results_` (what results.csv holds, a DataFrame), `best_setting_` (of a mixture, that of the
-    part with the largest exponent), `summary_` (what the report shows) and `model_`.
+    After fit: `verdict_`, what the model scores on people it has not seen beside the best simple model, in a sentence;
+    `next_person_` (low, high), a 90 % prediction interval for the score of one more person; `classes_`,
+    `n_features_in_` (channels), `feature_names_in_` (where X named them), `choice_` (what choice.json holds),
+    `results_` (what results.csv holds, a DataFrame), `best_setting_` (of a mixture, that of the part with the largest
+    exponent), `summary_` (what the report shows) and `model_`.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class AutoTransferClassifier(WindowClassifier):
         grid: str | None = None,
         *,
         preset: str = "recommended",
-        time: str | None = None,
+        time: str | None = USUAL_TIME,
         folds: int | str | None = None,
         epochs: int | None = None,
         max_steps: int | None = None,
@@ -89,7 +93,7 @@ class AutoTransferClassifier(WindowClassifier):
         lr: float | None = None,
         standardise: str | None = None,
         align: str | None = None,
-        preprocessing: str | None = "auto",
+        adaptation: str | None = "auto",
         nuisance: str = "subject",
         encoder: str | Factory = "eegnet",
         run_folder: str | os.PathLike[str] | None = None,
@@ -97,6 +101,7 @@ class AutoTransferClassifier(WindowClassifier):
         random_state: Any = 0,
         device: str = "auto",
         scoring: str = "balanced_accuracy",
+        at_least: float | None = None,
         verbose: bool = False,
     ) -> None:
         self.grid = grid
@@ -116,7 +121,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.lr = lr
         self.standardise = standardise
         self.align = align
-        self.preprocessing = preprocessing
+        self.adaptation = adaptation
         self.nuisance = nuisance
         self.encoder = encoder
         self.run_folder = run_folder
@@ -124,6 +129,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.random_state = random_state
         self.device = device
         self.scoring = scoring
+        self.at_least = at_least
         self.verbose = verbose
 
     def fit(
@@ -166,7 +172,7 @@ class AutoTransferClassifier(WindowClassifier):
             Lock(folder),
             _run(folder, recordings, options, encoders, print if self.verbose else None, kept=kept) as run,
         ):
-            choice = self._conduct(run)
+            choice = self._conduct(run, kept=kept)
             home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
             model = load_model(home, encoders)
             summary = replace(
@@ -177,25 +183,35 @@ class AutoTransferClassifier(WindowClassifier):
             results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of, run.groups))
         self._keep(target.model_for(model), recordings, classes, named)
         self.choice_ = schema.to_values(choice)
+        self.verdict_ = choice.verdict
+        expected = choice.next_person
+        self.next_person_ = (0.0, 1.0) if expected is None else (expected.low, expected.high)
         best = model.heaviest if isinstance(model, Mixture) else model
         self.results_, self.best_setting_, self.summary_ = results, best.setting, summary
         return self
 
-    def _conduct(self, run: Run) -> Choice:
-        """What the run chose, once all that is left has been done."""
+    def _conduct(self, run: Run, *, kept: bool) -> Choice:
+        """What the run chose, once all that is left has been done. kept: a report is drawn after every stage."""
         if run.ledger.recall("complete", bool) and (run.folder / "choice.json").exists():
             return read_choice(run.folder)
-        return conduct(run, print if self.verbose else _silent, shown=bool(self.verbose))
+
+        def answered(run: Run, choice: Choice) -> None:
+            if kept and choice.stages and choice.ended is None:
+                _write_report(collect(run), run.folder / "report.html")
+
+        return conduct(run, print if self.verbose else _silent, shown=bool(self.verbose), answered=answered)
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
+        # The default is a limit where nothing else is asked for; what is published has none.
+        time = EVERYTHING if self.time is None else None if self.time == USUAL_TIME else self.time
         options = RunOptions.of(
-            self.preset, source=DATA, grid=self.grid, time=self.time, folds=self.folds, steps=self.max_steps,
+            self.preset, source=DATA, grid=self.grid, time=time, folds=self.folds, steps=self.max_steps,
             search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
-            align=self.align, preprocessing=self.preprocessing, encoder=encoder, seed=seed_of(self.random_state),
+            align=self.align, preprocessing=self.adaptation, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
-            nuisance=self.nuisance,
+            nuisance=self.nuisance, at_least=self.at_least,
         )  # fmt: skip
         check_packages(options)
         return options
@@ -262,9 +278,10 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ
     if not same_names or fingerprint(known, nuisance) != fingerprint(asked, nuisance):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
-    before = run.ledger.recall("asked", dict[str, Any])  # it was planned for a budget
-    stored = run.options.to_dict() if before is None else before
-    wanted = (options.for_data(run.recordings) if before is None else options).to_dict()
+    stored = run.ledger.recall("asked", dict[str, Any])
+    if stored is None:  # it was begun in another way
+        stored, options = run.options.to_dict(), options.for_data(run.recordings)
+    wanted = options.to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another
     if differing:

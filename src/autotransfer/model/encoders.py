@@ -12,6 +12,7 @@ from .any_module import Factory, build
 from .braindecode_models import PREFIX, braindecode_factory, parse
 from .eegnet import EEGNetOptions
 from .encoder import EncoderOptions, Size
+from .evoked import EvokedOptions
 from .linear import LinearOptions
 from .shallow import ShallowOptions
 from .templates import TemplatesOptions
@@ -23,6 +24,7 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
     "shallow": ShallowOptions,
     "linear": LinearOptions,
     "templates": TemplatesOptions,
+    "evoked": EvokedOptions,
 }
 
 

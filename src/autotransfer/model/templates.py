@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..cpu.in_use import few, operations
 from ..errors import check_at_most, check_positive
-from ..preprocessing.represent import POINTS, QUIET, centred, stretches
+from ..preprocessing.represent.base import POINTS, QUIET, centred, stretches
 from .encoder import Quick, Size, group_of
 from .solved import Batches, Solved, SolvedOptions
 

@@ -23,6 +23,7 @@ from ..recordings.labels import encode
 from ..recordings.messages import show
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import Correction, SavedModel
+from ..runs.seen import calibration_seen
 from ..training.effects import Effects
 from .adaptation import NO_WAY, WAYS
 
@@ -100,7 +101,10 @@ def calibrated_with(model: Model, raw: Raw) -> tuple[Model, dict[Any, int]]:
     check_one_person(raw.subject, len(X))
     classes = model.card.classes
     y = labels_of(classes, raw.y, len(X), raw.classes)
-    return calibrated(model, X, y), {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
+    made = calibrated(model, X, y)
+    if made is not model:
+        made.card = replace(made.card, seen=calibration_seen(made.card.seen, X))
+    return made, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
 
 
 def adapted(model: Model, X: Tensor) -> Model:

@@ -39,8 +39,8 @@ def clean(raw: Raw) -> tuple[Raw, list[str]]:
 
 def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
     finite, moving = _states(raw)
-    alive = moving.any(1)
-    keep = finite.all(1) & alive
+    alive: Array = np.asarray(moving.any(1))
+    keep: Array = np.asarray(finite.all(1) & alive)
     if keep.all():
         return raw, []
     if not keep.any():

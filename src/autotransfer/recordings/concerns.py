@@ -219,8 +219,8 @@ def _copy_concerns(
             )
         else:
             yield (
-                f"{one} and {other} share samples in {pair.windows} of their windows: who is tested has trained in part; "
-                "find out whose they are"
+                f"{one} and {other} share samples in {pair.windows} of their windows: who is tested has trained in "
+                "part; find out whose they are"
             )
     if len(between) > MOST_PAIRS:
         yield f"{len(between) - MOST_PAIRS} further pairs of people share samples"
@@ -250,8 +250,8 @@ def _artefact_concerns(
         where = np.argwhere(share > least)
         if not len(where):
             continue
-        s, c = np.unravel_index(int(np.argmax(share)), share.shape)
-        worst = "" if len(where) == 1 else f" ({shown(names[int(c)])} of {shown(people[int(s)])})"
+        s, c = divmod(int(np.argmax(share)), share.shape[1])
+        worst = "" if len(where) == 1 else f" ({shown(names[c])} of {shown(people[s])})"
         yield f"{_where(where, people, names)}: {what.format(share[s, c])}{worst}; {remedy}"
     spread = np.where((signals.spread > 0) & ~signals.constant, signals.spread, np.nan)
     if np.isfinite(spread).all(1).sum() < FEWEST_TO_COMPARE or spread.shape[1] < 2:

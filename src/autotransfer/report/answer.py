@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import chain
 
 import numpy as np
 
 from ..runs.choice import Average, Choice
+from ..runs.verdict import headline, skipped_words
 from ..settings import SUBJECT, Setting, nuisance_parts
 from ..training.scoring import chance_words
 from .averaging import moved_weight
-from .comparison import Contender, find, honest
+from .comparison import Contender, find, honest, rival
 from .escaping import Html, joined, tag
 from .outcomes import finite
 from .statistics import FEWEST_TO_TEST, Paired, paired, spread
 from .summary import Summary
 from .tables import folded
-from .verdict import verdict
 from .wording import (
+    NO_BETTER,
+    average_words,
+    capital,
     count,
+    heaviest_words,
     interval,
-    metric_words,
-    peer_words,
     probability,
     score,
     setting_names,
@@ -39,38 +42,54 @@ MODE_MEANING = {
 
 
 def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) -> Html:
-    """The first screen: one sentence, one number with its interval, one figure. What they rest on is folded."""
+    """The first screen: the headline, what to expect of the next person, one figure. What they rest on is folded."""
     choice = summary.choice
     if choice is None:
         return incomplete(summary)
-    base, best = find(rows, "none"), honest(rows)
-    pair = paired(best.scores, base.scores) if base and best else None
-    found = verdict(summary, pair)
+    best, other = honest(rows), rival(rows)
+    pair = paired(best.scores, other.scores) if best and other else None
     meaning = _meaning(choice.chosen.setting) if choice.average is None else None
-    alerts = chain(failed_jobs(summary), _adaptation(choice), peer_words(choice), _left_out(choice))
+    alerts = chain(failed_jobs(summary), _adaptation(choice))
+    missing = chain(map(capital, skipped_words(choice)), _left_out(choice))
     notes = chain(
+        _delivered(summary),
+        _plain_network(rows),
         _other_causes(choice),
         _estimate_notes(choice, rows),
         _nested_choices(summary) if choice.average is None else _nested_weights(choice.average),
-        _test_notes(pair),
+        _test_notes(pair, other),
     )
+    sentence, *people = headline(choice)
+    kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
     return tag(
         "section",
-        tag("h2", found.headline, id="answer-title"),
-        _number(choice, pair),
+        tag("h2", *_asides(sentence), id="answer-title"),
+        tag("div", *(tag("p", *_led(line)) for line in people), class_="people"),
         *(tag("p", note, class_="alert") for note in alerts),
         figure,
+        *(tag("p", note, class_="missing") for note in missing),
         folded(
             "What these numbers are",
-            tag("p", found.sentence, class_="lead"),
             tag("p", f"In {choice.chosen.setting.mode} mode, {meaning}.", class_="meaning") if meaning else None,
-            _tiles(summary, pair) if pair else None,
+            _tiles(summary, pair, other) if pair and other else None,
             tag("ul", *(tag("li", note) for note in notes), class_="caveats"),
         ),
-        class_=f"answer {found.kind}",
+        class_=f"answer {kind}",
         id="answer",
         aria_labelledby="answer-title",
     )
+
+
+def _led(line: str) -> tuple[Html | str, ...]:
+    """A line whose first words, up to the colon, say what it is."""
+    label, _, rest = line.partition(":")
+    return tag("strong", f"{label}:"), *_asides(rest)
+
+
+def _asides(sentence: str) -> tuple[Html | str, ...]:
+    """The sentence with what stands in brackets set back: who has ten seconds reads the rest."""
+    pieces = re.split(r"(\([^()]*\))", sentence.replace(" %", "\u00a0%"))
+    return tuple(tag("span", piece) if piece.startswith("(") else piece for piece in pieces if piece)
 
 
 def _left_out(choice: Choice) -> list[str]:
@@ -79,20 +98,26 @@ def _left_out(choice: Choice) -> list[str]:
     return [f"Left out, for want of time: {'; '.join(choice.left_out)}. Everybody was tested all the same."]
 
 
-def _number(choice: Choice, pair: Paired | None) -> Html | None:
-    """What the delivered model scores on people it never saw, how sure that is, and what it has to be compared with."""
-    values, limits = list(choice.estimate.values()), choice.interval
-    if not values:
-        return None
-    between = f"95\u00a0% interval {score(limits[0])} to {score(limits[1])}" if limits else "of one subject"
-    beside = "" if pair is None else f"; the plain network has {score(pair.second.mean)}"
-    return tag(
-        "p",
-        tag("b", score(float(np.mean(values)))),
-        tag("span", between, class_="interval"),
-        tag("span", f"{metric_words(choice)}{beside}", class_="what"),
-        class_="number",
-    )
+def _delivered(summary: Summary) -> list[str]:
+    """What the delivered model is."""
+    choice = summary.choice
+    assert choice is not None
+    if choice.average is not None:
+        return [f"Delivered: an {average_words(choice.average)}.{heaviest_words(choice.average)}"]
+    if not choice.baseline_won:
+        return [f"Delivered: {setting_words(choice.chosen.setting, summary.plain)}, which validation favoured."]
+    tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
+    return [f"Delivered: the plain network. {NO_BETTER}; {tried}."]
+
+
+def _plain_network(rows: list[Contender]) -> list[str]:
+    """What is delivered beside a single plain network, which is no rival: it had one seed's worth of training."""
+    best, base = honest(rows), find(rows, "none")
+    pair = paired(best.scores, base.scores) if best and base else None
+    if pair is None or pair.ties == pair.n:
+        return []
+    return [f"A single plain network scores {score(pair.second.mean)}; what is delivered minus it is "
+            f"{signed(pair.mean)} ({interval(pair)})."]  # fmt: skip
 
 
 def _meaning(setting: Setting) -> str | None:
@@ -123,13 +148,14 @@ def incomplete(summary: Summary) -> Html:
     )  # fmt: skip
 
 
-def _tiles(summary: Summary, pair: Paired) -> Html:
+def _tiles(summary: Summary, pair: Paired, other: Contender) -> Html:
+    """What is delivered beside the best simple model, or the plain network where there is none."""
     changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
     chance = chance_words(summary.data.chance)
     tiles = (
-        ("Balanced accuracy", score(pair.first.mean), f"baseline {score(pair.second.mean)}, {chance}"),
+        ("Balanced accuracy", score(pair.first.mean), f"{other.label} {score(pair.second.mean)}, {chance}"),
         ("Difference", signed(pair.mean), f"{interval(pair)} (95\u00a0%)"),
-        ("Lower quartile", score(pair.first.lower_quartile), f"baseline {score(pair.second.lower_quartile)}"),
+        ("Lower quartile", score(pair.first.lower_quartile), f"{other.label} {score(pair.second.lower_quartile)}"),
         ("Subjects that gained", f"{pair.wins} of {pair.n}", changed),
     )
     inside = (tag("div", tag("dt", a), tag("dd", tag("b", b), tag("span", c))) for a, b, c in tiles)
@@ -179,7 +205,7 @@ def _other_causes(choice: Choice) -> list[str]:
     part = paired(finite(choice.nested_test_scores), finite(choice.nested_uncensored_test_scores))
     if part is not None and part.ties < part.n:
         return [
-            f"The baseline is the plain network. Where only uncensored settings may be chosen, the nested choice "
+            f"Where only uncensored settings may be chosen, the nested choice "
             f"scores {score(part.second.mean)}: censoring's own part of the difference is {signed(part.mean)} "
             f"({interval(part)})."
         ]
@@ -187,7 +213,7 @@ def _other_causes(choice: Choice) -> list[str]:
     if best.name == choice.baseline.name or not scores:
         return []
     return [
-        f"The baseline is the plain network. Validation ranks “{setting_words(best.setting, choice.baseline.setting)}” "
+        f"Validation ranks “{setting_words(best.setting, choice.baseline.setting)}” "
         f"first among the uncensored settings; it scores {score(spread(list(scores.values())).mean)}. What the chosen "
         "setting gains over that, and no more, is due to censoring."
     ]
@@ -199,8 +225,8 @@ def _averages_causes(choice: Choice) -> list[str]:
     plain = paired(own, finite(choice.delivered_test_scores.get("baseline", {})))
     if plain is not None:
         notes.append(
-            f"The baseline is a single plain network. An ensemble of plain networks scores {score(plain.second.mean)}; "
-            f"the average is ahead of that by {signed(plain.mean)} ({interval(plain)})."
+            f"An ensemble of plain networks scores {score(plain.second.mean)}; the average minus it is "
+            f"{signed(plain.mean)} ({interval(plain)})."
         )
     part = paired(own, finite(choice.nested_uncensored_test_scores))
     if part is not None and part.ties < part.n:
@@ -271,12 +297,17 @@ def _nested_choices(summary: Summary) -> list[str]:
     return [f"The nested choice varies: {words}{rest}."]
 
 
-def _test_notes(pair: Paired | None) -> list[str]:
-    if pair is None or pair.interval is None:
+def _test_notes(pair: Paired | None, other: Contender | None) -> list[str]:
+    if pair is None or pair.interval is None or other is None:
         return []
     notes = []
+    if other.is_peer:
+        notes.append(
+            f"{other.label} is the simple model that scores highest on these people. To pick it by these very scores "
+            "favours it, so the difference is rather too small than too large."
+        )
     if pair.ties == pair.n:
-        notes.append("For every subject AutoTransfer and the baseline are the same model, or score the same.")
+        notes.append(f"For every subject what is delivered and {other.label} are the same model, or score the same.")
     elif pair.n < FEWEST_TO_TEST:
         notes.append(
             f"With only {pair.n} subjects the interval is a rough guide, and no test of significance is possible."
@@ -285,7 +316,8 @@ def _test_notes(pair: Paired | None) -> list[str]:
         notes.append(f"Only {pair.wins + pair.losses} of {pair.n} subjects differ at all: too few for a test.")
     else:
         notes.append(
-            f"Wilcoxon signed-rank test over {pair.n} subjects: p\u00a0{probability(pair.p, equals=True)}. "
-            "Interval and test treat subjects as independent, although models of different folds share training data."
+            f"Wilcoxon signed-rank test against {other.label} over {pair.n} subjects: p\u00a0"
+            f"{probability(pair.p, equals=True)}. Interval and test treat subjects as independent, although models of "
+            "different folds share training data."
         )
     return notes

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..runs.choice import Average
+from ..runs.verdict import metric_words
 from .escaping import Html, joined, tag
 from .outcomes import finite
 from .statistics import Paired, paired, spread
 from .summary import Summary
 from .tables import table
-from .wording import interval, kind_label, kind_words, metric_words, score, share, signed
+from .wording import interval, kind_label, kind_words, score, share, signed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from .summary import Summary
 from .wording import method_label
 
 ESTIMATES = ("published", "nested", "nested_full")
-PEER = "peer"  # how keys of what others do begin
+PEER = "peer"  # how keys of simple models begin; the number of each, which decides how it is drawn, comes next
 OWN = (*ESTIMATES, "choosing", "equal")  # what AutoTransfer delivers, and what it could have done with its candidates
 
 
@@ -81,7 +81,8 @@ def contenders(summary: Summary) -> list[Contender]:
         if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
             front.append(Contender("uncensored", "Best uncensored", uncensored, tests.get("best_uncensored", {})))
         rows = [*front, *(row for row in rows if row.key != "none")]
-        rows += [Contender(f"{PEER} {name}", name, None, finite(own)) for name, own in choice.peers.items()]
+        peers = enumerate(choice.peers.items())
+        rows += [Contender(f"{PEER} {place} {name}", name, None, finite(own)) for place, (name, own) in peers]
         if choice.average is None:
             rows.append(Contender("published", "AutoTransfer, published", choice.chosen.name, tests["chosen"]))
         else:
@@ -101,6 +102,13 @@ def find(rows: list[Contender], *keys: str) -> Contender | None:
 def honest(rows: list[Contender]) -> Contender | None:
     """The estimate that the headline rests on: the strictest there is."""
     return find(rows, "nested_full", "nested", "published")
+
+
+def rival(rows: list[Contender]) -> Contender | None:
+    """What the delivered model has to beat to be worth its cost: the simple model that scores highest, or the plain
+    network where no simple model was scored."""
+    peers = [row for row in rows if row.is_peer]
+    return max(peers, key=lambda row: np.mean(list(row.scores.values())), default=find(rows, "none"))
 
 
 def subject_order(rows: list[Contender]) -> list[str]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from .average_figures import contributions, reliability, shares
 from .latent_figures import latent_by_class, latent_by_subject, leakage
+from .mistake_figures import confusion, reliability_by_person
 from .person_figures import adaptation, labels
 from .plot import Figure
 from .result_figures import by_subject, differences, glance, results
 from .search_figures import candidates, tried
 from .summary import Summary
-from .training_figures import confusion, curves
+from .training_figures import curves
 
 SECTIONS = {
     "answer": (glance,),
     "results": (results, by_subject, differences),
-    "average": (shares, contributions, reliability),
+    "mistakes": (confusion, reliability, reliability_by_person),
+    "average": (shares, contributions),
     "person": (labels, adaptation),
     "search": (tried, candidates),
     "people": (leakage, latent_by_subject, latent_by_class),
-    "training": (confusion, curves),
+    "training": (curves,),
 }
 
 

@@ -162,13 +162,14 @@
 
   function fillTable(figure, box) {
     const table = document.createElement("table");
+    const first = figure.table.rows[0] || [];
     const add = (parent, kind, values) => {
       const row = parent.insertRow();
-      for (const value of values) {
+      values.forEach((value, place) => { // a head stands where the numbers below it do
         const cell = row.appendChild(document.createElement(kind));
         cell.textContent = value ?? "–";
-        if (typeof value === "number") cell.className = "n";
-      }
+        if (typeof (kind === "th" ? first[place] : value) === "number") cell.className = "n";
+      });
     };
     add(table.createTHead(), "th", figure.table.columns);
     const body = table.createTBody();

@@ -19,6 +19,7 @@ from .averaging import alternatives, kinds
 from .comparison import contenders
 from .escaping import Html, joined, script_json, tag
 from .figures import figures
+from .mistake_figures import by_person
 from .plot import Figure
 from .summary import Summary
 from .tables import estimates, facts, failures, leakages, settings, splits, subjects
@@ -31,11 +32,12 @@ POLICY = (
 )
 SECTIONS = {  # what a folded section is called, and what is in it
     "results": ("Results on unseen subjects", "every method and every subject, with tests"),
-    "average": ("What each kind contributes", "weights, what each is worth, how far confidence can be trusted"),
+    "mistakes": ("Which mistakes it makes", "confused classes and overconfidence, by person"),
+    "average": ("What each kind contributes", "weights, and what each is worth"),
     "person": ("A new person with a minute of their own", "what a few labels and adaptation are worth"),
     "search": ("How the setting was found", "what was tried, and how one was chosen"),
     "people": ("What the representation still tells about people", "whether the subject can be read from it"),
-    "training": ("Inside the models", "confused classes and learning curves"),
+    "training": ("Inside the models", "learning curves"),
     "details": ("Data, splits and how to repeat it", "command, options, seeds, folds, versions"),
 }
 
@@ -70,9 +72,10 @@ def document(run: Summary, *, plotly: Html) -> str:
     """plotly: base64 of the gzipped library; without it the page still has its text and tables."""
     rows = contenders(run)
     shown = figures(run)
-    title = f"{'' if run.complete else 'INCOMPLETE: '}{run.name} – AutoTransfer report"
+    title = f"{run.mark}{run.name} – AutoTransfer report"
     tables = {
         "results": [estimates(run, rows) if run.complete else None, subjects(run, rows)],
+        "mistakes": [by_person(run)],
         "average": [kinds(run), alternatives(run)],
         "search": [settings(run)],
         "people": [leakages(run)],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..runs.choice import Scores
+from ..runs.verdict import follow_words
 from . import plot
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
 from .summary import Summary
@@ -96,15 +97,13 @@ def adaptation(summary: Summary) -> Figure | None:
         plot.axes(across | {"nticks": 6}, placed.axis()),
         {"annotations": titles + numbers, "margin": {"l": 14, "r": 62}},
     )
-    adapts = (
-        f"follows people by {played.follows}" if played.follows != "none" else "does not adapt: people did not gain"
-    )
     return Figure(
         key="adaptation",
         title="What following a person is worth",
         caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
         "one, and class after class. A dot is a person's balanced accuracy with adaptation minus without; right of "
-        f"zero they gain. How much to adapt, and in which way, is decided by the others. The delivered model {adapts}.",
+        "zero they gain. How a person is followed is decided by the others. The mean over all orders is "
+        f"{follow_words(played.follows, played.gain)}.",
         data=data,
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),

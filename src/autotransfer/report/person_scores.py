@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from ..person.calibration import labels_of
-from ..recordings import Raw
-from ..recordings.labels import as_list
+from ..recordings import Raw, check_windows
+from ..recordings.labels import as_list, encode
 from ..runs.intervals import bootstrap_interval
 from ..runs.mixture import Model
+from ..runs.progress import printable
+from ..runs.seen import seen_words
 from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, metric_of
 from .escaping import short
 from .statistics import spread
@@ -47,6 +49,21 @@ class PersonScores:
             raise UserError(f"no scores: {error}") from None
         people = None if raw.subject is None else as_list(raw.subject, "subject")
         return cls([str(name) for name in model.card.classes], y, probability, people)
+
+    def seen(self, model: Model, raw: Raw, metric: Metric) -> list[str]:
+        """Lines that say which of these people and windows are not new to the model, and what the score is without
+        windows that it was calibrated with."""
+        X, _ = check_windows(raw.X, None)
+        whose = None
+        if raw.subject is not None:
+            codes, names = encode(raw.subject, len(X), "subject", raw.subjects)
+            whose = [names[code] for code in codes.tolist()]
+        told, calibrated = seen_words(model.card.seen, raw.name, X, whose)
+        rest = np.flatnonzero(~calibrated)
+        if calibrated.any() and len(rest):
+            value = metric.score(self.y[rest], self.probability[rest])
+            told.append(f"{metric.label} of the other {count(len(rest), 'window')}: {score(value)}")
+        return told
 
     @cached_property
     def people(self) -> dict[Any, NDArray[np.int64]]:
@@ -134,6 +151,8 @@ def card_words(model: Model) -> str | None:
     name, chance, mean, people = (told.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
     if name not in METRICS or not isinstance(chance, float) or not isinstance(mean, float):
         return None
+    if isinstance(sentence := told.get("verdict"), str) and sentence:
+        return printable(sentence)
     start = "the model is not better than guessing: " if told.get("better_than_guessing") is False else "the model: "
     left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
     return f"{start}{METRICS[name].label} {score(mean)} on {left_out} ({chance_words(chance)})"

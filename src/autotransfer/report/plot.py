@@ -23,12 +23,15 @@ ACCENT, SOFT, GREY, GREY_SOFT = "var(--accent)", "var(--accent-soft)", "var(--gr
 PALETTE = (ACCENT, *(f"var(--c{i})" for i in range(1, 6)), GREY)
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 LOSS = PALETTE[1]
-# Of AutoTransfer's own rows, the baselines and peers. Methods have theirs by their place in the registry.
-COLOURS = {"none": GREY, "uncensored": GREY, "peer": PALETTE[4]} | dict.fromkeys(
+# Of AutoTransfer's own rows and the baselines. Methods have theirs by their place in the registry.
+COLOURS = {"none": GREY, "uncensored": GREY} | dict.fromkeys(
     ("published", "choosing", "equal", "nested", "nested_full"), ACCENT
 )
 MARKS = {"none": "circle", "uncensored": "circle-open", "published": "circle-open", "nested": "circle"}
-MARKS |= {"choosing": "diamond-open", "equal": "square-open", "peer": "diamond"}
+MARKS |= {"choosing": "diamond-open", "equal": "square-open"}
+# Of peers, by their number: 25 pairs before one repeats, and the first five are no method's.
+PEER_COLOURS = tuple(PALETTE[place] for place in (4, 5, 3, 2, 1))
+PEER_MARKS = ("diamond", "cross", "star", "bowtie", "hourglass")
 METHOD_MARKS = (
     "triangle-up",
     "square",
@@ -71,13 +74,24 @@ def colour(method: str) -> str:
     """Five colours for methods; a sixth method has the first one's again. Marks are of their own for 16."""
     if method in CENSORS:
         return PALETTE[1 + list(CENSORS).index(method) % 5]
-    return COLOURS.get(method.partition(" ")[0], INK)
+    if (place := _peer(method)) is not None:
+        return PEER_COLOURS[place % 5]
+    return COLOURS.get(method, INK)
 
 
 def mark(method: str) -> str:
     if method in CENSORS:
         return METHOD_MARKS[list(CENSORS).index(method) % len(METHOD_MARKS)]
-    return MARKS.get(method.partition(" ")[0], "circle" if method in COLOURS else "asterisk-open")
+    if (place := _peer(method)) is not None:
+        return PEER_MARKS[(place + place // 5) % 5]
+    return MARKS.get(method, "circle" if method in COLOURS else "asterisk-open")
+
+
+def _peer(method: str) -> int | None:
+    """The number of a peer; None of anything else."""
+    word, _, rest = method.partition(" ")
+    number = rest.partition(" ")[0]
+    return int(number) if word == "peer" and number.isdigit() else None
 
 
 def nth(index: int) -> tuple[str, str]:

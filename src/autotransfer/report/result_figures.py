@@ -7,7 +7,7 @@ from itertools import chain
 
 from ..runs.intervals import bootstrap_interval
 from . import plot
-from .comparison import Contender, contenders, find, honest, subject_order
+from .comparison import Contender, contenders, find, honest, rival, subject_order
 from .escaping import plot_text
 from .plot import ACCENT, INK, MUTED, Figure, Json
 from .statistics import paired, spread
@@ -18,21 +18,22 @@ SORTED = "test subject, worst to best under the baseline"
 
 
 def glance(summary: Summary) -> Figure | None:
-    """What the first screen shows: everybody under the model that is delivered and under those it has to beat."""
+    """What the first screen shows: everybody under the model that is delivered, under simple models, the best of them
+    first, and under the plain network."""
     rows = contenders(summary)
-    best = honest(rows)
+    best, base = honest(rows), find(rows, "none")
     if best is None:
         return None
-    names = {"none": "Plain network (baseline)"}
-    shown = [replace(row, label=names.get(row.key, row.label)) for row in rows if row.is_rival]
-    shown.append(replace(best, label="AutoTransfer"))
+    peers = sorted((row for row in rows if row.is_peer), key=lambda row: -spread(list(row.scores.values())).mean)
+    shown = [replace(best, label="AutoTransfer, as delivered"), *peers]
+    shown += [replace(base, label="Single plain network")] if base else []
     return _dots_by_row(
         summary,
         shown,
         Figure(
             key="glance",
-            title="Every person whom the models never saw",
-            caption="A dot is a person, the line is the mean over people, the band its 95 % interval.",
+            title="Every person it has not seen",
+            caption="Dots are people, lines means, bands their 95 % intervals.",
             data=[],
             layout={"shapes": [shape for i, row in enumerate(shown) for shape in _band(row, i)]},
             columns=("row", "setting", "test_subject", "test_score"),
@@ -165,11 +166,13 @@ def _path(row: Contender, order: list[str]) -> Json:
 
 
 def differences(summary: Summary) -> Figure | None:
-    """Chosen minus baseline, subject by subject, with the interval of the mean."""
+    """What is delivered minus the best simple model, subject by subject, with the interval of the mean."""
     rows = contenders(summary)
-    base, best = find(rows, "none"), honest(rows)
-    pair = paired(best.scores, {s: base.scores[s] for s in subject_order([base])}) if base and best else None
-    if pair is None or best is None or pair.ties == pair.n:
+    other, best = rival(rows), honest(rows)
+    order = subject_order(rows)
+    known = {s: other.scores[s] for s in order if s in other.scores} if other else {}
+    pair = paired(best.scores, known) if best else None
+    if pair is None or best is None or other is None or pair.ties == pair.n:
         return None
     names, values = list(pair.differences), list(pair.differences.values())
     up = plot.difference_axis("difference", [*values, *(pair.interval or ())], least=0.05)
@@ -182,8 +185,8 @@ def differences(summary: Summary) -> Figure | None:
     return Figure(
         key="differences",
         title="Gain or loss of every subject",
-        caption=f"{best.label} minus baseline, in the order of the figure above. The line is the mean over subjects, "
-        "the band its 95 % interval; where the band reaches zero, the gain may be chance.",
+        caption=f"{best.label} minus {other.label}, in the order of the figure above. The line is the mean over "
+        "subjects, the band its 95 % interval; where the band reaches zero, the gain may be chance.",
         data=_lollipops(names, values),
         layout=layout,
         columns=("test_subject", "difference"),

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from ..runs.intervals import FEWEST_TO_TEST as FEWEST_TO_TEST
 from ..runs.intervals import bootstrap_interval
 
-FEWEST_TO_TEST = 6  # with 5 subjects the smallest two-sided p there can be is 2/2⁵ = 0.0625
 MOST_TO_ENUMERATE = 50  # beyond, the normal approximation is good and the exact one slow
 TIE = 1e-9  # balanced accuracies that differ by rounding alone are equal
 

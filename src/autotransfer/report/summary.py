@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..runs.choice import Average, Choice
@@ -79,6 +79,18 @@ class Summary:
     @property
     def complete(self) -> bool:
         return self.choice is not None
+
+    @property
+    def mark(self) -> str:
+        """What the title begins with, where a run is not over."""
+        if self.choice is None:
+            return "INCOMPLETE: "
+        n = len(self.choice.stages)
+        return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.ended is None else ""
+
+    def asking(self, at_least: float) -> Summary:
+        """The same where the user asks this score of every person."""
+        return self if self.choice is None else replace(self, choice=replace(self.choice, at_least=at_least))
 
     @cached_property
     def plain(self) -> Setting:

@@ -9,9 +9,10 @@ from pathlib import Path
 from ..errors import UserError
 from ..runs.choice import Choice, read_choice
 from ..runs.ledger import Ledger
+from ..runs.verdict import guessing_words, metric_words
 from .escaping import short
 from .statistics import paired
-from .wording import guessing_words, interval, metric_words, probability, signed
+from .wording import interval, probability, signed
 
 
 @dataclass(frozen=True)

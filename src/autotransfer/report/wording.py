@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -10,12 +9,14 @@ from typing import Any
 
 from ..censoring import CENSORS
 from ..errors import number
-from ..runs.choice import Average, Choice
+from ..runs.choice import Average
+from ..runs.verdict import count as count
+from ..runs.verdict import range_words
+from ..runs.verdict import score as score
+from ..runs.verdict import signed as signed
 from ..settings import SUBJECT, Setting
-from ..training.scoring import METRICS, chance_words
-from .outcomes import finite
 from .pooled import Pooled
-from .statistics import FEWEST_TO_TEST, Paired, paired
+from .statistics import FEWEST_TO_TEST, Paired
 from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
@@ -60,46 +61,8 @@ def heaviest_words(average: Average) -> str:
     return ""
 
 
-def metric_label(choice: Choice) -> str:
-    return METRICS[choice.metric].label if choice.metric in METRICS else choice.metric
-
-
-def guessing_words(choice: Choice) -> str:
-    """'Not better than guessing (chance .50)'."""
-    return "Not better than guessing" + ("" if choice.chance is None else f" ({chance_words(choice.chance)})")
-
-
-def metric_words(choice: Choice, chance: float | None = None) -> str:
-    """'balanced accuracy on 12 test subjects (chance .25)'. chance: where the choice does not say it."""
-    known = choice.chance if choice.chance is not None else chance
-    told = "" if known is None else f" ({chance_words(known)})"
-    return f"{metric_label(choice)} on {count(len(choice.estimate), 'test subject')}{told}"
-
-
-def result_words(choice: Choice) -> str:
-    """'0.487 (95 % interval 0.460 to 0.514), balanced accuracy on 6 test subjects (chance .50)'."""
-    limits = choice.interval
-    told = "" if limits is None else f" (95\u00a0% interval {score(limits[0])} to {score(limits[1])})"
-    values = list(choice.estimate.values())
-    return f"{score(sum(values) / len(values) if values else None)}{told}, {metric_words(choice)}"
-
-
-def peer_words(choice: Choice) -> list[str]:
-    """A sentence where a few lines of code do as well as what is delivered; none where it is clearly better."""
-    own = finite(choice.estimate)
-    found = {name: paired(own, finite(scores)) for name, scores in choice.peers.items()}
-    level = {name: pair for name, pair in found.items() if pair is not None and _level(pair)}
-    if not level:
-        return []
-    name, pair = max(level.items(), key=lambda item: item[1].second.mean)
-    return [
-        f"{name} scores {score(pair.second.mean)} on the same folds, without a network: what is delivered is not "
-        f"clearly better ({signed(pair.mean)}, 95\u00a0% interval {interval(pair)})."
-    ]
-
-
-def _level(pair: Paired) -> bool:
-    return pair.mean <= 0 if pair.interval is None else pair.interval[0] <= 0
+def capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def share(value: float) -> str:
@@ -152,18 +115,8 @@ def setting_names(summary: Summary) -> dict[str, str]:
     return {name: setting_words(setting, summary.plain) for name, setting in known.items()}
 
 
-def score(value: float | None) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{value:.3f}"
-
-
-def signed(value: float) -> str:
-    """With a true minus, and no sign on what rounds to zero."""
-    text = f"{abs(value):.3f}"
-    return text if float(text) == 0 else ("+" if value > 0 else "−") + text
-
-
 def interval(pair: Paired | Pooled) -> str:
-    return "–" if pair.interval is None else f"{signed(pair.interval[0])} to {signed(pair.interval[1])}"
+    return range_words(pair.interval)
 
 
 def probability(p: float | None, *, equals: bool = False) -> str:
@@ -190,10 +143,6 @@ def moment(iso: str) -> str:
         return iso
     zone = "" if time.tzinfo is None else " UTC" if not time.utcoffset() else f" UTC{time:%z}"
     return f"{time.day} {time:%B %Y, %H:%M}{zone}"
-
-
-def count(n: int, one: str, many: str | None = None) -> str:
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def significance(corrected: Mapping[str, float | None], gains: Mapping[str, float]) -> str:

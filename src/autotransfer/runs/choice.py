@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from ..errors import UserError
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY
-from .intervals import bootstrap_interval
+from .intervals import NextPerson, bootstrap_interval, check_at_least, next_person
 from .mixture import check_trust
+from .verdict import BestPeer, best_peer, verdict
 
 Scores = dict[str, float]  # by subject or by the name of a setting
 
@@ -57,6 +59,16 @@ class Calibration:
     share: list[float]  # of all windows
     error: float  # expected calibration error
     error_before: float  # the same without the temperature
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far the delivered model's confidence can be trusted with one person; each of their classes counts the
+    same."""
+
+    confidence: float  # the mean probability of the predicted class
+    accuracy: float
+    error: float  # expected calibration error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +118,42 @@ class Playback:
     calibrates: list[int]  # numbers of labels that they gained by
     trust: dict[str, list[float]] = field(default_factory=dict)  # as in a mixture's card
 
+    @property
+    def gain(self) -> float:
+        """By following people without labels: the mean over people and orders of their windows."""
+        gains = [
+            self.adapted[order][name] - value for order, own in self.zero_shot.items() for name, value in own.items()
+        ]
+        return sum(gains) / len(gains) if gains else 0.0
+
     def __post_init__(self) -> None:
         check_trust(self.trust)
         for tables in (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, *self.ways.values()):
             if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
                 raise UserError("a score lies outside [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageScore:
+    """What a run had come to when a stage had ended: everything trained up to then, weighed and scored again."""
+
+    name: str
+    number: int  # of the stage in the plan
+    seconds: float  # since the run began
+    scores: Scores  # by subject, each decided without them
+    score: float  # their mean
+    interval: list[float]  # 95 % over people; empty for a single one
+
+    def __post_init__(self) -> None:
+        if not all(math.isnan(value) or 0 <= value <= 1 for value in self.scores.values()):
+            raise UserError("a score lies outside [0, 1]")
+
+    @classmethod
+    def of(cls, name: str, number: int, seconds: float, scores: Scores) -> StageScore:
+        values = list(scores.values())
+        interval = list(bootstrap_interval(values, seed=0) or ())
+        mean = math.fsum(values) / len(values)
+        return cls(name=name, number=number, seconds=seconds, scores=scores, score=mean, interval=interval)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +181,24 @@ class Choice:
     nested_full_choices: dict[str, str] = field(default_factory=dict)
     nested_full_test_scores: Scores = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
+    stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
+    ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
+    # For whom others would have stopped earlier: the number of stages that their estimate rests on.
+    stopped_earlier: dict[str, int] = field(default_factory=dict)
     peers: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
     chance: float | None = None  # what guessing would score; None: an earlier version did not say
     other_metrics: dict[str, Scores] = field(default_factory=dict)  # by name: of delivered_test_scores["nested"]
+    skipped_peers: dict[str, str] = field(default_factory=dict)  # by name: why a simple model has no scores
+    # Of what is delivered, by subject, decided without them: counts (C, C) of true × predicted class, and reliability.
+    confusions: dict[str, list[list[int]]] = field(default_factory=dict)
+    reliability: dict[str, Reliability] = field(default_factory=dict)
+    at_least: float | None = None  # the score that the user asks of every person
+    # What follows from the scores, for readers of choice.json; whatever is given is replaced.
+    verdict: str = ""
+    best_peer: BestPeer | None = None
+    next_person: NextPerson | None = None
 
     def __post_init__(self) -> None:
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, self.nested_full_test_scores]
@@ -160,18 +216,31 @@ class Choice:
                 raise UserError(f"test_scores has nothing for {role!r}")
         if not self.nested_test_scores:
             raise UserError("nested_test_scores is empty")
+        check_at_least(self.at_least)
+        square = all(len({len(own), *map(len, own)}) <= 1 for own in self.confusions.values())
+        if not square or any(n < 0 for own in self.confusions.values() for row in own for n in row):
+            raise UserError("confusions are no square tables of counts")
+        object.__setattr__(self, "best_peer", best_peer(self.estimate, self.peers))
+        object.__setattr__(self, "next_person", next_person(list(self.estimate.values())))
+        object.__setattr__(self, "verdict", verdict(self))
 
     @property
     def censor_tried(self) -> bool:
         return any(one.setting.penalty is not None for one in self.shortlist)
 
-    @property
+    @cached_property
     def estimate(self) -> Scores:
         """Of what is delivered, by subject: the strictest scores there are."""
         own = {subject: value for subject, value in self.nested_full_test_scores.items() if math.isfinite(value)}
         return own or {subject: value for subject, value in self.nested_test_scores.items() if math.isfinite(value)}
 
     @property
+    def below(self) -> Scores:
+        """Who scores less than the user asks for, the lowest first."""
+        least = -math.inf if self.at_least is None else self.at_least
+        return dict(sorted(((p, v) for p, v in self.estimate.items() if v < least), key=lambda item: item[1]))
+
+    @cached_property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval over people of the mean of these; None for a single one."""
         return bootstrap_interval(list(self.estimate.values()), seed=0)
@@ -196,3 +265,14 @@ def read_choice(folder: Path) -> Choice:
         raise UserError(
             f"{path} is damaged ({error}); remove it, then make it again with: autotransfer resume {folder}"
         ) from None
+
+
+def unfinished(folder: Path) -> list[str]:
+    """A line that says what of a run is in its model, where the run is not over."""
+    if not (folder / "choice.json").exists():
+        return []
+    choice = read_choice(folder)
+    if not choice.stages or choice.ended is not None:
+        return []
+    names = "; ".join(stage.name for stage in choice.stages)
+    return [f"{folder} is not finished; this is what it had come to after: {names}"]

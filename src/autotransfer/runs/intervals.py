@@ -1,14 +1,19 @@
-"""How sure a mean over people is."""
+"""How sure a mean over people is, and what to expect of one more person."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from ..errors import UserError
+
 RESAMPLES = 10_000
+FEWEST_TO_TEST = 6  # with 5 people the smallest two-sided p of a signed-rank test is 2/2⁵ = 0.0625
+PREDICTED = 0.9  # of the people to come lie within the interval for the next person
 
 
 def bootstrap_interval(
@@ -29,3 +34,40 @@ def bootstrap_interval(
     tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * t))
     low, high = np.quantile(means, (tail, 1 - tail))
     return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class NextPerson:
+    """Where the score of one more person will lie, with the probability `level`."""
+
+    low: float
+    high: float
+    level: float
+    people: int  # whose scores it rests on
+    assumes: str  # "nothing": order statistics; "normal": scores of people have a normal distribution
+
+
+def next_person(scores: ArrayLike, *, level: float = PREDICTED) -> NextPerson | None:
+    """Prediction interval for one more score from those of n people (n,), within [0, 1]; None for n < 2.
+
+    If the next person is like these, each of the n + 1 ranks is as likely, so the k-th smallest and the k-th largest
+    score enclose them with probability (n + 1 − 2k) / (n + 1), whatever the distribution. For 90 % that takes 19
+    people. Fewer have the predictive interval of Student's t.
+    """
+    values = np.sort(np.asarray(scores, dtype=float))
+    n = len(values)
+    if n < 2:
+        return None
+    k = math.floor((n + 1) * (1 - level) / 2 + 1e-9)
+    if k >= 1:
+        return NextPerson(float(values[k - 1]), float(values[n - k]), level, n, "nothing")
+    t = float(stats.t.ppf((1 + level) / 2, n - 1))
+    reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
+    mean = float(values.mean())
+    return NextPerson(max(0.0, mean - reach), min(1.0, mean + reach), level, n, "normal")
+
+
+def check_at_least(value: float | None) -> None:
+    """Refuse a threshold that no score could be compared with."""
+    if value is not None and not 0 < value < 1:
+        raise UserError(f"at least {value:g} is asked of every person; give a score between 0 and 1, such as 0.7")

@@ -44,6 +44,7 @@ class MixtureCard:
     calibrates: list[int] | None = None  # labelled windows of each class that they gained by
     # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
     trust: dict[str, Any] = field(default_factory=dict)
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -6,10 +6,13 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from .intervals import NextPerson
 from .progress import printable
+from .verdict import next_words
 
 if TYPE_CHECKING:
     from .mixture import MixtureCard
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
 LETTERS = 200  # of a name
+SENTENCE = 600  # letters of one that a card holds
 
 
 def model_page(card: ModelCard | MixtureCard) -> str:
@@ -60,17 +64,7 @@ def _body(card: ModelCard | MixtureCard, score: float | None, metric: str) -> It
     if score is None:
         yield "Nobody has measured it on people left out."
     else:
-        interval, chance = card.scores.get("interval"), card.scores.get("chance")
-        told = f"{metric.replace('_', ' ').capitalize()} {score:.3f}"
-        if isinstance(interval, list) and len(interval) == 2:
-            told += f", 95 % interval over people {interval[0]:.3f} to {interval[1]:.3f}"
-        if isinstance(chance, (int, float)):
-            told += f"; guessing scores {chance:.3f}"
-        people = card.scores.get("subjects")
-        measured = f" on {people} people" if isinstance(people, int) else " on people"
-        yield f"{told},{measured} of whom nothing was trained, and for whom everything was decided without them."
-        if card.scores.get("better_than_guessing") is False:
-            yield "\n**It is not clearly better than guessing.**"
+        yield from _told(card.scores, score, metric)
     yield "\n## How to use it\n"
     yield '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder'
     yield "model.predict(X)  # windows (N, channels, times), raw: it prepares them itself\nmodel.classes_\n```"
@@ -79,6 +73,20 @@ def _body(card: ModelCard | MixtureCard, score: float | None, metric: str) -> It
         "Scores hold for people, devices and electrode positions like those it was trained on. It is no medical "
         "device. Its settings are in `model.json`, its weights in `model.safetensors`."
     )
+
+
+def _told(scores: dict[str, Any], score: float, metric: str) -> Iterable[str]:
+    """The verdict and what to expect of the next person; of an earlier version's model, the score alone."""
+    if isinstance(sentence := scores.get("verdict"), str) and sentence:
+        yield _text(sentence, SENTENCE)
+    else:
+        yield f"{metric.replace('_', ' ').capitalize()} {score:.3f} on people it has not seen."
+        if scores.get("better_than_guessing") is False:
+            yield "\n**It is not clearly better than guessing.**"
+    with suppress(TypeError, ValueError):
+        if told := next_words(NextPerson(**scores["next_person"])) if scores.get("next_person") else None:
+            yield f"\n{_text(told, SENTENCE)}"
+    yield "\nWhat predicted each of these people was neither trained on them nor chosen by their scores."
 
 
 def _score(scores: dict[str, Any]) -> float | None:
@@ -94,13 +102,13 @@ def _some(values: Iterable[Any], most: int = 40) -> str:
     return ", ".join(_text(value) for value in found[:most]) + more
 
 
-def _line(text: object) -> str:
-    return printable(str(text))[:LETTERS]
+def _line(text: object, most: int = LETTERS) -> str:
+    return printable(str(text))[:most]
 
 
-def _text(text: object) -> str:
+def _text(text: object, most: int = LETTERS) -> str:
     """As Markdown that shows the text and does nothing else."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(_line(text), quote=False))
+    return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(_line(text, most), quote=False))
 
 
 def _slug(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.choice import Calibration
+from ..runs.choice import Calibration, Reliability
 from .said import Said
 from .weights import Floats, combined, equal_classes, fit, sharpness
 
@@ -128,6 +128,20 @@ def calibration(said: Said, nested: Nested) -> Calibration:
         error=_error(*bins),
         error_before=_error(*_bins(np.concatenate(before), hits, weights)),
     )
+
+
+def reliability(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> Reliability:
+    """Of one person: classes (n,) and the delivered model's log-probabilities (n, C)."""
+    confidence, right, weight = np.exp(log_p.max(1)), log_p.argmax(1) == y, equal_classes(y)
+    error = _error(*_bins(confidence, right, weight))
+    return Reliability(float(np.average(confidence, weights=weight)), float(np.average(right, weights=weight)), error)
+
+
+def confusion(y: NDArray[np.int64], log_p: NDArray[np.floating]) -> list[list[int]]:
+    """Counts (C, C) of the same: true class × predicted class."""
+    size = log_p.shape[1]
+    counts: list[list[int]] = np.bincount(y * size + log_p.argmax(1), minlength=size**2).reshape(size, size).tolist()
+    return counts
 
 
 def _bins(confidence: Floats, right: NDArray[np.bool_], weight: Floats) -> tuple[Floats, Floats, Floats]:

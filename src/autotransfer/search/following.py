@@ -1,7 +1,8 @@
 """How a session follows a person without labels: found on held-out people who are played back.
 
 Every way (person/adaptation.py) is tried in every order of the windows. The delivered model has the way that gains most
-in the order in which it gains least; where every way loses in some order, the model stays as it was.
+in the order in which it gains least; where every way loses in some order, the model stays as it was. So it does where
+people lost by the way that the others chose for them: that is what a new person can expect.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class Followed(NamedTuple):
     zero_shot: NDArray[np.float64]  # (orders,)
     ways: NDArray[np.float64]  # (ways, orders)
 
+    def gain(self, way: str) -> float:
+        """By being followed, the mean over orders."""
+        return 0.0 if way == NO_WAY else float((self.ways[list(WAYS).index(way)] - self.zero_shot).mean())
+
 
 def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor) -> Followed:
     """codes: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a number for each window; y: (orders,
@@ -49,3 +54,9 @@ def chosen(people: Sequence[Followed]) -> str:
     gains = np.mean([own.ways - own.zero_shot for own in people], 0)  # (ways, orders)
     least: NDArray[np.float64] = gains.min(1)
     return list(WAYS)[least.argmax()] if least.max() > 0 else NO_WAY
+
+
+def delivered(people: Sequence[Followed]) -> str:
+    """The same for a new person: none where these people did not gain by what the others among them chose."""
+    gains = [own.gain(chosen([*people[:n], *people[n + 1 :]])) for n, own in enumerate(people)]
+    return chosen(people) if gains and np.mean(gains) > 0 else NO_WAY

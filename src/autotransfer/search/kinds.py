@@ -2,19 +2,23 @@
 
 The plain network, as published, comes first: all else is measured against it. Beside it stand two networks that are
 unlike each other, each with every penalty of the grid, and models that are solved in closed form: band power and means
-of stretches, tangent vectors of covariances, templates of evoked responses. They cost next to nothing beside a network,
-and err differently. Where a new person's unlabelled windows may be used, each kind has a form that uses them.
+of stretches, tangent vectors of covariances, templates of evoked responses, and what the field of the signal is known
+for (REPRESENTED). They cost next to nothing beside a network, and err differently. Where a new person's unlabelled
+windows may be used, each kind has a form that uses them.
 
 To add a kind, add a line here; the encoder and the transforms that it names live in their own files.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
+from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
 from ..recordings import Recordings
 from ..runs.options import RunOptions
 from ..settings import Setting
@@ -41,6 +45,27 @@ SHRINKAGES = ("auto", 0.5)  # little where there are many windows, and much: peo
 EMBEDDED = 16  # channels that delayed copies add up to where a recording has fewer
 DELAY = 0.02  # seconds between copies
 MOST_ENTRIES = 4000  # of a representation: a covariance of so many is the most that is solved
+
+
+# Representations of each signal, beside "features" and "tangent", which any has: what its field has used for years, and
+# what a run can afford. Which of them are good on some recordings is for the weights of the average to find.
+REPRESENTED: dict[str, tuple[str, ...]] = {
+    "eeg": ("bands", "fine_bands", "band_tangent", "rhythms"),
+    "emg": ("tdar", "ls9", "tdpsd"),
+    "ecg": ("beats", "statistics", "minirocket"),
+    "wearable": ("statistics", "minirocket"),
+    "other": (),
+}
+# Constants of representations that read some, by what is known of the recordings; None: it cannot be had for these.
+CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
+    "rhythms": lambda recordings: frequencies(recordings),
+}
+# Kernels sum channels, which must be in one unit: that of the window, or of the training people where levels matter.
+STANDARDISED: dict[str, dict[str, str]] = {"minirocket": {"wearable": "train", "other": "train"}}
+STIMULUS = re.compile(r"(\d+(?:\.\d+)?) ?hz", re.IGNORECASE)  # in the name of a class
+HARMONICS = 3  # of a stimulus
+RHYTHMS = range(6, 46)  # Hz, where stimuli are not known
+RESPONSE = 2.0  # seconds: shorter windows of EEG are taken for responses, longer ones for states
 
 
 # Augmentations worth trying, by what is measured. What lost on every set of its kind is not among them: turned phases,
@@ -143,8 +168,9 @@ def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Sett
     return [plain, *(plain.replace(**{name: value}) for name, value in AUGMENTED[signal_of(recordings)].items())]
 
 
-def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
-    """Models without steps: plain and, where a person's windows may be used, centred by person."""
+def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = False) -> list[Setting]:
+    """Models without steps: plain and, where a person's windows may be used, centred by person. costly: also those of
+    the signal's representations that take minutes, last of all; what the user names is there in any case."""
     if options.preprocessing is None:
         return []
     channels, times, sfreq = recordings.n_channels, recordings.n_times, recordings.sfreq
@@ -153,16 +179,86 @@ def closed_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
     bases: list[dict[str, Any]] = [{"represent": "features"}]
     bases += [{"represent": "tangent"} | ({"delays": copies, "lag": lag} if copies > 1 else {})]
     bases = [LINEAR | base for base in bases]
+    special = [LINEAR | base for base in represented(options.kinds, recordings, costly=costly)]
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
+    responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(options.kinds, recordings) else [])]
     if options.preprocessing == "zero-shot":
-        bases.append(templates)
+        bases += [*responses, *special]
     else:
         adapted = options.preprocessing
         centred = [base | {"centre": adapted} for base in bases]
         bases += centred + ([base | {"turn": adapted} for base in centred] if recordings.ring is not None else [])
-        bases += [templates, templates | {"standardise": "none", "align": adapted}]
-    found = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
-    return [one for one in found if _entries(one, channels, times) <= MOST_ENTRIES]
+        bases += [*responses, *(base | {"standardise": "none", "align": adapted} for base in responses)]
+        bases += [*special, *(base | {"centre": adapted} for base in special)]
+    forms = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
+    return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
+
+
+def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:
+    """What the signal is known for, as fields of a setting; left out where these recordings do not say what it must
+    know, or have windows that are too short. kinds: signals or representations to take in its place, with commas.
+    costly: see `closed_forms`."""
+    chosen: dict[str, dict[str, Any] | None] = {}
+    for kind in _named(kinds, recordings):
+        if kind in REPRESENTED:
+            names = (name for name in REPRESENTED[kind] if costly or not REPRESENTATIONS[name].costly)
+            told = {name: _told(name, recordings) for name in names}
+            meant = {name: fields for name, fields in told.items() if fields and _meant(fields, recordings)}
+            chosen |= {name: fields for name, fields in meant.items() if name not in chosen}
+        elif kind in (known := (*REPRESENTATIONS, *installed_representations())):
+            chosen[kind] = _told(kind, recordings)
+        else:
+            choices = ", ".join(repr(one) for one in (*REPRESENTED, *known))
+            raise UserError(f"unknown kind {shown(kind)}; choose from {choices}, several with commas")
+    return [fields for name, fields in chosen.items() if fields is not None and name not in ("features", "tangent")]
+
+
+def _named(kinds: str | None, recordings: Recordings) -> list[str]:
+    return [signal_of(recordings)] if kinds is None else [one.strip() for one in kinds.split(",")]
+
+
+def _told(name: str, recordings: Recordings) -> dict[str, Any] | None:
+    """A representation with what it must know of the recordings; None where they do not say it."""
+    kind = representation_class(name)
+    values = {
+        "sfreq": recordings.sfreq,
+        "constants": CONSTANTS[name](recordings) if name in CONSTANTS else None,
+    }
+    values = {field: values[field] for field in kind.reads}
+    if recordings.n_times < kind.shortest or None in values.values():
+        return None
+    scaled = {"standardise": STANDARDISED[name].get(signal_of(recordings), "trial")} if name in STANDARDISED else {}
+    return {"represent": name} | scaled | values
+
+
+def _meant(fields: dict[str, Any], recordings: Recordings) -> bool:
+    """Whether a representation of the signal is meant for such windows, and for so many: what is fitted to many kernels
+    needs as many windows. Whoever names it has it in any case."""
+    kind = representation_class(fields["represent"])
+    try:
+        entries = _entries(Setting(**LINEAR | fields), recordings.n_channels, recordings.n_times)
+    except UserError:  # its frequencies are not in these recordings
+        return False
+    return _seconds(recordings) >= kind.seconds and (not kind.costly or recordings.n_trials >= entries)
+
+
+def _responses(kinds: str | None, recordings: Recordings) -> bool:
+    """Whether windows are taken for evoked responses."""
+    return "eeg" in _named(kinds, recordings) and _seconds(recordings) < RESPONSE
+
+
+def _seconds(recordings: Recordings) -> float:
+    """Of a window; where nobody says the rate, no window is too short."""
+    return math.inf if recordings.sfreq is None else recordings.n_times / recordings.sfreq
+
+
+def frequencies(recordings: Recordings) -> tuple[float, ...] | None:
+    """Of stimuli that classes are named after ("13 Hz"), and of their harmonics; otherwise of all usual rhythms."""
+    if recordings.sfreq is None:
+        return None
+    stated = {float(name[1]) for name in map(STIMULUS.search, map(str, recordings.classes)) if name}
+    wanted = {f * n for f in stated for n in range(1, HARMONICS + 1)} or set(map(float, RHYTHMS))
+    return tuple(sorted(f for f in wanted if 0 < f < 0.45 * recordings.sfreq)) or None
 
 
 def _entries(setting: Setting, channels: int, times: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..runs.choice import Choice, Playback
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..runs.saved_model import save_model
+from ..runs.seen import training_seen
 from ..settings import Setting
 from ..training.train import train
 from .average import Weights
@@ -28,9 +29,11 @@ MOST_NETWORKS = 24
 State = dict[str, Tensor]
 
 
-def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell) -> None:
+def build_models(
+    run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell, *, refit: bool = True
+) -> None:
     """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
-    alone is delivered."""
+    alone is delivered. refit: False where another stage follows."""
     scores = card_scores(choice)
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
@@ -39,7 +42,7 @@ def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | Non
     parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
     mixed, played = weights is not None, choice.playback
     _save(run, "model", parts, "ensemble", scores, played, mixed=mixed)
-    if run.options.final == "refit":
+    if run.options.final == "refit" and refit:
         tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
         again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
         _save(run, "model/refit", again, "refit", scores, played, mixed=mixed)
@@ -54,7 +57,10 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "interval": None if choice.interval is None else list(choice.interval),
         "subjects": len(choice.estimate),
         "better_than_guessing": None if choice.chance is None else not choice.guesses,
-    }
+        "verdict": choice.verdict,
+        "next_person": None if choice.next_person is None else asdict(choice.next_person),
+        "worst": min(choice.estimate.values(), default=None),
+    } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
 
 
 def _save(
@@ -65,9 +71,12 @@ def _save(
     if not mixed:
         (part,) = parts
         own = (part.setting, part.states, part.folds)
-        save_model(folder, ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders))
+        single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
+        single.card = replace(single.card, seen=training_seen(rec))
+        save_model(folder, single)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
+    model.card = replace(model.card, seen=training_seen(rec))
     if played is not None:
         model.card = replace(model.card, follows=played.follows, calibrates=played.calibrates, trust=played.trust)
     save_model(folder, model)

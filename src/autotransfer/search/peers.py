@@ -1,26 +1,31 @@
-"""What a few lines of code give on the same folds: shrinkage LDA, and a tangent space, by pyRiemann if it is installed.
+"""Simple models on the same folds: what a few lines of code give, so that whoever reads a result can see whether more
+was worth its time.
 
-They cost seconds, and whoever reads a report can see whether a network was worth its time. Shrinkage LDA and, without
-pyRiemann, the tangent space are the closed forms that runs have among their candidates: what is trained is not trained
-again.
+Two are closed forms that runs have among their candidates, named as ours: what is trained is not trained again. The
+others are entries of PEERS. To add one, write a function that predicts the test rows of a fold from its training rows,
+and add a line. Where a run may use unlabelled windows of a new person, so may the peers that know how to.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from importlib import import_module
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..folds import Fold, Rows, scorable
+from ..errors import one_line
+from ..folds import Fold, scorable
 from ..jobs import Job, Record
 from ..preprocessing.delays import Delays
+from ..recordings import Recordings
 from ..runs.choice import Scores
 from ..runs.executor import DTYPE
+from ..runs.options import RunOptions
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import population_of
@@ -30,49 +35,94 @@ from ..training.train import run as train_population
 from ..training.windows import release, windows_for
 from .kinds import closed_forms
 
-LDA = "Shrinkage LDA"
-TANGENT = "Tangent space, LDA"
-PYRIEMANN = "pyRiemann, tangent space, LDA"
+LDA = "Features + LDA (ours)"  # band power and means of stretches
+TANGENT = "Tangent space + LDA (ours)"
+PYRIEMANN = "pyRiemann tangent space + LDA"
+RECENTRED = "pyRiemann, re-centred by person"
+CLOSED = {"features": LDA, "tangent": TANGENT}  # by the kind of a setting
 PART = 10**7  # values of windows that are multiplied at a time
 FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it invertible
+COVARIANCES = "covariances of peers"  # where recordings keep them
 
 Floats = NDArray[np.float64]
+Classes = NDArray[np.int64]
 
 
-def peer_scores(run: Run, until: float | None = None) -> dict[str, Scores]:
-    """By name and subject. What is not done at a moment of the monotonic clock is left out."""
-    known = run.ledger.recall("peers", dict[str, Scores])
-    if known is not None:
-        return known
-    found = {name: _solved(run, setting) for name, setting in closed_peers(run).items()}
-    if TANGENT in found and _imports("pyriemann.tangentspace"):
-        own = _pyriemann(run, closed_peers(run)[TANGENT], until)
-        if own is not None:
-            del found[TANGENT]
-            found[PYRIEMANN] = own
-    run.ledger.remember(peers=found)
-    return found
+class Peer(NamedTuple):
+    """A simple model."""
+
+    predict: Callable[[Recordings, Fold], Classes]  # classes (n,) of the fold's test rows, from its training rows
+    seconds: Callable[[Recordings], float]  # that a fold takes, roughly: what cannot end in time is not begun
+    refuses: Callable[[Recordings], str | None] = lambda _: None  # why such recordings are not for it
+    uses: str = "none"  # what it uses of a new person: none, or the adaptation of the runs it is a peer of
 
 
-def _imports(module: str) -> bool:
-    """Whether it is there and works: a run that is done must not end because a peer lacks a package of its own."""
-    try:
-        import_module(module)
-    except ImportError:
-        return False
-    return True
+class PeerScores(NamedTuple):
+    scores: dict[str, Scores]  # by name and subject
+    skipped: dict[str, str]  # by name: why there are none
+
+
+def peer_scores(run: Run, until: float | None = None) -> PeerScores:
+    """What was scored before is not scored again. until: a moment of the monotonic clock; who cannot end by then is
+    skipped. Whatever befalls a peer, the run has its answer."""
+    known = run.ledger.recall("peers", dict[str, Scores]) or {}
+    scores = {name: known[name] for name in _names(run) if name in known}
+    skipped: dict[str, str] = {}
+    for name, compute in _missing(run, until):
+        if name in scores:
+            continue
+        try:
+            answer = compute()
+        except Exception as error:
+            answer = f"it failed: {one_line(error)}"
+        if isinstance(answer, str):
+            skipped[name] = answer
+        else:
+            scores[name] = answer
+    run.recordings.derived.pop(COVARIANCES, None)
+    run.ledger.remember(peers=scores)
+    return PeerScores(scores, skipped)
+
+
+def _names(run: Run) -> list[str]:
+    return [*closed_peers(run), *_others(run)]
+
+
+def _others(run: Run) -> dict[str, Peer]:
+    """Those of PEERS that use no more of a new person than the run may; the quickest first."""
+    used = {name: peer for name, peer in PEERS.items() if peer.uses in ("none", adaptation_of(run.options))}
+    return dict(sorted(used.items(), key=lambda item: item[1].seconds(run.recordings)))
+
+
+def _missing(run: Run, until: float | None) -> Iterator[tuple[str, Callable[[], Scores | str]]]:
+    for name, setting in closed_peers(run).items():
+        yield name, partial(_solved, run, setting)
+    for name, peer in _others(run).items():
+        yield name, partial(_predicted, run, peer, until)
+
+
+def adaptation_of(options: RunOptions) -> str:
+    """The most that a run's candidates may use of a new person's unlabelled windows."""
+    asked = (options.preprocessing, options.standardise, options.align)
+    return next((kind for kind in ("transductive", "online") if kind in asked), "none")
+
+
+# ---- our own closed forms --------------------------------------------------------------------------------------------
 
 
 def closed_peers(run: Run) -> dict[str, Setting]:
-    """Those of our closed forms that are what everybody would try; zero-shot, with the shrinkage that is estimated."""
-    options = replace(run.options, preprocessing="zero-shot", standardise=None, align=None, rule="average",
-                      search="grid", nested="fast", grid="quick")  # fmt: skip
-    kinds = {"features": LDA, "tangent": TANGENT}
-    found: dict[str, Setting] = {}
-    for setting in closed_forms(options, run.recordings):
-        if setting.kind in kinds:
-            found.setdefault(kinds[setting.kind], setting)
-    return found
+    """Those of our closed forms that are what everybody would try, with the shrinkage that is estimated: zero-shot and,
+    where the run may use a new person's windows, centred by person."""
+    found = {CLOSED[one.kind]: one for one in reversed(_closed(run.recordings, "zero-shot")) if one.kind in CLOSED}
+    if (used := adaptation_of(run.options)) != "none":
+        for one in reversed(_closed(run.recordings, used)):
+            if one.kind in CLOSED and one.adaptation == used:
+                found[CLOSED[one.kind].replace(" (", f", {used} (")] = one
+    return {name: found[name] for name in sorted(found)}
+
+
+def _closed(recordings: Recordings, preprocessing: str) -> list[Setting]:
+    return closed_forms(RunOptions(source="peers", preprocessing=preprocessing), recordings)
 
 
 def _solved(run: Run, setting: Setting) -> Scores:
@@ -104,18 +154,25 @@ def _record(run: Run, job: Job) -> Record:
     return outcome.record()
 
 
-def _pyriemann(run: Run, setting: Setting, until: float | None) -> Scores | None:
-    """Covariances with the delays of our own tangent space, the tangent space at their mean, and shrinkage LDA."""
-    recordings = run.recordings
+# ---- others' ---------------------------------------------------------------------------------------------------------
+
+
+def _predicted(run: Run, peer: Peer, until: float | None) -> Scores | str:
+    """Scores of everybody, or why there are none."""
+    recordings, folds = run.recordings, run.folds()
+    if (reason := peer.refuses(recordings)) is not None:
+        return reason
+    needed = peer.seconds(recordings) * len(folds)
+    if until is not None and time.monotonic() + needed > until:
+        return f"no time was left: it takes about {needed:.0f} s"
     y, who, scored = recordings.y.numpy(), recordings.subject.numpy(), set(scorable(recordings))
-    C = _covariances(recordings.X, setting)
     found: Scores = {}
-    for entry in (run.entry("peers", setting, *fold, 0) for fold in run.folds()):
+    for done, (validation, test) in enumerate(folds):
         if until is not None and time.monotonic() > until:
-            return None
-        fold = run.job(entry).fold
-        predicted = _predicted(C, y, fold, recordings.n_times)
-        for person in run.groups[entry.test]:
+            return f"the time was over after {done} of {len(folds)} folds"
+        fold = run.job(run.entry("peers", run.options.settings()[0], validation, test, 0)).fold
+        predicted = peer.predict(recordings, fold)
+        for person in run.groups[test]:
             own = who[fold.test] == person
             if person in scored:
                 score = balanced_accuracy_of(predicted[own], y[fold.test][own], recordings.n_classes)
@@ -123,32 +180,59 @@ def _pyriemann(run: Run, setting: Setting, until: float | None) -> Scores | None
     return found
 
 
-def _predicted(C: Floats, y: NDArray[np.int64], fold: Fold, length: int) -> NDArray[np.int64]:
+def tangent_space(recordings: Recordings, fold: Fold) -> Classes:
+    """pyRiemann's: covariances, the tangent space at their mean, and shrinkage LDA."""
+    return _in_tangent_space(_scaled(recordings, fold), recordings, fold)
+
+
+def recentred(recordings: Recordings, fold: Fold) -> Classes:
+    """The same after each person's covariances are brought to the identity, from all of their windows without
+    labels (Zanini et al. 2018)."""
+    from pyriemann.geometry.base import invsqrtm
+    from pyriemann.geometry.mean import mean_riemann
+
+    C, who = _scaled(recordings, fold), recordings.subject.numpy()
+    for person in np.unique(who):
+        W = invsqrtm(mean_riemann(C[who == person]))
+        C[who == person] = W @ C[who == person] @ W
+    return _in_tangent_space(C, recordings, fold)
+
+
+def _in_tangent_space(C: Floats, recordings: Recordings, fold: Fold) -> Classes:
     from pyriemann.tangentspace import TangentSpace
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline
 
-    # Volts and degrees must not meet in one shrinkage: units are those of the training people.
-    unit = np.sqrt(np.median(C[fold.train].diagonal(axis1=1, axis2=2), 0))
-    unit[unit == 0] = 1.0
-    present = len(np.unique(y[fold.train]))
+    y = recordings.y.numpy()[fold.train]
+    present = len(np.unique(y))
     model = make_pipeline(
         TangentSpace(metric="riemann"),
         LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=np.full(present, 1 / present)),
     )
-
-    def scaled(rows: Rows) -> Floats:
-        return shrunk(C[rows] / (unit[:, None] * unit), length) + FLOOR * np.eye(len(unit))
-
-    model.fit(scaled(fold.train), y[fold.train])
-    return np.asarray(model.predict(scaled(fold.test)), dtype=np.int64)
+    model.fit(C[fold.train], y)
+    return np.asarray(model.predict(C[fold.test]), dtype=np.int64)
 
 
-def _covariances(X: Tensor, setting: Setting) -> Floats:
-    """(N, C, T) -> (N, C · copies, C · copies) with the delays of our own tangent space. In parts, because windows may
-    be larger than memory."""
-    delays = [one for one in setting.preprocessing.transforms if isinstance(one, Delays)]
-    copies, lag = (delays[0].copies, delays[0].lag) if delays else (1, 1)
+def _scaled(recordings: Recordings, fold: Fold) -> Floats:
+    """Shrunk covariances (N, d, d) in the units of the training people: volts and degrees must not meet in one
+    shrinkage."""
+    if COVARIANCES not in recordings.derived:
+        recordings.derived[COVARIANCES] = _covariances(recordings.X, *_delays(recordings))
+    C: Floats = recordings.derived[COVARIANCES]
+    unit = np.sqrt(np.median(C[fold.train].diagonal(axis1=1, axis2=2), 0))
+    unit[unit == 0] = 1.0
+    return shrunk(C / (unit[:, None] * unit), recordings.n_times) + FLOOR * np.eye(len(unit))
+
+
+def _delays(recordings: Recordings) -> tuple[int, int]:
+    """Copies and lag of our own tangent space: few channels have few covariances."""
+    own = next((one for one in _closed(recordings, "zero-shot") if one.kind == "tangent"), None)
+    delays = [] if own is None else [one for one in own.preprocessing.transforms if isinstance(one, Delays)]
+    return (delays[0].copies, delays[0].lag) if delays else (1, 1)
+
+
+def _covariances(X: Tensor, copies: int, lag: int) -> Floats:
+    """(N, C, T) -> (N, C · copies, C · copies). In parts, because windows may be larger than memory."""
     length = X.shape[2] - (copies - 1) * lag
     found = []
     for rows in np.array_split(np.arange(len(X)), max(1, X.numel() * copies // PART)):
@@ -166,3 +250,22 @@ def shrunk(C: Floats, length: int) -> Floats:
     below = (length + 1) * (mean_square - level**2 / d)
     share = np.where(below > 0, np.minimum((mean_square + level**2) / np.where(below > 0, below, 1.0), 1.0), 1.0)
     return np.asarray((1 - share)[:, None, None] * C + (share * level)[:, None, None] * np.eye(d))
+
+
+def _too_wide(recordings: Recordings) -> str | None:
+    if any(one.kind == "tangent" for one in _closed(recordings, "zero-shot")):
+        return None
+    return f"{recordings.n_channels} channels have too many covariances"
+
+
+def _riemann_seconds(recordings: Recordings) -> float:
+    """A Riemannian mean and a discriminant of tangent vectors, as measured on one core: 2,000 windows of 16 channels
+    take 2 s, of 32 channels 9 s."""
+    d = recordings.n_channels * _delays(recordings)[0]
+    return recordings.n_trials * (4e-6 * d**2 + 5e-10 * d**4)
+
+
+PEERS: dict[str, Peer] = {
+    PYRIEMANN: Peer(tangent_space, _riemann_seconds, _too_wide),
+    RECENTRED: Peer(recentred, lambda recordings: 2 * _riemann_seconds(recordings), _too_wide, uses="transductive"),
+}

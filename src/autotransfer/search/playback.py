@@ -78,7 +78,7 @@ def play_back(
         before=found.get("before", {}),
         calibrated=found.get("calibrated", {}),
         own=found.get("own", {}),
-        follows=following.chosen(list(followed.values())),
+        follows=following.delivered(list(followed.values())),
         calibrates=calibrates(found.get("before", {}), found.get("calibrated", {})),
         trust=trust,
     )

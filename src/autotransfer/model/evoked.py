@@ -1,0 +1,66 @@
+"""Evoked: how filtered signals and the classes' mean responses go together, as a tangent vector.
+
+For signals that are locked to an event. Filters and mean responses are those of Templates (xDAWN). A window through the
+filters, below the responses, has a covariance that says how much of each response it holds (Barachant, Congedo 2014);
+its matrix logarithm is the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..preprocessing.represent.base import centred
+from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tangent_of
+from .encoder import Quick, Size
+from .solved import Solved
+from .templates import Templates, TemplatesOptions
+
+MOST_FILTERS = 16  # of all classes together, unless there are more classes: the covariance has twice as many rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvokedOptions(TemplatesOptions):
+    """Of event-locked responses, through their covariances."""
+
+    def filters(self, size: Size) -> int:
+        return min(super().filters(size), max(1, MOST_FILTERS // size.classes))
+
+    def latent_dim(self, size: Size) -> int:
+        rows = 2 * self.filters(size) * size.classes
+        return rows + rows * (rows + 1) // 2
+
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Evoked:
+        return Evoked(size, members, self.filters(size), self.latent_dim(size))
+
+
+class Evoked(Templates):
+    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+        return self.codes(x, members, logarithm)
+
+    def codes(self, x: Tensor, members: slice, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """log_of: matrices (..., 2F, 2F) -> their logarithms."""
+        signals, _ = centred(self.filters[members, None].to(torch.float64) @ x.to(torch.float64))  # (M, B, F, T)
+        responses = self.templates[members, None].to(torch.float64).expand_as(signals)
+        both = torch.cat([responses, signals], -2)
+        return tangent_of(both, int(x.shape[-1]), log_of)[..., 0, :].to(x.dtype)
+
+    def quick(self, levels: int = 0) -> Quick:
+        return Solved.quick(self, levels)
+
+    def graph(self) -> nn.Module:
+        return EvokedGraph(self)
+
+
+class EvokedGraph(nn.Module):
+    """Windows (P or 1, N, C, T) -> codes (P, N, D)."""
+
+    def __init__(self, net: Evoked) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net.standardised(self.net.codes(x, slice(None), logarithm_by_roots))

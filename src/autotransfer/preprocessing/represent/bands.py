@@ -1,0 +1,72 @@
+"""bands, fine_bands: log amplitude of every channel in frequency bands, as it is and against the mean of all channels.
+
+bands has the classical ones of EEG, fine_bands steps of 2 Hz. In logarithms relative power and differences of
+hemispheres are differences of these numbers, which a linear classifier forms by itself. The mean of all channels (the
+common average reference) is no such difference, and has numbers of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .base import QUIET, Representation, centred
+from .spectra import Band, Bins, bands_within, fourier, segment_length, segments
+
+FLOOR = 1e-12  # of the mean power of a window: what is less is rounding
+
+
+@dataclass(frozen=True)
+class Bands(Representation):
+    reads: ClassVar[tuple[str, ...]] = ("sfreq",)
+    shortest: ClassVar[int] = 16
+    seconds: ClassVar[float] = 2.0
+    name: ClassVar[str] = "bands"
+    bands: ClassVar[tuple[Band, ...]] = ((1, 4), (4, 8), (8, 13), (13, 20), (20, 30), (30, 45))
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return channels * references(channels), len(self._bins(times))
+
+    def room(self, channels: int, times: int) -> int:
+        return 8 * channels * times
+
+    def _bins(self, times: int) -> Bins:
+        assert self.sfreq is not None, "it reads it"
+        return bands_within(self.name, self.bands, self.sfreq, times)
+
+    def numbers(self, x: Tensor) -> Tensor:
+        assert self.sfreq is not None, "it reads it"
+        own, _ = centred(x)
+        if references(int(x.shape[-2])) > 1:
+            own = torch.cat([own, own - own.mean(-2, keepdim=True)], -2)
+        bins, length = self._bins(int(x.shape[-1])), segment_length(self.sfreq, int(x.shape[-1]))
+        coefficients = segments(own, length) @ fourier(length, sum(bins, ())).to(own)  # (..., C, n, 2 bins)
+        power = coefficients.square().mean(-2) @ _means(tuple(len(band) for band in bins)).to(own)  # (..., C, bands)
+        least = FLOOR * power.mean((-2, -1), keepdim=True)
+        return 0.5 * (power + least).clamp(min=QUIET**2).log()
+
+
+@dataclass(frozen=True)
+class FineBands(Bands):
+    name: ClassVar[str] = "fine_bands"
+    bands: ClassVar[tuple[Band, ...]] = tuple((float(low), float(low + 2)) for low in range(1, 45, 2))
+
+
+def references(channels: int) -> int:
+    """As recorded, and against the mean of all channels where there are several."""
+    return 1 if channels == 1 else 2
+
+
+@cache
+def _means(counts: tuple[int, ...]) -> Tensor:
+    """(2 bins, bands): the mean over the frequencies of each band, of cosines and sines alike."""
+    matrix = torch.zeros(sum(counts), len(counts), dtype=torch.float64)
+    start = 0
+    for band, count in enumerate(counts):
+        matrix[start : start + count, band] = 1 / count
+        start += count
+    return matrix.repeat(2, 1)

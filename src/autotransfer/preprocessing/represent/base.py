@@ -1,0 +1,143 @@
+"""What a representation is: a window as numbers that a linear classifier can read, the same for everybody.
+
+A file has one representation, a frozen dataclass with `shape` and `numbers`. What it must know of the recordings, their
+sampling rate or a few constants, it `reads` from the setting; statistics of training rows, without labels, it fits: see
+`fit`. Where a person's amplitudes would be factors a representation takes logarithms: what differs between people is
+then a shift, which `centre` can take away.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...errors import UserError
+from ...recordings.chunks import row_chunks
+from ..transform import Fitted, Rows, Stage
+
+POINTS = 16  # stretches of a window, and bands of a spectrum
+QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # least of what a logarithm is taken: that of a flat channel is finite
+
+
+@dataclass(frozen=True)
+class Representation(ABC):
+    """Windows (..., C, T) -> (..., R, S). The fields are None unless `reads` names them."""
+
+    sfreq: float | None = None  # Hz
+    constants: tuple[float, ...] | None = None  # as the class says: frequencies of stimuli, pairs of channels
+
+    reads: ClassVar[tuple[str, ...]] = ()  # of the fields, those without which it cannot be
+    shortest: ClassVar[int] = 4  # samples of a window
+    seconds: ClassVar[float] = 0.0  # of a window, for which it is meant: a run does not try it on shorter ones
+    by_fold: ClassVar[bool] = False  # whether it is fitted, so that windows depend on who is trained on
+    costly: ClassVar[bool] = False  # whether a run leaves it to a later stage
+
+    @abstractmethod
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        """R and S. Where channels keep apart R is C, else 1."""
+
+    @abstractmethod
+    def numbers(self, x: Tensor) -> Tensor:
+        """Windows (..., C, T) in any floating dtype -> (..., R, S) in float64."""
+
+    def numbers_in_graph(self, x: Tensor) -> Tensor:
+        """The same in operations that every format of export has; overridden where `numbers` has others."""
+        return self.numbers(x)
+
+    def few(self, x: Tensor) -> Tensor | None:
+        """The same in the dtype of x for a few windows (G, n, C, T), where a kernel does it sooner."""
+        return None
+
+    def room(self, channels: int, times: int) -> int:
+        """Numbers that one window needs while it is worked on: so many windows are taken at once."""
+        return 4 * channels * max(channels, times)
+
+    def graph(self) -> nn.Module:
+        """For export; overridden by a UserError where no graph can do it."""
+        return InGraph(self)
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        """See `Transform.fit`. Overridden, with `restore` and `by_fold`, where there are statistics to fit."""
+        return EveryWindow(self)
+
+    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+        return EveryWindow(self)
+
+    def check_times(self, name: str, times: int) -> None:
+        if times < self.shortest:
+            raise UserError(f"represent {name!r} needs windows of at least {self.shortest} samples; they have {times}")
+
+
+class EveryWindow(Fitted):
+    """A representation without statistics."""
+
+    def __init__(self, spec: Representation) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        return in_pieces(x, self.spec.numbers, self.spec.room(int(x.shape[-2]), int(x.shape[-1])))
+
+    def few(self, x: Tensor) -> Tensor:
+        quick = self.spec.few(x)
+        return super().few(x) if quick is None else quick
+
+    def graph(self) -> nn.Module:
+        return self.spec.graph()
+
+
+class InGraph(nn.Module):
+    def __init__(self, spec: Representation) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.spec.numbers_in_graph(x).to(torch.float32)
+
+
+def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
+    """work on windows (G, B, C, T), some at a time, each of which needs room for so many numbers; in the dtype of x."""
+    groups, batch = (int(n) for n in x.shape[:2])
+    rows = x.flatten(0, 1)
+    numbers = torch.cat([work(rows[piece]).to(x.dtype) for piece in row_chunks(groups * batch, room)])
+    return numbers.view(groups, batch, *numbers.shape[1:])
+
+
+# ---- what several representations are made of ------------------------------------------------------------------------
+
+
+def stretches(x: Tensor, most: int = POINTS) -> Tensor:
+    """(..., T) -> means of `most` stretches, or T if that is less (..., S), as equal as can be; longer ones first."""
+    *size, times = (int(n) for n in x.shape)  # torch works sizes out anew for every window that it has recorded
+    count = min(most, times)
+    length, longer = divmod(times, count)
+    cut = longer * (length + 1)
+    parts = [x[..., :cut].reshape(*size, longer, length + 1)] if longer else []
+    parts += [x[..., cut:].reshape(*size, count - longer, length)]
+    return torch.cat([part.mean(-1) for part in parts], -1)
+
+
+def centred(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Windows (..., C, T) in float64 less their means, and the means (..., C, 1). Exactly 0 for a flat channel: less
+    its first sample it has no rounding left to be taken for a signal."""
+    exact = x.to(torch.float64)
+    first = exact[..., :1]
+    moved = exact - first
+    mean = moved.mean(-1, keepdim=True)
+    return moved - mean, first + mean
+
+
+def deviation(x: Tensor) -> Tensor:
+    """Of (..., T) about the mean: (...)."""
+    return centred(x)[0].square().mean(-1).sqrt()
+
+
+def log(x: Tensor) -> Tensor:
+    """Of what is not negative; finite for 0."""
+    return x.clamp(min=QUIET).log()

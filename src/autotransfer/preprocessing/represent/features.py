@@ -1,0 +1,62 @@
+"""features: of each channel means of 16 stretches, log power in 16 bands, log deviation, and that of its slope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...cpu.in_use import operations
+from .base import POINTS, QUIET, Representation, centred, deviation, stretches
+
+
+@dataclass(frozen=True)
+class Features(Representation):
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return channels, min(POINTS, times) + min(POINTS, times // 2) + 2
+
+    def numbers(self, x: Tensor) -> Tensor:
+        return features(x, spectrum)
+
+    def numbers_in_graph(self, x: Tensor) -> Tensor:
+        return features(x, products)
+
+    def few(self, x: Tensor) -> Tensor:
+        quick: Tensor = operations.features(x, _hann(int(x.shape[-1])), POINTS, QUIET)
+        return quick
+
+
+def features(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """(..., C, T) -> (..., C, means + bands + 2), float64. power_of: signals (..., T) -> |spectrum|² (..., T // 2)."""
+    own, mean = centred(x)
+    means = stretches(own) + mean
+    bands = stretches(power_of(own))
+    spread = own.square().mean(-1, keepdim=True).sqrt()
+    slope = deviation(own[..., 1:] - own[..., :-1])[..., None]
+    return torch.cat([means, torch.cat([bands, spread, slope], -1).clamp(min=QUIET).log()], -1)
+
+
+def spectrum(x: Tensor) -> Tensor:
+    """Power at each frequency but 0 of signals (..., T) under a Hann window: (..., T // 2)."""
+    window = _hann(int(x.shape[-1])).to(x)
+    power: Tensor = torch.fft.rfft(x * window)[..., 1:].abs().square()
+    return power
+
+
+@cache
+def _hann(times: int) -> Tensor:
+    return torch.from_numpy(np.hanning(times))
+
+
+def products(x: Tensor) -> Tensor:
+    """The same in products with the matrices of the transform, for graphs."""
+    times = x.shape[-1]
+    angle = np.outer(np.arange(times), np.arange(1, times // 2 + 1)) % times * (2 * math.pi / times)
+    window = np.hanning(times)[:, None]
+    real, imaginary = (x @ torch.from_numpy(window * part(angle)) for part in (np.cos, np.sin))
+    return real.square() + imaginary.square()

@@ -1,0 +1,145 @@
+"""minirocket: how often a window exceeds a threshold after convolution with kernels that are the same for all signals.
+
+MiniRocket (Dempster et al. 2021): 84 kernels of nine weights, six of −1 and three of 2, at several dilations, each on
+the sum of a few channels. Thresholds are quantiles of what the kernels give for training windows; no label enters.
+Other than there, windows end in zeros for every kernel, and channels and quantiles are the same in every fit.
+
+Costly: other representations are worked out once for all folds, this one for each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import combinations
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...randomness import as_keys, key_of, uniform
+from ..transform import Fitted, Rows, Stage
+from .base import Representation, in_pieces
+
+WEIGHTS = 9
+KERNELS = tuple(combinations(range(WEIGHTS), 3))  # places of the 2s
+DILATIONS = 4  # at most, from 1 to what a window can hold
+THRESHOLDS = 3  # for each kernel
+MOST_CHANNELS = 9  # that a kernel sums
+EXAMPLES = 128  # training windows that thresholds are taken from
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True)
+class MiniRocket(Representation):
+    shortest: ClassVar[int] = WEIGHTS
+    by_fold: ClassVar[bool] = True
+    costly: ClassVar[bool] = True
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return 1, len(KERNELS) * THRESHOLDS * len(dilations(times))
+
+    def room(self, channels: int, times: int) -> int:
+        return DILATIONS * (2 * WEIGHTS * channels + 2 * len(KERNELS)) * times
+
+    def numbers(self, x: Tensor) -> Tensor:
+        raise AssertionError("it is fitted")
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        return FittedMiniRocket(
+            self, torch.stack([thresholds(stage.of_group(g), rows) for g, rows in enumerate(training)])
+        )
+
+    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+        return FittedMiniRocket(self, tensors["thresholds"])
+
+
+class FittedMiniRocket(Fitted):
+    thresholds: Tensor  # (G, D · 84, 3)
+
+    def __init__(self, spec: MiniRocket, thresholds: Tensor) -> None:
+        super().__init__()
+        self.spec = spec
+        self.register_buffer("thresholds", thresholds)
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        room = self.spec.room(int(x.shape[-2]), int(x.shape[-1]))
+        groups = max(len(x), len(self.thresholds))
+        pairs = zip(x.expand(groups, -1, -1, -1), self.thresholds.expand(groups, -1, -1), strict=True)
+        return torch.cat([in_pieces(own[None], partial(exceeding, thresholds=limits), room) for own, limits in pairs])
+
+    def graph(self) -> nn.Module:
+        return MiniRocketGraph(self.thresholds)
+
+
+class MiniRocketGraph(nn.Module):
+    thresholds: Tensor
+
+    def __init__(self, thresholds: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("thresholds", thresholds)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(P or 1, N, C, T) -> (P, N, 1, numbers)."""
+        windows = x.expand(len(self.thresholds), -1, -1, -1)
+        return torch.stack([exceeding(own, limits) for own, limits in zip(windows, self.thresholds, strict=True)]).to(
+            torch.float32
+        )
+
+
+def exceeding(x: Tensor, thresholds: Tensor) -> Tensor:
+    """Windows (n, C, T), thresholds (D · 84, 3) -> shares of samples above (n, 1, D · 84 · 3), float64."""
+    above = convolved(x)[..., None, :] > thresholds[..., None].to(x.device)
+    return above.mean(-1, dtype=torch.float64).flatten(-2)[..., None, :]
+
+
+def convolved(x: Tensor) -> Tensor:
+    """Windows (n, C, T) -> (n, D · 84, T), float64, dilation by dilation."""
+    channels, times = int(x.shape[-2]), int(x.shape[-1])
+    places, beyond = _places(times)
+    padded = nn.functional.pad(x.to(torch.float64), (beyond, beyond))
+    shifted = padded.index_select(-1, places.flatten().to(x.device)).view(-1, channels, *places.shape)
+    stacked = shifted.permute(0, 2, 3, 1, 4).flatten(2, 3)  # (n, D, 9 · C, T)
+    return (kernels(channels, len(places)).to(x.device) @ stacked).flatten(1, 2)
+
+
+@cache
+def _places(times: int) -> tuple[Tensor, int]:
+    """Samples (D, 9, T) that each weight meets in a padded window, and by how many it is padded on either side."""
+    spans = np.array(dilations(times))
+    beyond = int(spans[-1]) * (WEIGHTS // 2)
+    offsets = spans[:, None] * (np.arange(WEIGHTS) - WEIGHTS // 2)
+    return torch.from_numpy(beyond + offsets[..., None] + np.arange(times)), beyond
+
+
+@cache
+def dilations(times: int) -> tuple[int, ...]:
+    """Up to DILATIONS, evenly spaced in their logarithms, the largest of which spans the window."""
+    largest = max(1.0, (times - 1) / (WEIGHTS - 1))
+    return tuple(sorted({int(d) for d in np.geomspace(1, largest, DILATIONS) + 1e-9}))
+
+
+@cache
+def kernels(channels: int, count: int) -> Tensor:
+    """(D, 84, 9 · C), weight by weight, for so many dilations: each kernel sums channels that are drawn for it, more
+    often few than many."""
+    matrix = np.zeros((count, len(KERNELS), WEIGHTS, channels))
+    for place, k in np.ndindex(count, len(KERNELS)):
+        drawn = uniform(as_keys([key_of("minirocket", channels, place, k)]), channels + 1)[0].numpy()
+        most = int(2 ** (float(drawn[0]) * math.log2(min(channels, MOST_CHANNELS) + 1)))
+        chosen = np.argsort(drawn[1:], kind="stable")[:most]
+        matrix[place, k][:, chosen] = -1.0
+        matrix[place, k][np.ix_(np.array(KERNELS[k]), chosen)] = 2.0
+    return torch.from_numpy(matrix.reshape(count, len(KERNELS), -1))
+
+
+def thresholds(stage: Stage, rows: Rows) -> Tensor:
+    """(D · 84, 3): quantiles of what each kernel gives for some of these windows, at levels that fill (0, 1) evenly."""
+    some = rows[np.unique(np.linspace(0, len(rows) - 1, EXAMPLES).astype(np.int64))]
+    ranked = convolved(stage.windows(torch.from_numpy(some))).transpose(0, 1).flatten(1).sort(1).values
+    level = np.arange(1, THRESHOLDS * len(ranked) + 1) * GOLDEN % 1
+    at = torch.from_numpy((level * (ranked.shape[1] - 1)).astype(np.int64)).view(-1, THRESHOLDS)
+    return ranked.gather(1, at.to(ranked.device))

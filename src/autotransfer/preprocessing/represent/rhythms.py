@@ -1,0 +1,123 @@
+"""rhythms: how much of the channels, mixed at best, is a sine: canonical correlations at given frequencies.
+
+What a flickering stimulus evokes in EEG is a rhythm of its frequency and of the multiples of it (Lin et al. 2006). The
+correlation with sine and cosine of a frequency is that of the best mixture of channels, in sub-bands that leave out
+more and more of what is slow (the filter bank of Chen et al. 2015). Multiples are frequencies of their own here: how
+much they count, a classifier learns.
+
+For one frequency the squared correlation is the largest eigenvalue of a matrix 2 × 2, QᵀXᵀ(XXᵀ)⁻¹XQ with Q the
+reference waves, orthonormal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import UserError
+from .base import Representation, centred
+
+LOWS = (3.0, 11.0, 19.0)  # Hz, where the sub-bands begin
+BEYOND = 1.5  # times the highest frequency, where all of them end
+RIDGE = 1e-9  # of unit variances: copied channels leave covariances invertible
+
+
+@dataclass(frozen=True)
+class Rhythms(Representation):
+    """constants: the frequencies, Hz."""
+
+    reads: ClassVar[tuple[str, ...]] = ("sfreq", "constants")
+    shortest: ClassVar[int] = 16
+    seconds: ClassVar[float] = 2.0
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return 1, len(self._bank(times).held)
+
+    def room(self, channels: int, times: int) -> int:
+        return 8 * len(LOWS) * channels * max(channels, times)
+
+    def _bank(self, times: int) -> Bank:
+        assert self.sfreq is not None and self.constants is not None, "it reads them"  # noqa: PT018
+        return _bank(self.sfreq, self.constants, times)
+
+    def numbers(self, x: Tensor) -> Tensor:
+        return self._numbers(x, whitened)
+
+    def numbers_in_graph(self, x: Tensor) -> Tensor:
+        return self._numbers(x, whitened_by_elimination)
+
+    def _numbers(self, x: Tensor, whiten: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        own, _ = centred(x)
+        bank = self._bank(int(x.shape[-1]))
+        signals = (own @ bank.basis.to(own))[..., None, :, :] * bank.inside.to(own)  # (..., S, C, M)
+        size = signals.square().sum(-1, keepdim=True).sqrt()
+        unit = signals / (size + (size == 0).to(size.dtype))
+        identity = torch.eye(int(unit.shape[-2]), dtype=unit.dtype, device=unit.device)
+        shares = whiten(unit @ unit.transpose(-1, -2) + RIDGE * identity, unit @ bank.waves.to(own))  # (..., S, C, 2F)
+        sine, cosine = shares.chunk(2, -1)
+        squares = torch.stack([sine.square(), cosine.square(), sine * cosine]).sum(-2)
+        half, cross = 0.5 * (squares[0] - squares[1]), squares[2]
+        largest = 0.5 * (squares[0] + squares[1]) + (half.square() + cross.square() + RIDGE**2).sqrt()
+        return largest.clamp(max=1.0).sqrt().flatten(-2).index_select(-1, bank.held.to(x.device))[..., None, :]
+
+
+class Bank(NamedTuple):
+    """S sub-bands and F frequencies in an orthonormal basis of M waves that windows hold whole numbers of."""
+
+    basis: Tensor  # (T, M)
+    inside: Tensor  # (S, 1, M): 1 where a wave belongs to the sub-band
+    waves: Tensor  # (M, 2F): what is to be compared, sines first
+    held: Tensor  # of the S · F pairs those whose frequency is in the sub-band
+
+
+def whitened(covariance: Tensor, products: Tensor) -> Tensor:
+    """L⁻¹ B of covariances L Lᵀ (..., C, C) and B (..., C, K)."""
+    root = torch.linalg.cholesky(covariance)
+    white: Tensor = torch.linalg.solve_triangular(root, products, upper=False)
+    return white
+
+
+def whitened_by_elimination(covariance: Tensor, products: Tensor) -> Tensor:
+    """The same row by row, for graphs: what formats of export have no decomposition for."""
+    channels = int(covariance.shape[-1])
+    both = torch.cat([covariance, products], -1)
+    rows = []
+    for k in range(channels):
+        row = both[..., :1, :] / both[..., :1, k : k + 1].sqrt()
+        rows.append(row[..., channels:])
+        both = both[..., 1:, :] - row[..., k + 1 : channels].transpose(-1, -2) @ row
+    return torch.cat(rows, -2)
+
+
+@cache
+def _bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> Bank:
+    highest = max(frequencies, default=0.0)
+    if not 0 < min(frequencies, default=0.0) <= highest < sfreq / 2:
+        raise UserError(f"represent 'rhythms' needs frequencies between 0 and {sfreq / 2:g} Hz, half the sampling "
+                        f"rate; constants is {list(frequencies)}")  # fmt: skip
+    time = np.arange(times)
+    of_basis = np.arange(1, (times - 1) // 2 + 1) * sfreq / times
+    of_basis = of_basis[(of_basis >= LOWS[0]) & (of_basis <= BEYOND * highest)]
+    if not len(of_basis):
+        raise UserError(f"represent 'rhythms': windows of {times} samples at {sfreq:g} Hz hold no wave between "
+                        f"{LOWS[0]:g} and {BEYOND * highest:g} Hz")  # fmt: skip
+    angle = 2 * math.pi / sfreq * np.outer(time, of_basis)
+    basis = np.concatenate([np.cos(angle), np.sin(angle)], 1) * math.sqrt(2 / times)
+    waves = np.zeros((times, 2, len(frequencies)))
+    for place, f in enumerate(frequencies):
+        phase = 2 * math.pi * f / sfreq * time
+        pair = np.stack([np.sin(phase), np.cos(phase)], 1)
+        waves[:, :, place] = np.linalg.qr(pair - pair.mean(0))[0]
+    inside = np.array([np.tile(of_basis >= low, 2) for low in LOWS], np.float64)
+    # The lowest sub-band has every frequency: what begins below it is seen there if anywhere.
+    held = [s * len(frequencies) + place for s, low in enumerate(LOWS) for place, f in enumerate(frequencies)
+            if s == 0 or (f >= low and inside[s].any())]  # fmt: skip
+    arrays = basis, inside[:, None], basis.T @ waves.reshape(times, -1), np.array(held)
+    return Bank(*map(torch.from_numpy, arrays))

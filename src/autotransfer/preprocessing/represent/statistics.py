@@ -1,0 +1,129 @@
+"""statistics: what is usually measured of skin, pulse, temperature and motion.
+
+Of each channel, in this order:
+
+    level          mean; quantiles .05, .25, .5, .75, .95
+    spread         log deviation; range of the middle half and of the middle nine tenths, in deviations; linear trend,
+                   in deviations and as it is
+    shape          skewness; log (1 + kurtosis)
+    derivatives    log mean size and log root mean square of the first, log root mean square of the second
+    spectrum       entropy; mean and deviation of frequency, as shares of the spectrum
+    counts         maxima; maxima half a deviation above the mean; crossings of the mean; each per sample
+    memory         autocorrelation at 1, 2, 4 and 8 samples
+
+Then of each pair of channels their correlation, as Fisher's z.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .base import Representation, centred, log
+from .features import products, spectrum
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+LAGS = (1, 2, 4, 8)
+HIGH = 0.5  # deviations above the mean
+PER_CHANNEL = 26
+MOST = 0.999  # of a correlation: Fisher's z of copies is finite
+LEAST = 1e-12  # of a variance of frequencies: that of one is no more than rounding
+
+
+@dataclass(frozen=True)
+class Statistics(Representation):
+    shortest: ClassVar[int] = 2 * LAGS[-1]
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return 1, PER_CHANNEL * channels + channels * (channels - 1) // 2
+
+    def room(self, channels: int, times: int) -> int:
+        return 16 * channels * max(channels, times)
+
+    def numbers(self, x: Tensor) -> Tensor:
+        return statistics(x, spectrum)
+
+    def numbers_in_graph(self, x: Tensor) -> Tensor:
+        return statistics(x, products)
+
+
+def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """(..., C, T) -> (..., 1, 26 C + C(C − 1)/2), float64. power_of: signals (..., T) -> |spectrum|² (..., T // 2)."""
+    own, mean = centred(x)
+    channels, times = int(x.shape[-2]), int(x.shape[-1])
+    fixed = _fixed(channels, times, x.device)
+    spread = own.square().mean(-1, keepdim=True).sqrt()
+    unit = own / (spread + (spread == 0).to(spread.dtype))
+    square = unit.square()
+    slope = own[..., 1:] - own[..., :-1]
+    bend = slope[..., 1:] - slope[..., :-1]
+    peak = (slope[..., :-1] > 0) & (slope[..., 1:] <= 0)
+    high = peak & (unit[..., 1:-1] > HIGH)
+    crossing = unit[..., 1:] * unit[..., :-1] < 0
+    # Few operations for many means: what a window costs is their number.
+    trend, cube, fourth = _means(unit * fixed.ramp, square * unit, square.square())
+    size, first, crossings = _means(slope.abs(), slope.square(), crossing.to(unit.dtype))
+    second, peaks, highs = _means(bend.square(), peak.to(unit.dtype), high.to(unit.dtype))
+    ranked = unit.sort(-1).values
+    low, above = ranked.index_select(-1, fixed.below), ranked.index_select(-1, fixed.below + 1)
+    quantiles = low + fixed.share * (above - low)
+    parts = [
+        mean, mean + spread * quantiles,
+        log(spread), quantiles[..., 3:4] - quantiles[..., 1:2], quantiles[..., 4:5] - quantiles[..., 0:1],
+        trend, trend * spread,
+        cube, fourth.log1p(),
+        log(size), 0.5 * log(first), 0.5 * log(second),
+        *_of_spectrum(power_of(unit), fixed.frequency),
+        peaks, highs, crossings,
+        *(_mean(unit[..., lag:] * unit[..., :-lag]) for lag in LAGS),
+    ]  # fmt: skip
+    correlation = (unit @ unit.transpose(-1, -2)).flatten(-2).index_select(-1, fixed.pairs) / times
+    fisher = correlation.clamp(-MOST, MOST).atanh()
+    return torch.cat([torch.cat(parts, -1).flatten(-2), fisher], -1)[..., None, :]
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.mean(-1, keepdim=True)
+
+
+def _means(*each: Tensor) -> tuple[Tensor, ...]:
+    """Of tensors (..., T) of one shape: (..., 1) each."""
+    return torch.stack(each).mean(-1, keepdim=True).unbind()
+
+
+def _of_spectrum(power: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of |spectrum|² (..., F): entropy from 0 to 1, mean and deviation of frequency. 0 for silence."""
+    total = power.sum(-1, keepdim=True)
+    share = power / (total + (total == 0).to(total.dtype))
+    entropy = -(share * log(share)).sum(-1, keepdim=True) / math.log(int(power.shape[-1]))
+    mean, square = (share[..., None, :] * frequency).sum(-1).unsqueeze(-1).unbind(-2)
+    return entropy, mean, (square - mean.square()).clamp(min=LEAST).sqrt()
+
+
+class Fixed(NamedTuple):
+    """What depends on the shape of a window alone."""
+
+    ramp: Tensor  # (T,) from −1 to 1
+    below: Tensor  # (5,): ranks below the quantiles
+    share: Tensor  # (5,): how far the quantiles are on the way to the next rank
+    frequency: Tensor  # (2, T // 2): up to 1, and squared
+    pairs: Tensor  # places of pairs of channels in a flattened matrix
+
+
+@cache
+def _fixed(channels: int, times: int, device: torch.device) -> Fixed:
+    place = np.array(QUANTILES) * (times - 1)
+    frequency = np.arange(1, times // 2 + 1) / (times // 2)
+    rows, columns = np.triu_indices(channels, 1)
+    arrays = (
+        np.linspace(-1, 1, times), np.floor(place).astype(np.int64), place - np.floor(place),
+        np.stack([frequency, frequency**2]), rows * channels + columns,
+    )  # fmt: skip
+    return Fixed(*(torch.from_numpy(array).to(device) for array in arrays))

@@ -1,0 +1,106 @@
+"""tangent: log deviations of the channels, and the matrix logarithm of their correlations.
+
+It is the tangent vector of the affine-invariant geometry of covariances at the identity (Barachant et al. 2012), with
+every channel in units of its own deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...cpu.in_use import operations
+from .base import QUIET, Representation, centred
+
+# Square roots that the logarithm in a graph takes, and steps of Newton and Schulz for each. A small eigenvalue grows by
+# 3/2 in a step: the first root, of eigenvalues down to 1e-8, needs most.
+STEPS = (32, 19, 13, 10, 8, 8)
+TERMS = 16  # of the series of the logarithm: eigenvalues are at least 1e-8^(1/64) = .75 by then
+
+
+@dataclass(frozen=True)
+class Tangent(Representation):
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return 1, channels + channels * (channels + 1) // 2
+
+    def numbers(self, x: Tensor) -> Tensor:
+        return tangent(x, logarithm)
+
+    def numbers_in_graph(self, x: Tensor) -> Tensor:
+        return tangent(x, logarithm_by_roots)
+
+    def few(self, x: Tensor) -> Tensor:
+        quick: Tensor = operations.tangent(x, QUIET)
+        return quick
+
+
+def tangent(x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """(..., C, T) -> (..., 1, C + C(C + 1)/2), float64. log_of: matrices (..., C, C) -> their logarithms."""
+    return tangent_of(centred(x)[0], int(x.shape[-1]), log_of)
+
+
+def tangent_of(own: Tensor, samples: int | Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """The same of signals (..., C, T) with mean 0. samples: how many of T count, the others being 0; a tensor that
+    (..., 1, 1) broadcasts with, where that differs."""
+    channels = int(own.shape[-2])
+    spread = (own.square().sum(-1, keepdim=True) / samples).sqrt()
+    flat = (spread == 0).to(spread.dtype)
+    unit = own / (spread + flat)
+    identity = torch.eye(channels, dtype=spread.dtype, device=own.device)
+    correlation = unit @ unit.transpose(-1, -2) / samples + flat * identity
+    logarithm = log_of(shrunk(correlation, samples)).flatten(-2)
+    places, weight = _upper(channels)
+    upper = logarithm.index_select(-1, places.to(own.device)) * weight.to(own.device)
+    return torch.cat([spread[..., 0].clamp(min=QUIET).log(), upper], -1)[..., None, :]
+
+
+@cache
+def _upper(channels: int) -> tuple[Tensor, Tensor]:
+    """Places of the upper triangle in a flattened matrix, and what makes the norm of these entries the matrix's."""
+    rows, columns = np.triu_indices(channels)
+    weight = np.where(rows == columns, 1.0, math.sqrt(2.0))
+    return torch.from_numpy(rows * channels + columns), torch.from_numpy(weight)
+
+
+def shrunk(correlation: Tensor, samples: int | Tensor) -> Tensor:
+    """Correlations (..., C, C) drawn towards the identity by the oracle approximating share (Chen et al. 2010)."""
+    channels = int(correlation.shape[-1])
+    square = correlation.square().mean((-2, -1), keepdim=True)
+    below = (samples + 1) * (square - 1 / channels)
+    share = ((square + 1) / below.clamp(min=1e-12)).clamp(max=1.0)
+    identity = torch.eye(channels, dtype=correlation.dtype, device=correlation.device)
+    return (1 - share) * correlation + share * identity
+
+
+def logarithm(matrix: Tensor) -> Tensor:
+    """Of symmetric positive matrices (..., C, C)."""
+    values, vectors = torch.linalg.eigh(matrix)
+    log: Tensor = (vectors * values.clamp(min=QUIET).log()[..., None, :]) @ vectors.mT
+    return log
+
+
+def logarithm_by_roots(matrix: Tensor) -> Tensor:
+    """The same for correlations in products alone: log A = 64 log A^(1/64), and a series for what is near 1.
+
+    Divided by the trace, C, eigenvalues lie in (0, 1], where the coupled iteration of Newton and Schulz converges to
+    the square root: Y -> Y (3 − ZY) / 2, Z -> (3 − ZY) Z / 2 from Y = A, Z = 1.
+    """
+    channels = matrix.shape[-1]
+    identity = torch.eye(channels, dtype=matrix.dtype, device=matrix.device)
+    root = matrix / channels
+    for steps in STEPS:
+        inverse = identity
+        for _ in range(steps):
+            factor = 1.5 * identity - 0.5 * (inverse @ root)
+            root, inverse = root @ factor, factor @ inverse
+    rest = identity - root
+    series = identity / TERMS
+    for term in range(TERMS - 1, 0, -1):
+        series = rest @ series + identity / term
+    return math.log(channels) * identity - 2.0 ** len(STEPS) * (rest @ series)

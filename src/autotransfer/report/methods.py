@@ -1,0 +1,119 @@
+"""What belongs in the methods section of a paper, as plain text, from what the run itself has kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..errors import UserError
+from ..runs.choice import Choice
+from ..runs.verdict import headline, metric_label, skipped_words
+from .outcomes import finite
+from .summary import Summary
+from .wording import capital, count, kind_words, score, setting_names, share
+
+CITATION = (
+    "Smedemark-Margulies, N., Wang, Y., Koike-Akino, T., Erdoğmuş, D. AutoTransfer: Subject Transfer Learning with "
+    "Censored Representations on Biosignals Data. arXiv:2112.09796"
+)
+USES = {
+    "none": "Nothing of a new person was used before their predictions (zero-shot).",
+    "online": "Each window of a new person was predicted with their own unlabelled windows before it (online).",
+    "transductive": "All unlabelled windows of a new person were used before their predictions (transductive).",
+}
+MOST_CLASSES = 12  # that are named
+
+
+def methods_paragraph(summary: Summary, at_least: float | None = None) -> str:
+    """Data, split, candidates, weights, seeds, scores with intervals, versions, citation. at_least: the score that is
+    asked of every person."""
+    if summary.choice is None:
+        raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
+    if at_least is not None:
+        summary = summary.asking(at_least)
+    choice = summary.choice
+    assert choice is not None
+    parts = (_data(summary), _split(summary), _candidates(summary, choice), _delivered(summary, choice),
+             _scores(choice), _made_with(summary), _citation())  # fmt: skip
+    return "\n\n".join(" ".join(part).replace("\u00a0", " ") for part in parts)
+
+
+def _data(summary: Summary) -> Iterable[str]:
+    data = summary.data
+    rate = "" if data.sfreq is None else f" at {data.sfreq:g} Hz"
+    classes = ", ".join(data.classes[:MOST_CLASSES]) + (", …" if len(data.classes) > MOST_CLASSES else "")
+    yield (
+        f"Data: {summary.name}, {count(len(data.subjects), 'person', 'people')}, {count(data.n_trials, 'window')} "
+        f"({min(data.trials):,} to {max(data.trials):,} of a person) of {count(data.n_channels, 'channel')} and "
+        f"{count(data.n_times, 'sample')}{rate}, {count(len(data.classes), 'class', 'classes')} ({classes})."
+    )
+
+
+def _split(summary: Summary) -> Iterable[str]:
+    options, folds = summary.options, len(summary.splits)
+    each = "each person was" if options.n_folds is None else f"{folds} groups of people were"
+    yield (
+        f"Split: {each} held out once ({count(folds, 'fold')}); in every fold another "
+        f"{'person' if options.n_folds is None else 'group'} was held out for validation and the rest trained. No "
+        "person's windows were on both sides of a split."
+    )
+    choice = summary.choice
+    if choice is not None and choice.not_scored:
+        people = count(len(choice.not_scored), "person", "people")
+        yield f"{people} with windows of one class trained but could not be scored."
+
+
+def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
+    options = summary.options
+    kinds = Counter(one.setting.kind for one in choice.shortlist)
+    listed = ", ".join(f"{kind_words(kind)} {n}" for kind, n in kinds.items())
+    seeds = list(options.every_seed)
+    yield (
+        f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); networks with "
+        f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most {count(options.max_epochs, 'epoch')}."
+    )
+    if options.time is not None:
+        yield f"The run was planned for {options.time}."
+    if choice.left_out:
+        yield f"Left out for want of time: {'; '.join(choice.left_out)}."
+
+
+def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
+    names = setting_names(summary)
+    if choice.average is None:
+        yield (
+            f"Model: the setting {names.get(choice.chosen.name, choice.chosen.name)}, chosen by the lower quartile of "
+            "validation scores over people; for each person's own score it was chosen again without theirs."
+        )
+    else:
+        used = [one for one in choice.average.weights if one.share > 0]
+        weights = "; ".join(f"{names.get(one.name, one.name)} ({one.kind}) {share(one.share)}" for one in used)
+        yield (
+            "Model: log-probabilities of the candidates, averaged with weights that minimise the class-balanced "
+            f"log-loss on held-out people, and a temperature ({choice.average.temperature:.2f}); for each person's own "
+            "score, weights and temperature were found again without the trainings that held them out (nested). "
+            f"Weights of the delivered model: {weights}."
+        )
+    yield USES.get(choice.adaptation, f"Adaptation: {choice.adaptation}.")
+
+
+def _scores(choice: Choice) -> Iterable[str]:
+    yield f"Results: {' '.join(headline(choice))}"
+    rows = {**choice.peers, "a single plain network": choice.test_scores["baseline"]}
+    means = {name: list(finite(own).values()) for name, own in rows.items()}
+    listed = "; ".join(f"{name} {score(float(np.mean(own)))}" for name, own in means.items() if own)
+    yield f"On the same folds, {metric_label(choice)}, mean over people: {listed}."
+    for line in skipped_words(choice):
+        yield f"{capital(line)}."
+    yield "Intervals of means are 95 % bootstrap intervals over people (10,000 resamples), paired for differences."
+
+
+def _made_with(summary: Summary) -> Iterable[str]:
+    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
+    yield f"Software: {versions}; device {summary.device}; seed {summary.options.seed}; command: {summary.command}"
+
+
+def _citation() -> Iterable[str]:
+    yield f"Citation: {CITATION}"

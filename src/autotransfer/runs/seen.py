@@ -1,0 +1,106 @@
+"""What a model has seen, so that nobody takes a score on it for one on new people.
+
+A card holds short digests of windows and of the names of training people, no signal and no name. Who has a window can
+find out whether the model was trained on it; nobody can get a window from its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError
+from ..recordings import Recordings
+from ..recordings.labels import as_list
+from .verdict import count
+
+SIZE = 5  # bytes of a digest: among 10⁴ windows beside 10⁴ known ones, one in 10⁴ times two are taken for each other
+MOST = 4000  # training windows that are remembered, spread over all people
+TRAINING, PEOPLE, CALIBRATION = "windows", "people", "calibration"
+
+
+def training_seen(recordings: Recordings) -> dict[str, str]:
+    """For the card of a model that these recordings trained."""
+    n = len(recordings.y)
+    rows = np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(int))
+    names = [_name_digest(recordings.name, person) for person in recordings.subjects]
+    return {TRAINING: _packed(window_digests(recordings.X, rows)), PEOPLE: _packed(names)}
+
+
+def calibration_seen(seen: dict[str, Any], X: Tensor) -> dict[str, str]:
+    """The same of a model that was calibrated with windows X (n, channels, times) of one person."""
+    return seen | {CALIBRATION: _packed({*_unpacked(seen, CALIBRATION), *window_digests(X)})}
+
+
+def window_digests(X: Tensor, rows: NDArray[np.int64] | None = None) -> list[bytes]:
+    """Of windows (n, channels, times), as 32-bit floats."""
+    places = np.arange(len(X)) if rows is None else rows
+    windows = (X[int(row)].to(torch.float32).contiguous().numpy() for row in places)
+    return [hashlib.blake2b(one.tobytes(), digest_size=SIZE).digest() for one in windows]
+
+
+def seen_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> tuple[list[str], NDArray[np.bool_]]:
+    """What has to be said of scores on these windows, and which of them (n,) calibrated the model.
+
+    name: of the data set; subject (n,) or None: whose each window is.
+    """
+    digests = window_digests(X)
+    trained, calibrated = (
+        np.array([one in known for one in digests], dtype=bool)
+        for known in (_unpacked(seen, TRAINING), _unpacked(seen, CALIBRATION))
+    )
+    whose = None if subject is None else as_list(subject, "subject")
+    told = []
+    if trained.any():
+        people = "" if whose is None else f" of {_people(whose[row] for row in np.flatnonzero(trained))}"
+        told.append(f"the model was trained on windows{people} in these data; their scores are not those of new people")
+    elif whose is not None and (named := _named_alike(seen, name, whose)):
+        told.append(
+            f"the model was trained on people of {name!r} with the same names: {_people(named)}; if these are they, "
+            "their scores are not those of new people"
+        )
+    if calibrated.any():
+        told.append(
+            f"the model was calibrated with {int(calibrated.sum())} of these {count(len(calibrated), 'window')}; it "
+            "has seen their labels"
+        )
+    return told, calibrated
+
+
+def _named_alike(seen: dict[str, Any], name: str, whose: Sequence[Any]) -> list[Any]:
+    known = _unpacked(seen, PEOPLE)
+    return [person for person in dict.fromkeys(whose) if _name_digest(name, person) in known]
+
+
+def _people(whose: Iterable[Any]) -> str:
+    names = list(dict.fromkeys(map(str, whose)))
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    listed = ", ".join(repr(name[:40]) for name in names[:10])
+    return f"{count(len(names), 'person', 'people')} ({listed}{more})"
+
+
+def _name_digest(name: str, person: object) -> bytes:
+    text = f"{name}\0{person}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=SIZE, person=b"subject").digest()
+
+
+def _packed(digests: Iterable[bytes]) -> str:
+    return b64encode(b"".join(sorted(set(digests)))).decode()
+
+
+def _unpacked(seen: dict[str, Any], key: str) -> set[bytes]:
+    text = seen.get(key, "")
+    try:
+        body = b64decode(text, validate=True) if isinstance(text, str) else b"?"
+    except ValueError:
+        body = b"?"
+    if len(body) % SIZE:
+        raise UserError(f"what the model's card says of the {key} it has seen is damaged; make it again with resume")
+    return {body[start : start + SIZE] for start in range(0, len(body), SIZE)}

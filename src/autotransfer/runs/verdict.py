@@ -1,0 +1,185 @@
+"""What a run found, in the sentences that terminal, report, choice.json, model card and estimator all have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..training.scoring import METRICS, chance_words
+from .intervals import FEWEST_TO_TEST, NextPerson, bootstrap_interval
+from .progress import printable
+
+if TYPE_CHECKING:
+    from .choice import Choice
+
+SAME = 1e-9  # scores that differ by rounding alone
+MOST_NAMES = 10  # of people, in a sentence
+LETTERS = 40  # of a name
+
+
+@dataclass(frozen=True)
+class BestPeer:
+    """The simple model that scores highest on the people of the run, and what is delivered minus it, person by
+    person. That it is picked by its test scores favours it, not what is delivered."""
+
+    name: str
+    mean: float
+    people: int  # whom both have scored
+    difference: float  # mean over them
+    interval: tuple[float, ...] | None  # 95 %; None for a single person
+
+    @property
+    def comparison(self) -> str:
+        """Of what is delivered with it: "few" people, "better", "worse" or "level"."""
+        if self.interval is None or self.people < FEWEST_TO_TEST:
+            return "few"
+        low, high = self.interval
+        return "better" if low > 0 else "worse" if high < 0 else "level"
+
+
+def best_peer(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, float]]) -> BestPeer | None:
+    """estimate: what is delivered, by person; peers: simple models, by name and person. None where nobody was scored by
+    both."""
+    common = {
+        name: [person for person in estimate if math.isfinite(scores.get(person, math.nan))]
+        for name, scores in peers.items()
+    }
+    means = {name: sum(peers[name][one] for one in both) / len(both) for name, both in common.items() if both}
+    if not means:
+        return None
+    name = max(means, key=lambda one: means[one])
+    gaps = [estimate[person] - peers[name][person] for person in common[name]]
+    gaps = [0.0 if abs(gap) <= SAME else gap for gap in gaps]
+    return BestPeer(name, means[name], len(gaps), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
+
+
+# ---- the headline ----------------------------------------------------------------------------------------------------
+
+
+def verdict(choice: Choice) -> str:
+    """What is delivered scores on people it has not seen, how sure that is, and how the best simple model does."""
+    start = "Not better than guessing: the" if choice.guesses else "The"
+    return f"{start} model scores {result_words(choice)}{_beside(choice.best_peer)}."
+
+
+def _beside(peer: BestPeer | None) -> str:
+    if peer is None:
+        return "; no simple model was scored beside it"
+    name, difference = _name(peer.name), signed(peer.difference)
+    if peer.comparison == "few":
+        people = count(peer.people, "person is", "people are")
+        return (
+            f"; the best simple model, {name}, scores {score(peer.mean)} (difference {difference}), and {people} too "
+            "few to tell them apart"
+        )
+    words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[peer.comparison]
+    return (
+        f": {words} the best simple model, {name}, which scores {score(peer.mean)} (difference {difference}, 95 % "
+        f"interval {range_words(peer.interval)})"
+    )
+
+
+def next_words(next_person: NextPerson | None) -> str | None:
+    """What to expect of one more person; None where there was only one."""
+    if next_person is None:
+        return None
+    low, high, n = next_person.low, next_person.high, next_person.people
+    rests = f"from {n} people, with no distribution assumed"
+    if next_person.assumes != "nothing":
+        rests = f"from {n} people, assuming normally distributed scores"
+    return f"Next person: {score(low)} to {score(high)} ({100 * next_person.level:.0f} % prediction interval {rests})."
+
+
+def worst_words(choice: Choice) -> str | None:
+    """Who scores lowest and, where the user named a threshold, who is below it."""
+    if not choice.estimate:
+        return None
+    person, lowest = min(choice.estimate.items(), key=lambda item: item[1])
+    told = f"Worst person: {score(lowest)} (subject {_name(person)})."
+    if choice.at_least is None:
+        return told
+    below = choice.below
+    if not below:
+        return f"{told} Nobody scores below {choice.at_least:g}."
+    names = [f"{_name(one)}: {score(value)}" for one, value in list(below.items())[:MOST_NAMES]]
+    more = f" and {len(below) - MOST_NAMES} more" if len(below) > MOST_NAMES else ""
+    return (
+        f"{told} Below {choice.at_least:g}: {len(below)} of {len(choice.estimate)} people ({', '.join(names)}{more})."
+    )
+
+
+def headline(choice: Choice) -> list[str]:
+    """The verdict, the next person, the worst one: what comes before all else, wherever a run's result is told."""
+    return [line for line in (choice.verdict, next_words(choice.next_person), worst_words(choice)) if line]
+
+
+def skipped_words(choice: Choice) -> list[str]:
+    """Simple models that nobody has scores of, and why."""
+    if not choice.skipped_peers:
+        return []
+    return [f"simple models not scored: {'; '.join(f'{_name(n)} ({why})' for n, why in choice.skipped_peers.items())}"]
+
+
+def follow_words(follows: str, gain: float) -> str:
+    """What following held-out people without labels gave them, and what the delivered model therefore does."""
+    if follows == "none":
+        return f"{signed(gain)}; the delivered model does not follow people"
+    return f"{signed(gain)}; the delivered model follows people by {follows}"
+
+
+# ---- its parts -------------------------------------------------------------------------------------------------------
+
+
+def result_words(choice: Choice) -> str:
+    """'0.487 balanced accuracy on 6 people it has not seen (95 % interval 0.460 to 0.514; chance .50)'."""
+    limits, values = choice.interval, list(choice.estimate.values())
+    told = [] if limits is None else [f"95 % interval {score(limits[0])} to {score(limits[1])}"]
+    told += [] if choice.chance is None else [chance_words(choice.chance)]
+    mean = sum(values) / len(values) if values else None
+    people = count(len(values), "person", "people")
+    return f"{score(mean)} {metric_label(choice)} on {people} it has not seen" + (
+        f" ({'; '.join(told)})" if told else ""
+    )
+
+
+def metric_label(choice: Choice) -> str:
+    return METRICS[choice.metric].label if choice.metric in METRICS else choice.metric
+
+
+def guessing_words(choice: Choice) -> str:
+    """'Not better than guessing (chance .50)'."""
+    return "Not better than guessing" + ("" if choice.chance is None else f" ({chance_words(choice.chance)})")
+
+
+def metric_words(choice: Choice, chance: float | None = None) -> str:
+    """'balanced accuracy on 12 test subjects (chance .25)'. chance: where the choice does not say it."""
+    known = choice.chance if choice.chance is not None else chance
+    told = "" if known is None else f" ({chance_words(known)})"
+    return f"{metric_label(choice)} on {count(len(choice.estimate), 'test subject')}{told}"
+
+
+def range_words(limits: tuple[float, ...] | None) -> str:
+    """Of a difference."""
+    return "–" if limits is None else f"{signed(limits[0])} to {signed(limits[1])}"
+
+
+def score(value: float | None) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def signed(value: float) -> str:
+    """With a true minus, and no sign on what rounds to zero."""
+    text = f"{abs(value):.3f}"
+    return text if float(text) == 0 else ("+" if value > 0 else "−") + text
+
+
+def count(n: int, one: str, many: str | None = None) -> str:
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def _name(text: str) -> str:
+    """A user's own, on one line."""
+    shown = printable(text)
+    return shown if len(shown) <= LETTERS else shown[: LETTERS - 1] + "…"

@@ -1,0 +1,51 @@
+"""Codes of evoked responses against pyRiemann's covariances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import logm
+from sklearn.covariance import oas
+
+from autotransfer.model.encoder import Size
+from autotransfer.model.evoked import EvokedOptions
+from test_templates import SIZE, in_pieces, trials
+
+
+def test_a_code_is_the_logarithm_of_pyriemann_s_covariances() -> None:
+    """Of filtered signals below the mean responses, every row in units of its deviation."""
+    estimation = pytest.importorskip("pyriemann.estimation")
+    X, y = trials()
+    options = EvokedOptions(template_filters=2)
+    net = options.stack(SIZE, 2, [0, 1]).double()
+    net.fit_([1], in_pieces(X, y))
+    code = net.raw(X[None, :4], slice(1, 2))[0]
+    assert code.shape == (4, options.latent_dim(SIZE)) == (4, 12 + 78)
+    theirs = estimation.XdawnCovariances(nfilter=2, estimator="scm", xdawn_estimator="oas").fit(X.numpy(), y.numpy())
+    covariances = theirs.transform(X[:4].numpy())
+    upper = np.triu_indices(12)
+    for own, covariance, window in zip(code.numpy(), covariances, X[:4], strict=True):
+        rows = np.concatenate([net.templates[1].numpy(), net.filters[1].numpy() @ window.numpy()])
+        unit = (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
+        np.testing.assert_allclose(own[:12], np.log(rows.std(1)), atol=1e-5)
+        log = logm(oas(unit.T)[0])
+        weight = np.where(upper[0] == upper[1], 1, np.sqrt(2))
+        np.testing.assert_allclose(own[12:], weight * log[upper], atol=1e-5)
+        # Theirs, in the same units: filters have other signs and lengths there, and shrinkage is not theirs.
+        size = np.sqrt(covariance.diagonal())
+        np.testing.assert_allclose(np.abs(covariance / np.outer(size, size)), np.abs(unit @ unit.T / 40), atol=0.02)
+
+
+def test_a_graph_says_the_same() -> None:
+    X, y = trials()
+    net = EvokedOptions().stack(SIZE, 1, [0]).double()
+    net.fit_([0], in_pieces(X, y))
+    net.standardise_([0], net.raw(X[None])[0])
+    torch.testing.assert_close(net.graph()(X[None]), net(X), rtol=1e-6, atol=1e-6)
+
+
+def test_filters_of_many_classes_stay_few() -> None:
+    assert EvokedOptions().filters(SIZE) == 4
+    assert EvokedOptions().filters(SIZE._replace(classes=8)) == 2
+    assert EvokedOptions().filters(Size(channels=5, times=40, classes=22, sfreq=None)) == 1

@@ -1,0 +1,49 @@
+"""Heartbeats: found where they are, and cut around it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from autotransfer.preprocessing.represent.base import stretches
+from autotransfer.preprocessing.represent.beats import SHAPE, Beats
+
+SFREQ = 100.0
+
+
+def beat_at(place: int, times: int = 160) -> np.ndarray:
+    """Two channels with a narrow complex and a broad wave after it, (1, 2, T)."""
+    time = np.arange(times)
+    complexes = np.exp(-0.5 * ((time - place) / 1.5) ** 2)
+    wave = 0.3 * np.exp(-0.5 * ((time - place - 20) / 6) ** 2)
+    return np.stack([complexes + wave, 0.5 * wave - 2 * complexes])[None]
+
+
+def test_a_beat_is_cut_around_its_steepest_place() -> None:
+    x = beat_at(70)
+    own = Beats(SFREQ).numbers(torch.from_numpy(x))[0]
+    assert own.shape == Beats(SFREQ).shape(2, 160) == (2, SHAPE + 1)
+    spread = x[0].std(1)
+    np.testing.assert_allclose(own[:, -1], np.log(spread), atol=1e-12)
+    unit = (x[0] - x[0].mean(1, keepdims=True)) / spread[:, None]
+    steep = np.square(unit[:, 2:] - unit[:, :-2]).sum(0)
+    peak = int(np.argmax(steep[29:129])) + 30
+    assert abs(peak - 70) <= 2
+    expected = stretches(torch.from_numpy(unit[:, peak - 30 : peak + 31]), SHAPE)
+    np.testing.assert_allclose(own[:, :-1], expected, atol=1e-12)
+
+
+def test_where_it_is_makes_no_difference() -> None:
+    shapes = [Beats(SFREQ).numbers(torch.from_numpy(beat_at(place)))[0, :, :-1] for place in (60, 80, 100)]
+    for other in shapes[1:]:
+        torch.testing.assert_close(other, shapes[0], atol=0.02, rtol=0)
+    spread = torch.from_numpy(beat_at(60) - beat_at(80)).abs().max()
+    assert spread > 0.5, "the windows themselves differ"
+
+
+def test_windows_shorter_than_a_beat_repeat_their_ends() -> None:
+    short = torch.from_numpy(beat_at(20, times=40))
+    out = Beats(SFREQ).numbers(short)[0]
+    assert out.isfinite().all()
+    unit = (short[0] - short[0].mean(1, keepdim=True)) / short[0].std(1, correction=0, keepdim=True)
+    torch.testing.assert_close(out[:, 0], unit[:, 0], msg="before the window there is its first sample")

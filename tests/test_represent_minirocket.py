@@ -1,0 +1,92 @@
+"""MiniRocket against its definition: a sum over weights and channels for every sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from autotransfer.preprocessing.represent import Represent
+from autotransfer.preprocessing.represent.minirocket import (
+    EXAMPLES,
+    KERNELS,
+    THRESHOLDS,
+    convolved,
+    dilations,
+    exceeding,
+    kernels,
+)
+from autotransfer.preprocessing.transform import Stage
+
+
+def test_convolutions_are_sums_over_weights_and_channels() -> None:
+    X = np.random.default_rng(0).standard_normal((2, 3, 40))
+    every = convolved(torch.from_numpy(X)).unflatten(1, (-1, 84))
+    assert every.shape == (2, len(dilations(40)), 84, 40)
+    for place, responses in enumerate(every.unbind(1)):
+        dilation, weights = dilations(40)[place], kernels(3, every.shape[1])[place].view(84, 9, 3)
+        for kernel in (0, 17, 83):
+            for t in range(40):
+                expected = np.zeros(2)
+                for k in range(9):
+                    source = t + (k - 4) * dilation
+                    if 0 <= source < 40:
+                        expected += X[:, :, source] @ weights[kernel, k].numpy()
+                np.testing.assert_allclose(responses[:, kernel, t], expected, atol=1e-12)
+
+
+def test_kernels_are_the_84_of_minirocket_on_drawn_channels() -> None:
+    own = kernels(5, 2)[1].view(84, 9, 5)
+    some = own.abs().sum(1) > 0
+    assert some.any(1).all(), "a kernel sees nothing"
+    assert 1 < some.sum(1).double().mean() < 4
+    for kernel, twos in enumerate(KERNELS):
+        for channel in np.flatnonzero(some[kernel]):
+            weights = own[kernel, :, channel]
+            assert weights.sum() == 0
+            assert np.flatnonzero(weights == 2).tolist() == list(twos)
+    assert (kernels(5, 2)[0] != kernels(5, 2)[1]).any(), "channels are drawn for every dilation"
+    assert dilations(200) == (1, 2, 8, 24)
+    assert dilations(9) == (1,)
+
+
+def test_thresholds_are_quantiles_of_the_training_windows_alone() -> None:
+    draw = torch.Generator().manual_seed(0)
+    X = torch.randn(40, 2, 50, generator=draw)
+    rows = np.arange(20)
+    fit = Represent("minirocket").fit
+    subject = torch.arange(40) // 10
+    step = fit(Stage(X, subject), [rows, np.arange(20, 40)])
+    changed = X.clone()
+    changed[20:] *= 100
+    other = fit(Stage(changed, subject), [rows, np.arange(20, 40)])
+    assert torch.equal(other.thresholds[0], step.thresholds[0])
+    assert not torch.equal(other.thresholds[1], step.thresholds[1])
+    # The share of samples above a quantile is what is left of its level; levels are spread over (0, 1).
+    shares = step.of_group(0)(X[None, :20])[0, :, 0].mean(0)
+    level = np.arange(1, len(shares) + 1) * (np.sqrt(5) - 1) / 2 % 1
+    assert len(rows) < EXAMPLES
+    np.testing.assert_allclose(shares, 1 - level, atol=2e-3)
+
+
+def test_shares_come_kernel_by_kernel() -> None:
+    X = torch.randn(3, 2, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    limits = torch.linspace(-2, 2, len(dilations(30)) * 84 * THRESHOLDS, dtype=torch.float64).view(-1, THRESHOLDS)
+    out = exceeding(X, limits)[:, 0]
+    responses = convolved(X)
+    for kernel in (0, 5, 84 + 3):
+        for j in range(THRESHOLDS):
+            expected = (responses[:, kernel] > limits[kernel, j]).double().mean(-1)
+            torch.testing.assert_close(out[:, kernel * THRESHOLDS + j], expected)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_groups_have_thresholds_of_their_own(groups: int) -> None:
+    X = torch.randn(30, 2, 50, generator=torch.Generator().manual_seed(0))
+    step = Represent("minirocket").fit(Stage(X, torch.arange(30) // 10), [np.arange(15), np.arange(15, 30)])
+    given = X[None, :4].expand(groups, -1, -1, -1)
+    both = step(given)
+    assert both.shape == (2, 4, *Represent("minirocket").shape(2, 50))
+    for group in range(2):
+        torch.testing.assert_close(step.of_group(group)(X[None, :4])[0], both[group])
+    torch.testing.assert_close(step.graph()(given), both)

@@ -1,0 +1,60 @@
+"""Statistics of a window against NumPy and SciPy, one channel at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.signal import find_peaks
+from scipy.stats import entropy, kurtosis, skew
+
+from autotransfer.preprocessing.represent.statistics import LAGS, PER_CHANNEL, QUANTILES, Statistics
+
+
+def expected(x: NDArray[np.float64]) -> list[float]:
+    """Of one channel (T,)."""
+    mean, spread = x.mean(), x.std()
+    unit = (x - mean) / spread
+    at = np.quantile(unit, QUANTILES)
+    trend = np.mean(unit * np.linspace(-1, 1, len(x)))
+    power = np.abs(np.fft.rfft(unit * np.hanning(len(x))))[1:] ** 2
+    share, frequency = power / power.sum(), np.arange(1, len(power) + 1) / len(power)
+    center = np.sum(share * frequency)
+    first, second = np.diff(x), np.diff(x, 2)
+    between = len(x) - 2
+    return [
+        mean, *np.quantile(x, QUANTILES),
+        np.log(spread), at[3] - at[1], at[4] - at[0], trend, trend * spread,
+        skew(x), np.log1p(kurtosis(x, fisher=False)),
+        np.log(np.abs(first).mean()), 0.5 * np.log(np.mean(first**2)), 0.5 * np.log(np.mean(second**2)),
+        entropy(share) / np.log(len(share)), center, np.sqrt(np.sum(share * (frequency - center) ** 2)),
+        len(find_peaks(x)[0]) / between, len(find_peaks(unit, height=0.5)[0]) / between,
+        np.mean(np.diff(np.sign(unit)) != 0),
+        *(np.mean(unit[lag:] * unit[:-lag]) for lag in LAGS),
+    ]  # fmt: skip
+
+
+def test_statistics_are_those_of_scipy() -> None:
+    draw = np.random.default_rng(0)
+    X = draw.gamma(2.0, size=(4, 3, 90)).cumsum(-1) - 2 * np.arange(90) + draw.standard_normal((4, 1, 90))
+    out = Statistics().numbers(torch.from_numpy(X))
+    assert out.shape[1:] == Statistics().shape(3, 90)
+    torch.testing.assert_close(Statistics().numbers_in_graph(torch.from_numpy(X)), out)
+    for window, own in zip(X, out[:, 0].numpy(), strict=True):
+        for place, channel in enumerate(window):
+            start = PER_CHANNEL * place
+            np.testing.assert_allclose(own[start : start + PER_CHANNEL], expected(channel), rtol=1e-7, atol=1e-9)
+        correlation = np.corrcoef(window)[np.triu_indices(3, 1)]
+        np.testing.assert_allclose(own[3 * PER_CHANNEL :], np.arctanh(correlation), atol=1e-9)
+
+
+def test_a_factor_moves_what_has_units_and_nothing_else() -> None:
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 2, 60)))
+    plain, larger = (
+        Statistics().numbers(x * factor)[0, 0].view(-1)[: 2 * PER_CHANNEL].view(2, -1) for factor in (1, 8)
+    )
+    with_units = [*range(6), 6, 10, 13, 14, 15]
+    moved = (plain - larger).abs().amax(0) > 1e-9
+    assert np.flatnonzero(moved.numpy()).tolist() == with_units
+    torch.testing.assert_close(larger[:, [6, 13, 14, 15]] - plain[:, [6, 13, 14, 15]],
+                               torch.full((2, 4), float(np.log(8)), dtype=torch.float64))  # fmt: skip

@@ -1,0 +1,114 @@
+"""Scores on people and windows that a model has seen are not told without a word."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import Fold
+from autotransfer.person.calibration import calibrated_with
+from autotransfer.recordings import Raw
+from autotransfer.report.person_scores import PersonScores
+from autotransfer.runs.assembly import Part, assemble_mixture
+from autotransfer.runs.mixture import Mixture
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.predictions import probabilities
+from autotransfer.runs.run import Run
+from autotransfer.runs.saved_model import load_model
+from autotransfer.runs.seen import MOST, SIZE, seen_words, training_seen, window_digests
+from autotransfer.training.scoring import METRICS
+from tiny import tiny_file
+
+REC = at.synthetic(n_subjects=6, trials_per_class=12, n_channels=4, n_times=32)
+NEW = REC.subject.numpy() == 5
+METRIC = METRICS["balanced_accuracy"]
+
+
+@pytest.fixture(scope="module")
+def model() -> Mixture:
+    """Trained on all but one person, and knowing on whom."""
+    rows = np.flatnonzero(~NEW)
+    known = at.Recordings(REC.X[rows], REC.y[rows], REC.subject[rows], sfreq=REC.sfreq, name="study")
+    setting = at.Setting(encoder="linear", represent="features", standardise="none")
+    (outcome,) = at.train(known, [at.Job(setting, Fold(np.arange(len(rows))), 0)], "cpu", progress=False)
+    state = {name: one for name, one in outcome.final_state.items() if not name.startswith("censor.")}
+    found = assemble_mixture(known, [Part(setting, [state], [Fold(np.arange(len(rows)))], 1.0)], scores={})
+    found.card = replace(found.card, seen=training_seen(known))
+    return found
+
+
+def raw_of(rows: np.ndarray, name: str = "other", **changes: object) -> Raw:
+    own = {"X": REC.X[rows].numpy(), "y": REC.y[rows].numpy(), "subject": [f"{s}" for s in REC.subject[rows].tolist()]}
+    return Raw(**own | changes, name=name)
+
+
+def lines(model: Mixture, raw: Raw) -> list[str]:
+    found = PersonScores.of(model, raw, probabilities(model, raw))
+    assert found is not None
+    return found.seen(model, raw, METRIC)
+
+
+def test_people_who_were_in_training_are_named(model: Mixture) -> None:
+    (told,) = lines(model, raw_of(np.arange(len(REC.y))))
+    assert "trained on windows of 5 people ('0', '1', '2', '3', '4')" in told
+    assert lines(model, raw_of(np.flatnonzero(NEW))) == []
+    some = np.flatnonzero(NEW | (np.arange(len(REC.y)) == 0))
+    assert "1 person ('0')" in lines(model, raw_of(some))[0], "one window is enough, whatever the file is called"
+    assert lines(model, raw_of(some, X=REC.X[some].double().numpy())) == lines(model, raw_of(some))
+
+
+def test_other_windows_of_people_with_the_same_names_are_doubtful(model: Mixture) -> None:
+    louder = raw_of(np.flatnonzero(REC.subject.numpy() == 3), X=2 * REC.X[REC.subject == 3].numpy())
+    assert lines(model, louder) == [], "a person called 3 in another study is another one"
+    (told,) = lines(model, replace(louder, name="study"))
+    assert "with the same names: 1 person ('3')" in told
+
+
+def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(model: Mixture) -> None:
+    rows = np.flatnonzero(NEW)
+    few = raw_of(rows[:10])
+    made, _ = calibrated_with(model, few)
+    assert made is not model
+    assert lines(model, raw_of(rows)) == []
+    first, second = lines(made, raw_of(rows))
+    assert "calibrated with 10 of these 24 windows" in first
+    rest = raw_of(rows[10:])
+    p = probabilities(made, rest)
+    assert second == f"balanced accuracy of the other 14 windows: {METRIC.score(rest.y, p):.3f}"
+    assert len(lines(made, few)) == 1, "nothing is left to score"
+    again, _ = calibrated_with(made, raw_of(rows[10:12])) if made.card.calibrates != [] else (made, None)
+    assert "calibrated with" in lines(again, few)[0], "what calibrated it before is not forgotten"
+
+
+def test_a_card_holds_digests_and_neither_names_nor_many(model: Mixture) -> None:
+    text = json.dumps(asdict(model.card))
+    assert len(text) < 20_000
+    assert not set(window_digests(REC.X[:3])) & set(window_digests(REC.X[3:6]))
+    many = at.Recordings(torch.randn(MOST + 500, 1, 8), np.arange(MOST + 500) % 2, np.arange(MOST + 500) % 3)
+    seen = training_seen(many)
+    assert len(seen["windows"]) <= (MOST * SIZE + 2) * 4 / 3
+    told, _ = seen_words(seen, "x", many.X[::50], [f"{s}" for s in many.subject[::50].tolist()])
+    assert "3 people" in told[0], "some of everybody's windows are known"
+    for damage in ("?", 5, "AAAA"):
+        with pytest.raises(UserError, match="is damaged"):
+            seen_words(seen | {"windows": damage}, "x", many.X[:1], None)
+
+
+def test_a_run_without_a_model_says_that_it_is_unfinished(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
+    run.ledger.close()
+    with pytest.raises(UserError, match=r"unfinished run and has no model yet; go on with: autotransfer resume .*run"):
+        load_model(tmp_path / "run" / "model")
+    (tmp_path / "run" / "model").mkdir()
+    (tmp_path / "run" / "model" / "model.json").write_text("{}")
+    with pytest.raises(UserError, match="no refit model"):
+        load_model(tmp_path / "run" / "model" / "refit")
+    with pytest.raises(UserError, match=r"there is no model in .* \(model.json is missing\)"):
+        load_model(tmp_path / "elsewhere")

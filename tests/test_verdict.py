@@ -1,0 +1,182 @@
+"""The headline: its numbers against oracles, and the same sentence wherever a result is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import autotransfer as at
+from autotransfer import schema
+from autotransfer.errors import UserError
+from autotransfer.report.methods import methods_paragraph
+from autotransfer.report.statistics import paired
+from autotransfer.report.terminal import answer
+from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.intervals import next_person
+from autotransfer.runs.saved_model import load_model
+from autotransfer.runs.verdict import best_peer, headline, next_words
+from report_example import averaged, finished
+from report_outline import Outline, light, place
+from tiny import tiny
+
+
+def of(**changes: Any) -> Choice:
+    choice = averaged().choice
+    assert choice is not None
+    return replace(choice, **changes)
+
+
+# ---- the next person -------------------------------------------------------------------------------------------------
+
+
+def test_from_nineteen_people_on_order_statistics_give_the_interval() -> None:
+    scores = np.random.default_rng(0).permutation(np.linspace(0.3, 0.9, 39))
+    few, nineteen, many = (next_person(scores[:n]) for n in (18, 19, 39))
+    assert few is not None
+    assert nineteen is not None
+    assert many is not None
+    assert (few.assumes, nineteen.assumes) == ("normal", "nothing")
+    assert (nineteen.low, nineteen.high) == (scores[:19].min(), scores[:19].max())
+    assert (many.low, many.high) == (np.sort(scores)[1], np.sort(scores)[-2])
+
+
+@pytest.mark.parametrize("n", [19, 24, 39, 60])
+def test_nine_people_of_ten_lie_within_whatever_the_distribution(n: int) -> None:
+    draw = np.random.default_rng(n).beta(0.7, 0.4, (4000, n + 1))  # scores that crowd at both ends
+    found = [next_person(row[:-1]) for row in draw]
+    inside = np.mean([one.low <= row[-1] <= one.high for one, row in zip(found, draw, strict=True) if one])
+    k = (n + 1) // 20
+    assert inside == pytest.approx((n + 1 - 2 * k) / (n + 1), abs=0.015)
+    assert inside > 0.885
+
+
+def test_fewer_people_have_students_interval() -> None:
+    scores = [0.5, 0.62, 0.55, 0.71]
+    found = next_person(scores)
+    assert found is not None
+    expected = stats.t.interval(0.9, 3, np.mean(scores), np.std(scores, ddof=1) * np.sqrt(1.25))
+    assert (found.low, found.high) == pytest.approx(expected)
+    assert "normal" in str(next_words(found))
+    draw = np.clip(np.random.default_rng(1).normal(0.6, 0.05, (4000, 8)), 0, 1)
+    inside = np.mean([one.low <= row[-1] <= one.high for row in draw if (one := next_person(row[:-1]))])
+    assert inside == pytest.approx(0.9, abs=0.02)
+    assert next_person([0.5]) is None
+    wide = next_person([0.1, 0.9])
+    assert wide is not None
+    assert (wide.low, wide.high) == (0.0, 1.0)
+
+
+# ---- beside the best simple model ------------------------------------------------------------------------------------
+
+
+def test_the_best_simple_model_is_compared_person_by_person() -> None:
+    own = {str(n): 0.5 + 0.03 * n for n in range(10)}
+    peers = {"low": {s: v - 0.2 for s, v in own.items()},
+             "high": {s: v - 0.01 * (1 + int(s) % 3) for s, v in own.items() if s != "9"}}  # fmt: skip
+    found, pair = best_peer(own, peers), paired(own, peers["high"])
+    assert found is not None
+    assert pair is not None
+    assert (found.name, found.people, found.comparison) == ("high", 9, "better")
+    assert (found.mean, found.difference) == pytest.approx((pair.second.mean, pair.mean))
+    assert found.interval == pytest.approx(pair.interval)
+    assert best_peer(own, {"nobody": {"0": float("nan")}}) is None
+
+
+@pytest.mark.parametrize(
+    ("gains", "comparison"),
+    [([0.1, 0.2, 0.15, 0.12, 0.2, 0.3], "better"), ([-0.1, -0.2, -0.15, -0.1, -0.2, -0.3], "worse"),
+     ([0.1, -0.2, 0.02, -0.05, 0.01, 0.1], "level"), ([0.1, 0.2, 0.15], "few"), ([0.1], "few")],
+)  # fmt: skip
+def test_a_difference_is_claimed_only_where_its_interval_leaves_out_zero(gains: list[float], comparison: str) -> None:
+    own = {str(n): 0.5 for n in range(len(gains))}
+    found = best_peer(own, {"peer": {str(n): 0.5 - gain for n, gain in enumerate(gains)}})
+    assert found is not None
+    assert found.comparison == comparison
+
+
+def test_the_verdict_follows_from_the_scores_whatever_a_file_says() -> None:
+    choice = of()
+    values = json.loads(json.dumps(schema.to_values(choice)))
+    assert values["verdict"] == choice.verdict
+    assert values["next_person"]["low"] == choice.next_person.low
+    assert values["best_peer"]["name"] == "pyRiemann tangent space + LDA"
+    edited = values | {"verdict": "the best model ever", "next_person": None}
+    assert schema.from_values(Choice, edited) == choice
+    assert "no simple model" in of(peers={}).verdict
+
+
+def test_who_is_below_what_is_asked_is_named() -> None:
+    scores = {"anna": 0.55, "ben": 0.81, "cleo": 0.69}
+    choice = of(nested_test_scores=scores, at_least=0.7)
+    assert list(choice.below) == ["anna", "cleo"]
+    *_, line = headline(choice)
+    assert line.startswith("Worst person: 0.550 (subject anna).")
+    assert "2 of 3 people (anna: 0.550, cleo: 0.690)" in line
+    assert "Nobody" in headline(replace(choice, at_least=0.5))[-1]
+    for wrong in (0.0, 1.0, 70.0, float("nan")):
+        with pytest.raises(UserError, match="between 0 and 1"):
+            replace(choice, at_least=wrong)
+
+
+def test_page_and_terminal_begin_with_the_same_lines() -> None:
+    for run in (finished(), averaged()):
+        asked = run.asking(0.6)
+        assert asked.choice is not None
+        lines = headline(asked.choice)
+        assert answer(asked.choice)[:3] == lines
+        text = Outline(light(asked)).text
+        places = [place(line, text) for line in lines]
+        assert places == sorted(places)
+        assert places[-1] < place("Every person it has not seen", text)
+
+
+def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_file(tmp_path: Path) -> None:
+    recordings = tiny(n_subjects=4)
+    auto = at.AutoTransferClassifier(
+        "uncensored", preprocessing="none", epochs=2, batch_size=8, seeds=1, device="cpu", at_least=0.9,
+        run_folder=tmp_path / "run",
+    )  # fmt: skip
+    auto.fit(recordings.X, recordings.y, subjects=recordings.subject)
+    choice, card = read_choice(tmp_path / "run"), load_model(tmp_path / "run" / "model").card
+    assert auto.verdict_ == auto.choice_["verdict"] == choice.verdict == card.scores["verdict"]
+    assert choice.next_person is not None
+    assert auto.next_person_ == (choice.next_person.low, choice.next_person.high)
+    assert card.scores["next_person"]["low"] == choice.next_person.low
+    assert choice.at_least == 0.9
+    page = (tmp_path / "run" / "model" / "README.md").read_text().replace("\\", "")
+    assert choice.verdict in page
+    assert str(next_words(choice.next_person)) in page
+    # what the delivered model confuses is what its scores rest on
+    for person, counts in choice.confusions.items():
+        recalls = np.diag(counts) / np.sum(counts, 1)
+        assert np.mean(recalls) == pytest.approx(choice.delivered_test_scores["nested"][person])
+        assert choice.reliability[person].accuracy == pytest.approx(np.mean(recalls))
+        assert choice.reliability[person].confidence >= choice.chance
+
+
+# ---- the methods paragraph -------------------------------------------------------------------------------------------
+
+
+def test_the_methods_paragraph_has_the_facts() -> None:
+    run = averaged().asking(0.6)
+    choice = run.choice
+    assert choice is not None
+    text = methods_paragraph(run)
+    facts = [run.name, "12 people", f"{run.data.n_trials:,} windows", "256 Hz", *run.data.classes, "12 folds",
+             *headline(choice), *choice.peers, *choice.skipped_peers, "arXiv:2112.09796", run.command, "(nested)",
+             *(f"{name} {version}" for name, version in run.versions.items()),
+             *(f"{100 * one.share:.0f} %" for one in choice.average.weights if one.share > 0)]  # fmt: skip
+    for fact in facts:
+        assert fact in text
+    assert f"Below 0.6: {len(choice.below)} of 12" in text
+    assert "zero-shot" in text
+    assert "transductive" in methods_paragraph(replace(run, choice=replace(choice, adaptation="transductive")))
+    assert text.replace("\n", "").isprintable()
+    with pytest.raises(UserError, match="not finished"):
+        methods_paragraph(replace(run, choice=None))
