@@ -116,7 +116,7 @@ def person_known(evidence: Evidence, folder: Path) -> str:
         return NOTHING
     people = found.zero_shot["average"]
     at_once = {"nothing known": people, "all windows at once": found.all_windows["average"]}
-    orders = {}
+    orders: dict[str, Scores] = {}
     for order in ORDERS:
         before, after = found.followed(order)
         orders |= {"not followed": before} if order == "recorded" else {}
