@@ -49,6 +49,10 @@ def test_its_width_is_that_of_sets_where_people_agree() -> None:
     sets, both = inference.over_sets(differences), inference.over_both(differences)
     assert both.value == sets.value == pytest.approx(0.04)
     np.testing.assert_allclose(both.interval, sets.interval, atol=2e-3)
+    alike = {str(k): {"a": -0.1, "b": 0.1, "c": -0.1, "d": 0.1} for k in range(6)}
+    low, high = inference.over_both(alike).interval or (0, 0)
+    assert inference.over_sets(alike).interval == (0, 0), "sets do not differ"
+    assert (high - low) / 2 == pytest.approx(2.8 * 0.1 / np.sqrt(4 * 6), rel=0.15), "people do: 2.8 is t's for 6 sets"
     shuffled = {name: dict(reversed(own.items())) for name, own in nested(1).items()}
     assert inference.over_both(shuffled) == inference.over_both(nested(1)), "the order of people is of no matter"
 
