@@ -151,7 +151,8 @@ def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
 
 def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Logarithms of covariances without delayed copies: pyRiemann's tangent space with its log-Euclidean metric, as it
-    is and with each person's mean subtracted, and a logistic regression that is shrunk less."""
+    is and with each person's mean subtracted, and a logistic regression that is shrunk less. Delays and shrinkage were
+    chosen by scores on emg_minimal, of four regressions with and without delays, which flatters the peer there."""
     unit = _units(task)
     key = (task.X.shape, float(task.X[0].sum()), unit.tobytes())
     if key not in _LOGARITHMS:
