@@ -7,8 +7,8 @@ from pathlib import Path
 from autotransfer.report.statistics import spread
 from autotransfer.report.wording import interval, score, signed
 
-from .evidence import Evidence, Scores, pairs, pool, read
-from .markdown import NAMES, NOTHING, markdown
+from .evidence import Evidence, Scores, pairs, pool, read, set_means_of
+from .markdown import NAMES, NOTHING, best_in_bold, markdown
 
 # Peers that see nothing of the test person, and those that see all of their unlabelled windows.
 PEERS = {
@@ -42,14 +42,12 @@ def _table(evidence: Evidence, folder: Path, mode: str) -> str:
         return NOTHING
     rows = []
     for dataset in sorted(own):
-        told = [score(spread(list(own[dataset].values())).mean)]
-        for name, scores in beside.items():
-            mean = score(spread(list(scores[dataset].values())).mean) if dataset in scores else "–"
-            peer = f" ({NAMES[best[dataset][0]]})" if name.startswith("best peer") and dataset in best else ""
-            told.append(mean + peer)
+        told = best_in_bold([set_means_of(scores).get(dataset) for scores in (own, *beside.values())])
+        if dataset in best:
+            told[1] += f" ({NAMES[best[dataset][0]]})"
         quartiles = [own[dataset], beside["plain network"].get(dataset, {})]
         low = [score(spread(list(one.values())).lower_quartile) if one else "–" for one in quartiles]
-        rows.append([dataset, str(len(own[dataset])), f"**{told[0]}**", *told[1:], " / ".join(low)])
+        rows.append([dataset, str(len(own[dataset])), *told, " / ".join(low)])
     ahead = ["**average minus this**, all people", "", ""]
     for scores in beside.values():
         whole = pool(pairs(own, scores))
@@ -65,10 +63,8 @@ def one_seed(evidence: Evidence, folder: Path) -> str:
     columns = [*runs, {dataset: scores for dataset, (_, scores) in best.items()}]
     if not runs[0]:
         return NOTHING
-    rows = [
-        [dataset, *(score(spread(list(c[dataset].values())).mean) if dataset in c else "–" for c in columns)]
-        for dataset in sorted(runs[0])
-    ]
+    means = [set_means_of(column) for column in columns]
+    rows = [[dataset, *best_in_bold([own.get(dataset) for own in means])] for dataset in sorted(runs[0])]
     gaps = [pool(pairs(runs[0], column)) for column in columns[1:]]
     rows.append(
         ["**second minus this**, all people", "", *(f"{signed(g.mean)} ({interval(g)})" if g else "–" for g in gaps)]

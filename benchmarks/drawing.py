@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
@@ -117,6 +118,68 @@ def arrows(
     return _drawing(parts, height + 62 + 18 * math.ceil(len(told) / 5))
 
 
+# Legible on light and on dark pages alike: this picture has no background of its own.
+MIDDLE, SEA, EMBER = "#6e7781", "#2f7fd1", "#d9622b"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A panel of `gained`: by data set, a score before and after, and perhaps a third for comparison."""
+
+    title: str
+    ends: tuple[str, str]  # what before and after are
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    notes: Sequence[str]  # below, one for each of what `gained` calls them; the first in bold
+    third: tuple[str, Mapping[str, float]] | None = None
+
+
+def gained(panels: Sequence[Gain], names: Mapping[str, str], notes: Sequence[str], head: str) -> str:
+    """Side by side, a row for each data set: an open dot before, a filled one after, a bar for the third. names: data
+    set -> what its row is called; notes: what the numbers below are."""
+    left, gap, top, row = 178, 18, 88, 22
+    wide = (WIDTH - left - 12 - gap * (len(panels) - 1)) / len(panels)
+    drawn = [
+        scores for panel in panels for scores in (panel.before, panel.after, panel.third[1] if panel.third else {})
+    ]
+    values = [value for scores in drawn for value in scores.values()]
+    low, high = math.floor(10 * min(values)) / 10, 1.0
+    bottom = top + row * len(names) + 4
+    parts = [_text(left, 18, head, "start", bold=True)]
+    parts += [_text(left - 14, top + row * (k + 0.5) + 4, name, "end") for k, name in enumerate(names.values())]
+    parts += [_text(left - 14, bottom + 40 + 17 * k, note, "end", bold=not k) for k, note in enumerate(notes)]
+    for place, panel in enumerate(panels):
+        start = left + place * (wide + gap)
+
+        def x(value: float, start: float = start) -> float:
+            return start + (value - low) / (high - low) * wide
+
+        parts += [_text(start, 42, panel.title, "start", bold=True, colour=SEA)]
+        parts += [_ring(start + 5, 56, MIDDLE, "none"), _text(start + 14, 60, panel.ends[0], "start")]
+        parts += [_dot(start + 5, 72, SEA), _text(start + 14, 76, panel.ends[1], "start")]
+        for tick in (0.4, 0.6, 0.8, 1.0):
+            parts += [_line(x(tick), top, x(tick), bottom, MIDDLE, 0.3)]
+            parts += [_text(x(tick), bottom + 15, f"{tick:.1f}", "middle")]
+        for k, dataset in enumerate(names):
+            y, first, last = top + row * (k + 0.5), panel.before[dataset], panel.after[dataset]
+            colour = SEA if last >= first else EMBER
+            parts += [_line(x(first), y, x(last), y, colour, 3)]
+            parts += [_ring(x(first), y, MIDDLE, "none"), _dot(x(last), y, colour)]
+            if panel.third:
+                other = panel.third[1][dataset]
+                parts += [_line(x(other), y - 6, x(other), y + 6, EMBER, 2)]
+        for k, note in enumerate(panel.notes):
+            parts.append(_text(start, bottom + 40 + 17 * k, note, "start", bold=not k, colour=MIDDLE if k else SEA))
+        if panel.third:
+            y = bottom + 40 + 17 * len(panel.notes)
+            parts += [
+                _line(start + 4, y - 10, start + 4, y + 2, EMBER, 2),
+                _text(start + 12, y, panel.third[0], "start"),
+            ]
+    height = bottom + 40 + 17 * (1 + len(notes))
+    return _drawing(parts, height, clear=True)
+
+
 def _axis(x: Callable[[float], float], low: float, high: float, y: float, label: str) -> list[str]:
     step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if (high - low) / s <= 12)
     ticks = [step * k for k in range(round(low / step), round(high / step) + 1) if low <= step * k <= high + 1e-9]
@@ -125,8 +188,8 @@ def _axis(x: Callable[[float], float], low: float, high: float, y: float, label:
     return [*lines, *marks, _text((x(low) + x(high)) / 2, y + 36, label, "middle")]
 
 
-def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
+def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False, colour: str | None = None) -> str:
+    weight = (' font-weight="bold"' if bold else "") + (f' fill="{colour}"' if colour else "")
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
 
 
@@ -134,8 +197,8 @@ def _dot(x: float, y: float, colour: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}" fill-opacity="0.75"/>'
 
 
-def _ring(x: float, y: float, colour: str) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="white" stroke="{colour}"/>'
+def _ring(x: float, y: float, colour: str, inside: str = "white") -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{inside}" stroke="{colour}"/>'
 
 
 def _line(x0: float, y0: float, x1: float, y1: float, colour: str, width: float) -> str:
@@ -143,9 +206,11 @@ def _line(x0: float, y0: float, x1: float, y1: float, colour: str, width: float)
     return f'<line {ends} stroke="{colour}" stroke-width="{width}"/>'
 
 
-def _drawing(parts: list[str], height: float) -> str:
+def _drawing(parts: list[str], height: float, *, clear: bool = False) -> str:
+    """clear: without a background, in colours that both light and dark pages take."""
     inside = "\n".join(parts)
+    ground = "" if clear else '<rect width="100%" height="100%" fill="white"/>\n'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" font-family="sans-serif" '
-        f'font-size="12" fill="#0f172a">\n<rect width="100%" height="100%" fill="white"/>\n{inside}\n</svg>\n'
+        f'font-size="12" fill="{MIDDLE if clear else "#0f172a"}">\n{ground}{inside}\n</svg>\n'
     )

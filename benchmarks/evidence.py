@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.report.pooled import Pooled, pooled
-from autotransfer.report.statistics import Paired, paired
+from autotransfer.report.statistics import Paired, paired, spread
 from autotransfer.runs.csv_tables import read_table
 
 ENSEMBLE = "_ensemble"  # how the pipelines of ensembles end in scores.csv
@@ -145,6 +145,11 @@ def _scores(table: pd.DataFrame) -> dict[str, Scores]:
         for row in means.to_dict("records"):
             found.setdefault(row["pipeline"], {}).setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
     return found
+
+
+def set_means_of(scores: Scores) -> dict[str, float]:
+    """Mean over the people of each data set."""
+    return {dataset: spread(list(own.values())).mean for dataset, own in scores.items()}
 
 
 def pairs(first: Scores, second: Scores) -> dict[str, Paired]:

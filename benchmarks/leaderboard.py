@@ -1,6 +1,7 @@
 """Scores of everybody on people never seen, and the check of what others would add:
 
-    python -m benchmarks.leaderboard SUBMISSION.csv      checks it, and prints where it would stand
+    python -m benchmarks.leaderboard --check FILE.csv    says what is wrong with it, or that nothing is
+    python -m benchmarks.leaderboard FILE.csv            the same, and prints where it would stand
     python -m benchmarks.leaderboard --write             docs/results/leaderboard.csv from the CSVs beside it
 
 leaderboard.csv has the columns dataset, mode, pipeline, subject and score (balanced accuracy, seeds averaged). A
@@ -12,22 +13,28 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from autotransfer.errors import UserError
 from autotransfer.person.calibration import LABELS
+from autotransfer.report.wording import score
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.files import write_atomically
 
 from . import played
 from .averages import PEERS
-from .evidence import Scores, read
-from .markdown import NAMES
+from .confirmation import ALL_WINDOWS_PEERS, SIMPLE, ZERO_SHOT_PEERS, Confirmed
+from .evidence import Evidence, Scores, pairs, read, set_means_of
+from .inference import over_people
+from .markdown import NAMES, NOTHING, markdown
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results"
 COLUMNS = ["dataset", "mode", "pipeline", "subject", "score"]
+TEXTS = dict.fromkeys((*COLUMNS[:4], "trained_on"), str)
 MODES = {
     "zero-shot": "nothing of the subject",
     "online": "the subject's unlabelled windows that came before",
@@ -61,7 +68,28 @@ def known(folder: Path) -> pd.DataFrame:
         if (labels := mode.removeprefix("labels-")) != mode:
             add(mode, "AutoTransfer", played.by_set(got, "calibrated", labels))
             add(mode, "own classifier", played.by_set(sets, "own", labels))
+    _add_confirmed(Confirmed(folder), add)
     return pd.DataFrame(found, columns=COLUMNS).sort_values(COLUMNS[:4], kind="stable")
+
+
+def _add_confirmed(confirmed: Confirmed, add: Callable[[str, str, Scores], None]) -> None:
+    """The eight sets of the confirmation."""
+    if not confirmed.zero_shot:
+        return
+    add("zero-shot", "AutoTransfer", confirmed.zero_shot["average"])
+    add("zero-shot", "EEGNet, as published", confirmed.zero_shot["plain network"])
+    add("transductive", "AutoTransfer", confirmed.all_windows["average"])
+    add("online", "AutoTransfer", confirmed.followed("recorded")[1])
+    # The run's own closed forms have folds of groups; leave-one-person-out peers take their place once they are there.
+    for name in SIMPLE if "lda" not in confirmed.peers else ():
+        add("zero-shot", f"{name}, of a run", confirmed.zero_shot[name])
+    for mode, names in {"zero-shot": ZERO_SHOT_PEERS, "transductive": ALL_WINDOWS_PEERS}.items():
+        for name in names:
+            add(mode, NAMES[name].removesuffix(" (transductive)"), confirmed.peers.get(name, {}))
+    for number in LABELS:
+        _, calibrated, own = confirmed.labels(number)
+        add(f"labels-{number}", "AutoTransfer", calibrated)
+        add(f"labels-{number}", "own classifier", own)
 
 
 def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
@@ -70,7 +98,7 @@ def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
     if missing:
         raise UserError(f"the submission has no column {missing[0]!r}; it needs {', '.join([*COLUMNS, 'trained_on'])}")
     people = {str(dataset): set(own) for dataset, own in board.groupby("dataset")["subject"]}
-    for dataset, mode, pipeline, subject, score, trained_on in submission[[*COLUMNS, "trained_on"]].itertuples(
+    for dataset, mode, pipeline, subject, value, trained_on in submission[[*COLUMNS, "trained_on"]].itertuples(
         index=False
     ):
         where = f"{pipeline!r} on {dataset!r}, subject {subject!r}"
@@ -80,8 +108,8 @@ def check(submission: pd.DataFrame, board: pd.DataFrame) -> None:
             raise UserError(f"{where}: mode is {mode!r}; give one of {', '.join(MODES)}")
         if subject not in people[dataset]:
             raise UserError(f"{where}: nobody of that name is in the set")
-        if not 0 <= score <= 1:
-            raise UserError(f"{where}: the score is {score:g}; balanced accuracies lie between 0 and 1")
+        if not 0 <= value <= 1:
+            raise UserError(f"{where}: the score is {value:g}; balanced accuracies lie between 0 and 1")
         others = set(str(trained_on).split(";"))
         if subject in others:
             raise UserError(f"{where}: their own labels were trained on; leave each person out")
@@ -108,9 +136,70 @@ def standing(board: pd.DataFrame) -> str:
     return "\n\n".join(blocks)
 
 
+def page(evidence: Evidence, folder: Path) -> str:
+    """The part of docs/leaderboard.md: everybody beside AutoTransfer on the same people, the best first."""
+    path = folder / "leaderboard.csv"
+    if not path.exists():
+        return NOTHING
+    board = read_table(path, dtype=TEXTS)
+    scores = _scores_of(board)
+    confirmed = set(Confirmed(folder).zero_shot.get("average", {}))
+    blocks = []
+    for mode in ("zero-shot", "online", "transductive", "labels-5"):
+        ours = scores.get((mode, "AutoTransfer"), {})
+        kinds = {"sets of the confirmation": confirmed, "sets of development": set(ours) - confirmed}
+        for title, wanted in kinds.items():
+            rows = []
+            for (of, pipeline), by_set in scores.items():
+                own = {dataset: people for dataset, people in by_set.items() if dataset in wanted}
+                if of == mode and own:
+                    rows.append(_standing_row(pipeline, own, ours))
+            if rows:
+                rows.sort(key=lambda row: -row[0])
+                heads = [
+                    "",
+                    "sets",
+                    "people",
+                    "mean over its sets",
+                    "minus AutoTransfer, same people",
+                    "ahead of it on",
+                ]
+                told = markdown(heads, [cells for _, cells in rows])
+                blocks.append(f"**{mode}**, {title}; uses {MODES[mode]}:\n\n{told}")
+    return "\n".join(blocks)
+
+
+def _standing_row(pipeline: str, own: Scores, ours: Scores) -> tuple[float, list[str]]:
+    by_set = pairs(own, ours)
+    gap = over_people({dataset: pair.differences for dataset, pair in by_set.items()})
+    ahead = [dataset for dataset, pair in by_set.items() if pair.mean > 0]
+    mean = float(np.mean(list(set_means_of(own).values())))
+    cells = [pipeline, str(len(own)), str(sum(map(len, own.values()))), score(mean)]
+    if pipeline == "AutoTransfer":
+        return 0.0, [*cells, "–", "–"]
+    return gap.value, [*cells, str(gap), ", ".join(ahead) or "none"]
+
+
+def _scores_of(board: pd.DataFrame) -> dict[tuple[str, str], Scores]:
+    found: dict[tuple[str, str], Scores] = {}
+    for dataset, mode, pipeline, subject, value in board[COLUMNS].itertuples(index=False):
+        found.setdefault((mode, pipeline), {}).setdefault(dataset, {})[subject] = float(value)
+    return found
+
+
+def submitted(path: Path) -> pd.DataFrame:
+    """What a file holds, with scores as numbers; one line where it cannot be read."""
+    try:
+        table = read_table(path, dtype=TEXTS)
+    except (OSError, ValueError) as error:  # pandas' and Unicode's own are ValueErrors
+        raise UserError(f"{path} cannot be read as a CSV: {error}") from error
+    return table.assign(score=pd.to_numeric(table["score"], errors="coerce")) if "score" in table else table
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("submission", nargs="?", type=Path)
+    parser.add_argument("submission", nargs="?", type=Path, help="is checked and ranked")
+    parser.add_argument("--check", type=Path, metavar="FILE.csv", help="is checked, and no more")
     parser.add_argument("--write", action="store_true", help="make leaderboard.csv anew")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args(arguments)
@@ -118,11 +207,16 @@ def main(arguments: list[str] | None = None) -> int:
     if options.write:
         write_atomically(path, csv_of(known(options.folder)))
         return 0
-    texts = dict.fromkeys((*COLUMNS[:4], "trained_on"), str)
-    board = read_table(path, dtype=texts)
+    board = read_table(path, dtype=TEXTS)
     try:
+        if options.check is not None:
+            submission = submitted(options.check)
+            check(submission, board)
+            sets = submission["dataset"].nunique()
+            print(f"{options.check}: nothing is wrong with its {len(submission)} scores on {sets} data sets")
+            return 0
         if options.submission is not None:
-            submission = read_table(options.submission, dtype=texts)
+            submission = submitted(options.submission)
             check(submission, board)
             board = pd.concat([board, submission[COLUMNS]])
             board = board[board["mode"].isin(submission["mode"]) & board["dataset"].isin(submission["dataset"])]

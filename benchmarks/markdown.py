@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from autotransfer.censoring import CENSORS
 from autotransfer.report.statistics import Paired
-from autotransfer.report.wording import interval, signed
+from autotransfer.report.wording import interval, score, signed
 
 from .evidence import pool
 
@@ -23,6 +25,12 @@ NAMES = {
     "riemann_templates_running": "pyRiemann, templates, online",
     "riemann_templates_running_file_order": "pyRiemann, templates, online, order of the file",
     "ensemble": "AutoTransfer, ensemble",
+    "log_euclidean": "pyRiemann, log-Euclidean",
+    "log_euclidean_recentred": "pyRiemann, log-Euclidean, re-centred (transductive)",
+    "log_power": "LDA on log power", "hudgins": "LDA on Hudgins' features",
+    "hudgins_by_person": "LDA on Hudgins' features, z-scored by person (transductive)",
+    "hudgins_ar": "LDA on Hudgins' features and autoregression",
+    "hudgins_ar_by_person": "LDA on Hudgins' features and autoregression, z-scored by person (transductive)",
     "eegnet": "EEGNet in skorch", "dann": "DANN (transductive)", "coral": "DeepCORAL (transductive)",
     "dann_skada": "SKADA's DANN, which does not adapt", "coral_skada": "SKADA's DeepCORAL (transductive)",
 }  # fmt: skip
@@ -32,6 +40,24 @@ NOTHING = "Not measured yet.\n"
 def markdown(heads: list[str], rows: list[list[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def best_in_bold(values: Sequence[float | None]) -> list[str]:
+    """Scores as cells of a row, '–' where there is none; the best in bold, whoever it is, and all that round alike."""
+    told = [score(value) for value in values]
+    best = max((cell for cell, value in zip(told, values, strict=True) if value is not None), default=None)
+    return [f"**{cell}**" if cell == best else cell for cell in told]
+
+
+def by_set_table(columns: Mapping[str, Mapping[str, float]], people: Mapping[str, int]) -> str:
+    """Column -> data set -> mean: a row for each set with its people, the best of it in bold; then the mean over sets.
+    Only for columns that may be subtracted: the same people and windows."""
+    rows = [
+        [dataset, str(people[dataset]), *best_in_bold([own.get(dataset) for own in columns.values()])]
+        for dataset in sorted(people)
+    ]
+    whole = [sum(own.values()) / len(own) if set(own) >= set(people) else None for own in columns.values()]
+    return markdown(["", "people", *columns], [*rows, ["mean over sets", "", *best_in_bold(whole)]])
 
 
 def beside(heads: list[str], columns: list[dict[str, Paired]]) -> str:

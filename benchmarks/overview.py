@@ -15,8 +15,9 @@ from autotransfer.runs.csv_tables import read_table
 from . import played
 from .averages import PEERS, best_peers
 from .drawing import forest
-from .evidence import Evidence, Scores, pairs, pool, read
-from .markdown import NOTHING, markdown
+from .evidence import Evidence, Scores, pairs, pool, read, set_means_of
+from .inference import equivalence_table, harm_table, over_both
+from .markdown import NOTHING, by_set_table, markdown
 
 SINGLE = ("CensoredClassifier(channel_mask=0)", "CensoredClassifier()")  # of as_it_comes.csv
 LABELS = "5"  # of each class, in the table
@@ -50,6 +51,20 @@ def columns(evidence: Evidence, folder: Path) -> dict[str, Scores]:
     }
 
 
+BLOCKS = {  # columns of one block have the same people and windows, so that they can be subtracted
+    "Nothing known of the person:": {
+        "plain network": "plain network", "best peer": "best of LDA and pyRiemann", "AutoTransfer": "AutoTransfer"},
+    "All their unlabelled windows at once:": {
+        "best peer, all windows": "best of re-centred pyRiemann, DANN and DeepCORAL",
+        "AutoTransfer, all windows": "AutoTransfer"},
+    "Window by window in the order of recording, one seed, at most 240 windows of a person:": {
+        "zero-shot, played back": "not followed", "following the person": "followed"},
+    "Five labelled windows of each class, scored on the windows after them:": {
+        "before the five labels": "without labels", "own classifier, five labels": "own classifier",
+        "AutoTransfer, five labels": "AutoTransfer, calibrated"},
+}  # fmt: skip
+
+
 def table(evidence: Evidence, folder: Path) -> str:
     """Mean over the people of each set, and the figure of what is gained over the best peer."""
     found = columns(evidence, folder)
@@ -60,13 +75,13 @@ def table(evidence: Evidence, folder: Path) -> str:
     rows = [(f"{dataset}, {pair.n} people", pair) for dataset, pair in sorted(gains.items())]
     drawing = forest(rows, "AutoTransfer minus the best shallow peer of the set, balanced accuracy")
     (folder / "ahead.svg").write_text(drawing, encoding="utf-8")
-    shown = list(found)[:8]
-    lines = []
-    for dataset in sorted(own):
-        means = [_mean(found[name].get(dataset), bold="AutoTransfer" in name) for name in shown]
-        lines.append([dataset, str(len(own[dataset])), *means])
+    people = {dataset: len(scores) for dataset, scores in own.items()}
+    parts = [
+        f"{title}\n\n{by_set_table({head: set_means_of(found[name]) for name, head in block.items()}, people)}"
+        for title, block in BLOCKS.items()
+    ]
     figure = f"![What is gained over the best shallow peer, person by person]({folder.name}/ahead.svg)\n"
-    return markdown(["", "people", *shown], lines) + "\n" + figure
+    return "\n".join([*parts, figure])
 
 
 def estimators(evidence: Evidence, folder: Path) -> str:
@@ -86,30 +101,27 @@ def estimators(evidence: Evidence, folder: Path) -> str:
     return markdown(["", "LDA", "pyRiemann", *SINGLE, "AutoTransferClassifier()"], rows)
 
 
-def _mean(own: Mapping[str, float] | None, *, bold: bool) -> str:
-    told = score(spread(list(own.values())).mean) if own else "–"
-    return f"**{told}**" if bold and own else told
-
-
+# What was picked on the very scores of a row; candidates and constants were found on some of the sets in every row.
+PEER, RULE = "peer picked on these scores", "rule found on these scores"
 CLAIMS = {
-    "zero-shot, beside the best shallow peer of each set": ("AutoTransfer", "best peer"),
-    "zero-shot, beside the plain network": ("AutoTransfer", "plain network"),
+    "zero-shot, beside the best shallow peer of each set": ("AutoTransfer", "best peer", PEER),
+    "zero-shot, beside the plain network": ("AutoTransfer", "plain network", ""),
     "all unlabelled windows, beside the best peer that has them too": (
-        "AutoTransfer, all windows", "best peer, all windows"),
-    "following a person, beside not following them": ("following the person", "zero-shot, played back"),
-    "five labels of each class, beside none": ("AutoTransfer, five labels", "before the five labels"),
+        "AutoTransfer, all windows", "best peer, all windows", f"{PEER}; second run"),
+    "following a person, beside not following them": ("following the person", "zero-shot, played back", RULE),
+    "five labels of each class, beside none": ("AutoTransfer, five labels", "before the five labels", RULE),
     "five labels of each class, beside the person's own classifier": (
-        "AutoTransfer, five labels", "own classifier, five labels"),
-    "averaging, beside choosing one candidate": ("AutoTransfer", "choosing one candidate"),
-    "found weights, beside equal ones": ("AutoTransfer", "equal weights"),
-    "with penalties among the candidates, beside without": ("AutoTransfer", "without penalties"),
+        "AutoTransfer, five labels", "own classifier, five labels", RULE),
+    "averaging, beside choosing one candidate": ("AutoTransfer", "choosing one candidate", ""),
+    "found weights, beside equal ones": ("AutoTransfer", "equal weights", ""),
+    "with penalties among the candidates, beside without": ("AutoTransfer", "without penalties", ""),
 }  # fmt: skip
 
 
 def claims(evidence: Evidence, folder: Path) -> str:
     """Every claim with people and with sets as the unit, corrected over all of them, and without each set in turn."""
     found = columns(evidence, folder)
-    compared = {name: pairs(found[first], found[second]) for name, (first, second) in CLAIMS.items()}
+    compared = {name: pairs(found[first], found[second]) for name, (first, second, _) in CLAIMS.items()}
     compared = {name: by_set for name, by_set in compared.items() if len(by_set) > 1}
     if not compared:
         return NOTHING
@@ -125,15 +137,44 @@ def claims(evidence: Evidence, folder: Path) -> str:
         centre = float(np.mean([pair.mean for pair in by_set.values()]))
         least = [pool({k: p for k, p in by_set.items() if k != dataset}) for dataset in by_set]
         without = [one.mean for one in least if one]
+        both = over_both({dataset: pair.differences for dataset, pair in by_set.items()})
         rows.append([
-            name, f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}",
+            name, CLAIMS[name][2] or "–", f"{sum(pair.mean > 0 for pair in by_set.values())} of {len(by_set)}",
             f"{signed(pooled.mean)} ({interval(pooled)})", probability(people_p[name]),
             f"{signed(centre)} ({signed(low)} to {signed(high)})", probability(sets_p[name]),
-            f"{signed(min(without))} to {signed(max(without))}",
+            str(both), f"{signed(min(without))} to {signed(max(without))}",
         ])  # fmt: skip
-    heads = ["", "sets above 0", "people as the unit", "p, Holm", "sets as the unit", "p, Holm",
-             "without any one set, people"]  # fmt: skip
+    heads = ["", "picked", "sets above 0", "people as the unit", "p, Holm", "sets as the unit", "p, Holm",
+             "sets, then people", "without any one set, people"]  # fmt: skip
     return markdown(heads, rows)
+
+
+def equivalent(evidence: Evidence, folder: Path) -> str:
+    """Whether what penalties add is less than a hundredth."""
+    found = columns(evidence, folder)
+    by_set = pairs(found["AutoTransfer"], found["without penalties"])
+    if len(by_set) < 2:
+        return NOTHING
+    name = "penalties among the candidates, thirteen sets of development"
+    return equivalence_table({name: {dataset: pair.differences for dataset, pair in by_set.items()}})
+
+
+def harmed(evidence: Evidence, folder: Path) -> str:
+    """How many people lose by what is done for them."""
+    found = columns(evidence, folder)
+    if not found["AutoTransfer"]:
+        return NOTHING
+    steps = {
+        "AutoTransfer in place of the best shallow peer of the set": ("AutoTransfer", "best peer"),
+        "followed as recorded": ("following the person", "zero-shot, played back"),
+        "all windows at once, in place of none": ("AutoTransfer, all windows", "AutoTransfer"),
+        "5 labels of each class": ("AutoTransfer, five labels", "before the five labels"),
+    }
+    compared = {name: pairs(found[after], found[before]) for name, (after, before) in steps.items()}
+    return harm_table({
+        name: {dataset: pair.differences for dataset, pair in by_set.items()}
+        for name, by_set in compared.items() if by_set
+    })  # fmt: skip
 
 
 def _of_sets(by_set: Mapping[str, Paired]) -> tuple[float, float, float]:

@@ -7,28 +7,36 @@ else.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotransfer.person.adaptation import WAYS
 from autotransfer.person.calibration import LABELS
 from autotransfer.report.pooled import Pooled
 from autotransfer.report.statistics import spread
-from autotransfer.report.wording import interval, score, signed
+from autotransfer.report.wording import interval, score, share, signed
 from autotransfer.runs.csv_tables import read_table
-from autotransfer.search.playback import ORDERS, calibrates
+from autotransfer.search.following import Followed, chosen
+from autotransfer.search.playback import ORDERS, PEOPLE, calibrates
 
 from .drawing import curves
 from .evidence import Evidence, Scores, pairs, pool, read
-from .markdown import NOTHING, markdown
+from .markdown import NOTHING, best_in_bold, markdown
 
 Played = dict[str, dict[str, dict[str, float]]]  # what is done -> in which case -> person -> score
 
 
 def played(folder: Path) -> dict[str, Played]:
-    """By data set."""
-    path = folder / "average" / "playback.csv"
+    """By data set, on the sets of development."""
+    return played_in(folder / "average" / "playback.csv")
+
+
+def played_in(path: Path) -> dict[str, Played]:
+    """By data set; nothing where there is no such file."""
     found: dict[str, Played] = {}
     if path.exists():
         for row in read_table(path, dtype={"subject": str, "dataset": str, "case": str}).to_dict("records"):
@@ -102,6 +110,51 @@ def ways(evidence: Evidence, folder: Path) -> str:
     return markdown(heads, rows) if len(rows) > 1 else NOTHING
 
 
+DRAWS = 500  # of the people who are played back
+
+
+def twelve(evidence: Evidence, folder: Path) -> str:
+    """What following gains where, as in a run, twelve people decide how, and others are followed: twelve drawn at
+    random from each set with more, the rest scored, the mean over draws; of development and of the confirmation."""
+    sets = {**played(folder), **played_in(folder / "confirmation" / "playback.csv")}
+    rows, every = [], []
+    for dataset, own in sorted(sets.items()):
+        if len(own["zero_shot"]["recorded"]) > PEOPLE and set(WAYS) <= set(own):
+            gains, way, often = _decided_by_twelve(own)
+            every.append(gains)
+            people = len(own["zero_shot"]["recorded"])
+            rows.append([dataset, str(people), *map(signed, gains), f"{way} ({share(often)})"])
+    if not rows:
+        return NOTHING
+    rows.append(["mean over sets", "", *map(signed, np.mean(every, 0)), ""])
+    return markdown(["twelve decide, the others are followed", "people", *ORDERS, "way chosen most often"], rows)
+
+
+def _draws(own: Played) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """The way that twelve people choose, and the places of the others, again and again."""
+    names = list(own["zero_shot"]["recorded"])
+    before = np.array([[own["zero_shot"][order][name] for order in ORDERS] for name in names])
+    ways = np.array([[[own[way][order][name] for order in ORDERS] for way in WAYS] for name in names])
+    people = [Followed(*one) for one in zip(before, ways, strict=True)]
+    generator = np.random.default_rng(0)
+    for _ in range(DRAWS):
+        places = generator.permutation(len(names))
+        yield chosen([people[place] for place in places[:PEOPLE]]), places[PEOPLE:]
+
+
+def _decided_by_twelve(own: Played) -> tuple[NDArray[np.float64], str, float]:
+    """Mean gain by order (orders,), the way that most draws chose, and in which share of them."""
+    names, total, often = list(own["zero_shot"]["recorded"]), np.zeros(len(ORDERS)), Counter[str]()
+    for way, others in _draws(own):
+        often[way] += 1
+        if way in WAYS:
+            for place, order in enumerate(ORDERS):
+                gains = [own[way][order][names[k]] - own["zero_shot"][order][names[k]] for k in others]
+                total[place] += np.mean(gains) / DRAWS
+    way, times = often.most_common(1)[0]
+    return total, way, times / DRAWS
+
+
 def labels(evidence: Evidence, folder: Path) -> str:
     """Calibrated with a few labels of each class, beside the model as it was and the person's own classifier."""
     sets = played(folder)
@@ -115,9 +168,9 @@ def labels(evidence: Evidence, folder: Path) -> str:
         for case in cases:
             tables = [own["before"].get(case), got[dataset]["calibrated"].get(case), own.get("own", {}).get(case)]
             found = [spread(list(table.values())) if table else None for table in tables]
-            means = [score(one.mean) if one else "–" for one in found]
+            means = best_in_bold([one.mean if one else None for one in found])
             quartile = f" · {score(found[1].lower_quartile)}" if found[1] else ""
-            cells.append(f"{means[0]} / **{means[1]}** / {means[2]}{quartile}")
+            cells.append(" / ".join(means) + quartile)
         rows.append([dataset, *cells])
     for name, other in {"calibrated minus zero-shot": "before", "calibrated minus own classifier": "own"}.items():
         whole = [pool(pairs(by_set(got, "calibrated", case), by_set(sets, other, case))) for case in cases]

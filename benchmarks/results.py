@@ -1,9 +1,10 @@
-"""Tables and figures of docs/results.md and docs/results_details.md, from committed CSVs:
+"""Tables and figures of docs/results.md, docs/results_details.md and docs/leaderboard.md, from committed CSVs:
 python -m benchmarks.results [FOLDER] [--page FILE ...]
 
 FOLDER (docs/results) holds peers.csv (`python -m benchmarks.peers`) and results.csv, scores.csv and leakage.csv
-(`python -m benchmarks.proof`); what is missing is left out. Between `<!-- results: NAME -->` and `<!-- end -->` the
-page is rewritten; words outside stay. Figures are written beside the CSVs.
+(`python -m benchmarks.proof`), in confirmation/ the same of the eight sets of the confirmation, and leaderboard.csv
+(`python -m benchmarks.leaderboard --write`); what is missing is left out. Between `<!-- results: NAME -->` and
+`<!-- end -->` the page is rewritten; words outside stay. Figures are written beside the CSVs.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import pandas as pd
 from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
-from . import averages, overview, played
+from . import averages, confirmation, leaderboard, overview, played
 from .changes import table_of, turned
 from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
-from .evidence import Evidence, Scores, both_sides, pairs, pool, read
+from .evidence import Evidence, Scores, both_sides, pairs, pool, read, set_means_of
 from .markdown import METHODS, NAMES, NOTHING, beside, markdown
 from .tuned import tuned
 
@@ -38,12 +39,18 @@ def every_score(evidence: Evidence, folder: Path) -> str:
     """Mean, lower quartile and minimum over test subjects of everybody, by data set."""
     rows = []
     together = {f"{NAMES.get(name, name)}, ensemble": scores for name, scores in evidence.ensembles.items()}
-    for pipeline, scores in {**evidence.ours, **together, **evidence.peers}.items():
+    every = {**evidence.ours, **together, **evidence.peers}
+    means = [set_means_of(scores) for scores in every.values()]
+    best = {dataset: max(own[dataset] for own in means if dataset in own) for dataset in evidence.sets}
+    for pipeline, scores in every.items():
         cells = []
         for dataset in evidence.sets:
             found = spread(list(scores[dataset].values())) if dataset in scores else None
-            low = f"{score(found.lower_quartile)} · {score(found.minimum)}" if found else ""
-            cells.append(f"**{score(found.mean)}** · {low}" if found else "–")
+            if found is None:
+                cells.append("–")
+                continue
+            mean = f"**{score(found.mean)}**" if score(found.mean) == score(best[dataset]) else score(found.mean)
+            cells.append(f"{mean} · {score(found.lower_quartile)} · {score(found.minimum)}")
         rows.append([NAMES.get(pipeline, pipeline), *cells])
     return markdown(["mean · lower quartile · minimum", *evidence.sets], rows) if rows else NOTHING
 
@@ -150,9 +157,7 @@ def adaptation(evidence: Evidence, folder: Path) -> str:
     for name, scores in (ours | {NAMES[peer]: own for peer, own in peers.items()}).items():
         known = {dataset: spread(list(scores[dataset].values())) for dataset in sets if dataset in scores}
         if known:
-            cells = [
-                f"**{score(known[d].mean)}** · {score(known[d].lower_quartile)}" if d in known else "–" for d in sets
-            ]
+            cells = [f"{score(known[d].mean)} · {score(known[d].lower_quartile)}" if d in known else "–" for d in sets]
             rows.append([name, *cells])
     told = markdown(["mean · lower quartile", *sets], rows)
     name = "transductive, nested, ensemble"
@@ -232,10 +237,13 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "control": control, "same_settings": same_settings, "leakage": leakage, "peers": against_peers, "seeds": seeds,
     "optimism": optimism, "preprocessings": preprocessings, "average_zero_shot": averages.zero_shot,
     "average_transductive": averages.transductive, "average_kinds": averages.kinds,
-    "turned": turned, "played_orders": played.orders, "played_ways": played.ways, "played_tuned": tuned,
+    "turned": turned, "played_orders": played.orders, "played_ways": played.ways, "played_twelve": played.twelve,
+    "played_tuned": tuned,
     "played_labels": played.labels,
     "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
+    "equivalence": overview.equivalent, "harm": overview.harmed,
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
+    **confirmation.PARTS, "leaderboard": leaderboard.page,
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 
@@ -255,7 +263,7 @@ def main(arguments: list[str] | None = None) -> None:
     root = Path(__file__).parent.parent / "docs"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=root / "results")
-    pages = [root / "results.md", root / "results_details.md"]
+    pages = [root / name for name in ("results.md", "results_details.md", "leaderboard.md")]
     parser.add_argument("--page", type=Path, nargs="+", default=pages)
     options = parser.parse_args(arguments)
     evidence = read(options.folder)

@@ -1,4 +1,5 @@
-"""Shallow peers: shrinkage LDA on hand-made features, and Riemannian tangent spaces with pyRiemann.
+"""Shallow peers: shrinkage LDA on hand-made features, with what specialists of muscle activity compute among them, and
+Riemannian tangent spaces with pyRiemann.
 
 None of them has anything to stop early or to choose, so they learn from the validation subject as well: everybody but
 the test subject. The labels of the test subject are never touched here.
@@ -71,14 +72,68 @@ def features(X: Array) -> Array:
 
 
 def lda(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    yield "lda", _discriminant(features(task.X), task)
+
+
+def log_power(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """One number for each channel: the logarithm of its variance."""
+    yield "log_power", _discriminant(np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny)), task)
+
+
+def hudgins(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Time-domain features after Hudgins et al. (1993), without and with four coefficients of autoregression, as
+    LibEMG's groups HTD and TDAR; also z-scored by person, which uses all windows of a new one."""
+    key = (task.X.shape, float(task.X[0].sum()))
+    if key not in _TIME_DOMAIN:
+        _TIME_DOMAIN.clear()  # one data set at a time
+        _TIME_DOMAIN[key] = (time_domain(task.X), autoregression(task.X))
+    plain, coefficients = _TIME_DOMAIN[key]
+    for name, own in {"hudgins": plain, "hudgins_ar": np.concatenate([plain, coefficients], 1)}.items():
+        yield name, _discriminant(own, task)
+        yield f"{name}_by_person", _discriminant(by_person(own, task.subject), task)
+
+
+_TIME_DOMAIN: dict[Any, tuple[Array, Array]] = {}
+ORDER = 4  # of the autoregression
+
+
+def time_domain(X: Array) -> Array:
+    """(N, C, T) -> (N, 4C): mean absolute value, zero crossings, changes of the slope's sign, length of the curve."""
+    slope = np.diff(X, axis=2)
+    crossings, turns = ((one[..., :-1] * one[..., 1:] < 0).sum(2) for one in (X, slope))
+    return np.concatenate([np.abs(X).mean(2), crossings, turns, np.abs(slope).sum(2)], 1)
+
+
+def autoregression(X: Array, order: int = ORDER) -> Array:
+    """(N, C, T) -> (N, C·order), by Yule and Walker, of each channel for itself."""
+    X = np.asarray(X - X.mean(2, keepdims=True), dtype=np.float64)
+    lags = np.stack([(X[..., : X.shape[2] - k] * X[..., k:]).sum(2) for k in range(order + 1)], 2)  # (N, C, order + 1)
+    power = np.where(lags[..., :1] > 0, lags[..., :1], 1.0)
+    distance = np.abs(np.subtract.outer(np.arange(order), np.arange(order)))
+    matrix = (lags / power)[..., distance] + 1e-6 * np.eye(order)  # a flat channel has no autocorrelation
+    return np.linalg.solve(matrix, (lags / power)[..., 1:, None])[..., 0].reshape(len(X), -1)
+
+
+def by_person(values: Array, subject: NDArray[np.int64]) -> Array:
+    """(N, D) -> (N, D), at mean 0 and deviation 1 over all windows of each person."""
+    scored = np.empty(values.shape)
+    for one in np.unique(subject):
+        own = values[subject == one]
+        deviation = own.std(0)
+        scored[subject == one] = (own - own.mean(0)) / np.where(deviation > 0, deviation, 1.0)
+    return scored
+
+
+def _discriminant(values: Array, task: Task) -> NDArray[np.int64]:
+    """Predictions for the test subject by shrinkage LDA on values (N, D)."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     equal = np.full(task.n_classes, 1 / task.n_classes)  # the metric weighs classes equally, so should the prior
     model = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=equal))
-    model.fit(features(task.X[task.known]), task.y[task.known])
-    yield "lda", model.predict(features(task.X[task.test]))
+    model.fit(values[task.known], task.y[task.known])
+    return np.asarray(model.predict(values[task.test]))
 
 
 # ---- Riemannian tangent spaces ---------------------------------------------------------------------------------------
@@ -92,6 +147,37 @@ def riemann(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
         _CENTRED.clear()  # one data set at a time
         _CENTRED[key] = Centred.of(covariances(_delayed(_scaled(task.X, unit), task.sfreq)), task.subject)
     yield from _tangent_spaces("riemann", _CENTRED[key], task)
+
+
+def log_euclidean(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Logarithms of covariances without delayed copies: pyRiemann's tangent space with its log-Euclidean metric, as it
+    is and with each person's mean subtracted, and a logistic regression that is shrunk less. Delays and shrinkage were
+    chosen by scores on emg_minimal, of four regressions with and without delays, which flatters the peer there."""
+    unit = _units(task)
+    key = (task.X.shape, float(task.X[0].sum()), unit.tobytes())
+    if key not in _LOGARITHMS:
+        from pyriemann.geometry.base import logm
+        from pyriemann.geometry.tangentspace import upper
+
+        _LOGARITHMS.clear()  # one data set at a time
+        _LOGARITHMS[key] = upper(logm(covariances(_scaled(task.X, unit))))
+    vectors = _LOGARITHMS[key]
+    yield "log_euclidean", _logistic(vectors, task)
+
+    centred = vectors.copy()
+    for one in np.unique(task.subject):
+        centred[task.subject == one] -= vectors[task.subject == one].mean(0)
+    yield "log_euclidean_recentred", _logistic(centred, task)
+
+
+_LOGARITHMS: dict[Any, Array] = {}
+
+
+def _logistic(vectors: Array, task: Task) -> NDArray[np.int64]:
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=300)
+    return np.asarray(model.fit(vectors[task.known], task.y[task.known]).predict(vectors[task.test]))
 
 
 def riemann_templates(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:

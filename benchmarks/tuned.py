@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from autotransfer.person.calibration import LABELS
-from autotransfer.report.wording import interval, score, signed
+from autotransfer.report.wording import interval, signed
 from autotransfer.runs.csv_tables import read_table
 
 from .drawing import curves
 from .evidence import Evidence, Scores, pairs, pool
-from .markdown import NOTHING, markdown
+from .markdown import NOTHING, best_in_bold, markdown
 from .played import by_set, delivered, played
 
 NAMES = {"fine_tuned": "fine-tuned", "head_tuned": "head alone", "scratch": "from scratch"}
@@ -82,8 +82,7 @@ def _means(ours: Scores, theirs: dict[str, Scores]) -> dict[str, dict[str, float
 def _cell(means: dict[str, float] | None) -> str:
     if means is None:
         return "–"
-    others = [score(means[label]) if label in means else "–" for label in NAMES.values()]
-    return " / ".join([f"**{score(means['calibrated'])}**", *others])
+    return " / ".join(best_in_bold([means.get(label) for label in ("calibrated", *NAMES.values())]))
 
 
 def _differences(label: str, first: dict[str, Scores], second: dict[str, Scores]) -> list[str]:

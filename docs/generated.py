@@ -319,6 +319,15 @@ CHOICE = {
     "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",
     "peers": "by name: score by subject of what needs no network, on the same folds",
     "left_out": "what a run with `--time` left out to keep within it",
+    "skipped_peers": "by name: why a simple model has no scores",
+    "confusions": "by subject: counts of true × predicted class of what is delivered, decided without them",
+    "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error` of the same",
+    "at_least": "the score that `--at-least` asks of every person; null where nobody asked",
+    "verdict": "the headline, a sentence that follows from the scores, as `best_peer` and `next_person` do",
+    "best_peer": "the simple model that scores highest: `name`, `mean`, on how many `people`, the mean `difference` of "
+    "what is delivered to it and the 95 % `interval` of that",
+    "next_person": "prediction interval for one more person: `low`, `high`, its `level`, from how many `people`, and "
+    "what it `assumes` (`nothing` or a `normal` distribution)",
 }
 
 

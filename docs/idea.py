@@ -1,4 +1,4 @@
-"""The picture of the README, from a real training: python docs/idea.py
+"""The picture of docs/censoring.md, from a real training: python docs/idea.py
 
 Six synthetic people train, two are left out. Each window's code, what the network makes of it, is drawn in the
 plane of its first two principal components, coloured by person and shaped by class. Colours and greys are legible on

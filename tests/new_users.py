@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-SMALL = ("--grid", "uncensored", "--preprocessing", "none", "--seeds", "1", "--epochs", "2", "--device", "cpu")
+SMALL = ("--grid", "uncensored", "--adaptation", "none", "--seeds", "1", "--epochs", "2", "--device", "cpu")
 CUT = ("--pattern", "{subject}/{class}_*.csv", "--window", "0.5", "--hop", "0.25", "--sfreq", "64")
 
 # Three people move, as files of each kind say it; class and person are in the signal.

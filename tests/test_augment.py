@@ -24,9 +24,9 @@ from autotransfer.model.moments import window_moments
 from autotransfer.randomness import uniform
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.estimate import count_trainings
 from autotransfer.search.kinds import AUGMENTED, augmented, signal_of
-from autotransfer.search.procedure import all_go_on, conduct
+from autotransfer.search.plan import all_go_on, plan_of
+from autotransfer.search.procedure import conduct
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, windows_for
 from tiny import assert_same_outcome, people, stacked_jobs, tiny, tiny_file
@@ -366,7 +366,8 @@ def test_a_run_trains_the_whole_grid_on_every_fold(tmp_path: Path) -> None:
     assert options.preprocessing is None
     assert all_go_on(settings, apart=False)
     recordings = at.load(tmp_path / "tiny.npz")
-    assert count_trainings(recordings, options) == (len(settings), len(settings), 4 * len(settings))
+    plan = plan_of(options, recordings)
+    assert (plan.searched, plan.trainings) == (0, 4 * len(settings))
     choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
     names = {options.name_of(setting) for setting in settings}
     assert {"baseline", "baseline with time_shift 0.05", "baseline with surrogate 1.0"} <= names

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import estimators, floor, growth, timing
+from benchmarks import estimators, floor, growth, shipped, timing
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.encoder import peaks_here
 from benchmarks.options import Options
@@ -202,3 +203,15 @@ def test_a_busy_machine_is_told() -> None:
     assert crowded({"load": 0.2, "cores": 2}) is None
     assert "load of this machine is 3.0 on 2 cores" in str(crowded({"load": 3.0, "cores": 2}))
     assert crowded({"load": None, "cores": 2}) is None
+
+
+def test_the_best_simple_model_of_a_set_stands_beside_runs_as_they_ship() -> None:
+    people = [
+        {"data": "a", "adaptation": "zero-shot", "subject": str(k), "score": 0.8, "first": 0.7, "stages": 3,
+         "first_seconds": 9, "seconds": 90, "time": "default", "seeds": 3, "LDA": 0.6, "Riemann": 0.7}
+        for k in range(4)
+    ]  # fmt: skip
+    (line,) = shipped.summary(pd.DataFrame(people)).to_dict("records")
+    assert (line["best"], line["people"], line["stages"]) == ("Riemann", 4, 3)
+    assert line["its"] == pytest.approx(0.7)
+    assert [line["difference"], line["low"], line["high"]] == pytest.approx([0.1, 0.1, 0.1])

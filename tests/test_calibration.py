@@ -445,7 +445,7 @@ def test_too_few_people_to_know_how_they_differ() -> None:
     rec = tiny(n_subjects=4)
     windows, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
     old, own = s < 3, s == 3
-    auto = at.AutoTransferClassifier(epochs=1, batch_size=16, seeds=1, preprocessing="none", device="cpu")
+    auto = at.AutoTransferClassifier(epochs=1, batch_size=16, seeds=1, adaptation="none", device="cpu")
     with few_settings(), pytest.warns(UserWarning, match="the target's windows are not used; train on more people"):
         auto.fit(windows[old], y[old], subjects=s[old], X_target_unlabeled=windows[own])
     assert auto.predict(windows[own]).shape == (12,)

@@ -208,17 +208,22 @@ def test_interrupt_says_how_to_resume_and_a_report_says_incomplete(tmp_path: Pat
     assert_mistake(second, "in use by another process")
     status = call("status", tmp_path / "run").stdout
     assert "at work" in status
-    assert "18 running" in status, "six folds of the plain network with three seeds in one stack"
+    assert "6 running" in status, "six folds of one network"
+    assert "1 stage done, predict can be used" in status
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"continue with: autotransfer resume {tmp_path / 'run'}" in errors
+    assert "the answer so far is kept" in errors
     assert "Traceback" not in errors
     assert "interrupted" in call("status", tmp_path / "run").stdout
     result = call("report", tmp_path / "run")
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "INCOMPLETE" in page[page.index("<title>") : page.index("</title>")]
+    assert "SO FAR" in page[page.index("<title>") : page.index("</title>")]
+    result = call("predict", tmp_path / "run", source)
+    assert result.returncode == 0, result.stderr
+    assert "not finished" in result.stderr
 
 
 def test_a_run_without_gain_says_so() -> None:

@@ -67,7 +67,7 @@ def test_version_says_whether_kernels_are_compiled(words: tuple[str, str], monke
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunOptions]:
     """The options that dry runs were asked for, none of which is done."""
     found: list[RunOptions] = []
-    monkeypatch.setattr(running, "_dry_run", lambda options, _: found.append(options))
+    monkeypatch.setattr(running, "_dry_run", lambda options, *_: found.append(options))
     return found
 
 
@@ -86,7 +86,7 @@ def test_a_file_gives_options_and_the_command_line_the_last_word(tmp_path: Path,
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("epoch = 3", "unknown option in .*study.toml: 'epoch'; choose from 'align'"),
+        ("epoch = 3", "unknown option in .*study.toml: 'epoch'; choose from 'adaptation'"),
         ('epochs = "many"', "epochs is 'many'; it must be a whole number"),
         ("epochs = 2.5", "epochs is 2.5; it must be a whole number"),
         ("epochs = true", "epochs is True; it must be a whole number"),
@@ -122,7 +122,7 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
     path.write_text(study_text(own))
     assert call("run", "--config", path, "--dry-run").exception is None
     assert asked == [own]
-    told = set(re.findall(r"^(\w+) = ", path.read_text(), re.MULTILINE)) | {"source"}
+    told = set(re.findall(r"^(\w+) = ", path.read_text(), re.MULTILINE)) | {"source", "preprocessing"}
     unset = {field.name for field in fields(own) if getattr(own, field.name) is None}
     assert {field.name for field in fields(own)} - unset - set(UNTOLD) <= told
 
@@ -131,7 +131,7 @@ def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[
     words = ("--window", 0.5, "--hop", 0.25, "--offset", 1, "--events", "a=b", "--pattern", "{subject}.csv")
     assert call("run", "x.csv", "--dry-run", *words, "--sfreq", 50).exit_code == 0
     cut = {"window": 0.5, "hop": 0.25, "offset": 1.0, "events": "a=b", "pattern": "{subject}.csv", "sfreq": 50.0}
-    assert asked[0].cutting == cut
+    assert asked[0].cutting == cut | {"clean": False}
     commands = get_command(app).commands  # type: ignore[attr-defined]
     described = [[one.help for one in commands[name].params if one.name in cut] for name in CUTTING]
     assert len(described[0]) == len(cut)

@@ -15,9 +15,8 @@ from autotransfer.errors import UserError
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
-from autotransfer.search import budget as budgets
-from autotransfer.search import estimate as estimates
-from autotransfer.search.estimate import Costs
+from autotransfer.search import plan as plans
+from autotransfer.search.costs import Costs
 from tiny import tiny_file
 
 
@@ -42,52 +41,57 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
         def training(self, setting: Any, options: RunOptions) -> float:
             return 0.0 if setting.network.closed_form else 1.0
 
-    monkeypatch.setattr(estimates, "WRITING", 0.0)
-    monkeypatch.setattr(estimates, "ENDING", 0.0)
-    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, recordings, *_: Known(recordings, {}, 0)))
+    monkeypatch.setattr(plans, "SHORT", -1.0)
+    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, recordings, *_: Known(recordings, {})))
 
 
 def test_many_people_are_grouped_and_told_why(many: Path, known_costs: None) -> None:
-    usual = told("run", many, "--dry-run")
+    usual = told("run", many, "--dry-run", "--time", "none")
     assert "10 folds, because there are 24 people" in usual
     assert "8 candidates on 10 folds with 3 seeds" in usual
-    assert "4:00" in usual, "240 trainings"
+    assert "for everything" in usual
     alone = told("run", many, "--dry-run", "--folds", "all")
     assert "on 24 folds" in alone
     assert "because" not in alone
     assert "on 6 folds" in told("run", many, "--dry-run", "--folds", 6)
-
-
-def test_a_dry_run_names_what_is_shorter(many: Path, known_costs: None) -> None:
-    usual = told("run", many, "--dry-run")
-    for line in (
-        "--quick: about 0:20",
-        "--grid uncensored: about 2:00",
-        "--seeds 1: about 1:20",
-        "--folds 5: about 2:00",
-    ):
-        assert line in usual
     assert "4 candidates on 5 folds with 1 seed" in told("run", many, "--dry-run", "--quick")
     assert "4 candidates on 5 folds with 2 seeds" in told("run", many, "--dry-run", "--quick", "--seeds", 2)
 
 
-def test_a_dry_run_with_a_budget_says_what_is_left_out(many: Path, known_costs: None) -> None:
-    planned = told("run", many, "--dry-run", "--time", "2m")
-    assert "planned for 2m; left out: networks with penalties" in planned
-    with pytest.raises(UserError, match="time 1s is too short"):
-        told("run", many, "--dry-run", "--time", "1s")
+def test_a_dry_run_lists_stages_and_where_the_time_ends(many: Path, known_costs: None) -> None:
+    short, whole = (told("run", many, "--dry-run", "--time", time) for time in ("60s", "none"))
+    assert "1. closed forms" in short
+    assert "2. eegnet, seed 0" in short
+    assert "not in this time" in short
+    assert "not in this time" not in whole
+    assert "it ends after 1:00" in short
+    assert "first answer after" in short
+    assert "explain" not in short
     with pytest.raises(UserError, match="write it as"):
         told("run", many, "--dry-run", "--time", "soon")
     with pytest.raises(UserError, match="folds"):
         told("run", many, "--dry-run", "--folds", "some")
 
 
+def test_a_limit_explains_the_folds_that_are_planned(many: Path, known_costs: None) -> None:
+    planned = told("run", many, "--dry-run", "--time", "18s")
+    assert "5 folds, because" in planned
+    assert "fold 5:" not in planned
+    assert "left out, so that a network of each kind fits" in planned
+
+
+def test_help_has_the_usual_options_first_and_the_rest_in_groups() -> None:
+    page = told("run", "--help")
+    places = [page.index(words) for words in ("--time", "What is tried", "Training", "Validation and model")]
+    assert places == sorted(places)
+    assert "--adaptation" in page
+    assert "--preprocessing" not in page
+    assert "--prepare" not in page
+
+
 @pytest.mark.slow
-def test_a_run_with_a_budget_ends_in_time_and_says_what_it_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_a_limit_ends_in_time_and_says_what_it_left_out(tmp_path: Path) -> None:
     """On this machine, whatever else it does: three networks of 100,000 epochs do not fit."""
-    monkeypatch.setattr(budgets, "PART", 0.0)  # however short it is
     out, source = tmp_path / "run", tiny_file(tmp_path, n_subjects=5)
     start = time.monotonic()
     answer = told(

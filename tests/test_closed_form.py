@@ -28,7 +28,8 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import SavedModel, load_model, save_model
 from autotransfer.search import procedure
-from autotransfer.search.estimate import estimate
+from autotransfer.search.costs import Costs
+from autotransfer.search.plan import plan_of
 from autotransfer.search.validation import validation_scores
 from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
 from autotransfer.training.latent import encode
@@ -344,6 +345,6 @@ def test_it_is_chosen_beside_a_network_and_delivered(
 def test_the_estimate_knows_that_one_epoch_is_all(name: str, tmp_path: Path) -> None:
     options = RunOptions(source=str(tiny_file(tmp_path)), encoder=name, epochs=20, preprocessing="none")
     assert options.settings() == [at.Setting(encoder=name)]
-    cost = estimate(tiny(), options)
-    assert cost.trainings == 4
-    assert 0 < cost.seconds < 60
+    plan = plan_of(options, tiny(), Costs.measure(tiny(), options))
+    assert len(plan.stages[0].trainings) * plan.folds == 4
+    assert 0 < plan.seconds < 60

@@ -239,10 +239,10 @@ def _skeleton(text: str) -> list[str]:
         r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report|following \d+ held-out people.*?"
     )
     text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
+    text = re.sub(r"^(Not better than guessing: t|T)he model scores .*", "…", text, flags=re.MULTILINE)
     # One epoch may end like that, or with another uncensored network in front.
     text = re.sub(
-        r"^(not better than guessing|censoring did not help|no setting is clearly better|  best uncensored"
-        r"|.* on the same folds, without a network).*\n",
+        r"^(no setting is clearly better|  best uncensored).*\n",
         "",
         text,
         flags=re.MULTILINE | re.IGNORECASE,

@@ -70,14 +70,14 @@ def test_readme_blocks_run_in_order_and_learn(
 
 def test_readme_leads_to_files_that_are_there() -> None:
     found = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("https://")]
-    assert "docs/images/idea.svg" in found
+    assert "docs/results/gained.svg" in found
     assert [link for link in found if not (ROOT / link).exists()] == []
     for command in ("pip install autotransfer", "make demo", "make test"):
         assert command in README
 
 
 @pytest.mark.slow
-def test_the_picture_of_the_readme_can_be_drawn_again(tmp_path: Path) -> None:
+def test_the_picture_of_censoring_can_be_drawn_again(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="figures are drawn with the extra 'docs'")
     command = [sys.executable, str(ROOT / "docs/idea.py"), "--out", str(tmp_path), "--epochs", "1"]
     subprocess.run(command, check=True, capture_output=True, timeout=300)

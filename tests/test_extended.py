@@ -18,7 +18,7 @@ from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import load_model
-from autotransfer.search.estimate import count_trainings
+from autotransfer.search.plan import plan_of
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
@@ -49,7 +49,7 @@ def test_the_baseline_is_the_plain_network_and_the_best_uncensored_stands_beside
     own = table[(table["setting"] == choice.best_uncensored.name) & (table["stage"] != "nested")]
     scores = dict(zip(own["test_subject"].astype(str), own["test_score"], strict=True))
     assert choice.test_scores["best_uncensored"] == pytest.approx(scores)
-    _, _, trainings = count_trainings(run.recordings, run.options)
+    trainings = plan_of(run.options, run.recordings).trainings
     assert trainings - 3 <= len(table) <= trainings
 
 

@@ -254,7 +254,7 @@ def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("here")
 def test_folders_say_what_is_missing(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study")
-    refused("say what names of files mean, --pattern '{subject}/.\\*.csv', or such as", folder)
+    refused("say what names of files mean, --pattern '{subject}/\\*.csv', or such as", folder)
     refused("fits the pattern '.subject._x.csv'; it holds 'ann/mon_fist_1.csv'", folder, pattern="{subject}_x.csv")
     refused("both events and", folder, pattern=PATTERN, window=1.0, events="a,b")
     (folder / "ann" / "mon_fist_1.txt").write_text("x")

@@ -12,8 +12,8 @@ from autotransfer.errors import UserError
 from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.estimate import estimate
 from autotransfer.search.kinds import AUGMENTED, CONSTANTS, REPRESENTED, SHRINKAGES, closed_forms, networks, represented
+from autotransfer.search.plan import plan_of, work_words
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
@@ -80,7 +80,7 @@ def test_few_channels_are_joined_by_delayed_copies_as_far_as_windows_are_long() 
 
 
 def test_covariances_too_large_to_be_solved_are_left_out() -> None:
-    recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=64)
+    recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=128)
     assert "tangent" not in {s.kind for s in candidates(recordings, preprocessing="zero-shot")}
 
 
@@ -88,14 +88,14 @@ def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
     options = RunOptions(
         source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, device="cpu", preprocessing="zero-shot", seeds=2
     )
-    found = estimate(tiny(), options)
+    plan = plan_of(options, tiny())
     run = Run.create(tmp_path / "run", options)
     conduct(run, lambda _: None, shown=False)
     entries = run.ledger.entries(records=False)
     solved = [entry for entry in entries if entry.setting.network.closed_form]
-    assert found.trainings == len(entries) - len(solved)
-    assert found.closed_forms * found.folds == len(solved)
-    assert "2 seeds" in found.work(options)
+    assert plan.trainings == len(entries) - len(solved)
+    assert plan.folds * len(plan.stages[0].trainings) == len(solved)
+    assert "2 seeds" in work_words(plan)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from benchmarks.confirmation import Confirmed
 from benchmarks.leaderboard import COLUMNS, FOLDER, check, known, main
 from benchmarks.results import read
 
@@ -56,7 +57,7 @@ def test_the_committed_board_is_what_the_tables_say() -> None:
     made = known(FOLDER).reset_index(drop=True)
     pd.testing.assert_frame_equal(board, made, check_dtype=False)
     ours = board[(board["mode"] == "zero-shot") & (board["pipeline"] == "AutoTransfer")]
-    nested = read(FOLDER / "average" / "zero-shot").ours["nested"]
+    nested = read(FOLDER / "average" / "zero-shot").ours["nested"] | Confirmed(FOLDER).zero_shot["average"]
     assert ours.groupby("dataset").size().to_dict() == {dataset: len(own) for dataset, own in nested.items()}
 
 
@@ -68,3 +69,22 @@ def test_a_submission_is_ranked(tmp_path, capsys: pytest.CaptureFixture[str]) ->
     assert said.index("theirs") < said.index("ours")
     submission().iloc[1:].to_csv(tmp_path / "theirs.csv", index=False)
     assert main([str(tmp_path / "theirs.csv"), "--folder", str(tmp_path)]) == 2
+
+
+def test_a_file_is_checked_by_a_command(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    BOARD.to_csv(tmp_path / "leaderboard.csv", index=False)
+    path = tmp_path / "theirs.csv"
+    submission().to_csv(path, index=False)
+    assert main(["--check", str(path), "--folder", str(tmp_path)]) == 0
+    assert "nothing is wrong with its 3 scores on 1 data sets" in capsys.readouterr().out
+    for text, said in {
+        submission().assign(score="high").to_csv(index=False): "between 0 and 1",
+        "": "cannot be read as a CSV",
+        "dataset\nset\n": "no column 'mode'",
+    }.items():
+        path.write_text(text)
+        assert main(["--check", str(path), "--folder", str(tmp_path)]) == 2
+        told = capsys.readouterr().err
+        assert said in told
+        assert told.count("\n") == 1
+    assert main(["--check", str(tmp_path / "none.csv"), "--folder", str(tmp_path)]) == 2

@@ -56,7 +56,7 @@ def test_they_are_told_before_a_run_and_are_in_no_mean(
 ) -> None:
     run = tmp_path / "run"
     with few_settings(), pytest.warns(UserWarning, match=r"one class, one trial.* cannot be scored"):
-        result = call("run", source, *SHORT, "--preprocessing", "none", *options, "--out", run)
+        result = call("run", source, *SHORT, "--adaptation", "none", *options, "--out", run)
     assert result.code == 0, result.err
     assert "not scored" in result.out
     choice, scored = read_choice(run), {"p0", "p2", "p3", "p5"}

@@ -44,7 +44,7 @@ import autotransfer as at
 
 recordings = at.synthetic(n_subjects=3, trials_per_class=4, n_channels=3, n_times=32)
 X, y, subjects = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
-auto = at.AutoTransferClassifier(grid="uncensored", preprocessing=None, epochs=1, batch_size=8, device="cpu")
+auto = at.AutoTransferClassifier(grid="uncensored", adaptation=None, epochs=1, batch_size=8, device="cpu")
 auto.fit(X, y, subjects=subjects).predict(X[:2])
 """
 
@@ -116,7 +116,7 @@ def test_a_report_that_cannot_be_drawn_fails_no_run(tmp_path: Path, monkeypatch:
         assert "finished" in call("status", run).out
         recordings = at.load(source)
         arrays = recordings.X.numpy(), recordings.y.numpy()
-        auto = at.AutoTransferClassifier(epochs=1, preprocessing="none", device="cpu", run_folder=tmp_path / "fit")
+        auto = at.AutoTransferClassifier(epochs=1, adaptation="none", device="cpu", run_folder=tmp_path / "fit")
         with pytest.warns(UserWarning, match="the report could not be drawn"):
             auto.fit(*arrays, subjects=recordings.subject.numpy())
     assert auto.predict(arrays[0][:2]).shape == (2,)

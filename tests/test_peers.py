@@ -72,6 +72,41 @@ def test_features_of_a_window() -> None:
     assert np.isfinite(own).all()
 
 
+def test_time_domain_features_of_a_window() -> None:
+    wave = np.array([1.0, -1.0, 2.0, -2.0, 0.5])
+    own = shallow.time_domain(wave[None, None])[0]
+    np.testing.assert_allclose(own, [1.3, 4, 3, 2 + 3 + 4 + 2.5])  # |x|, crossings, turns, length
+
+
+def test_autoregression_finds_its_coefficients() -> None:
+    generator, x = np.random.default_rng(0), np.zeros(50_000)
+    for t in range(2, len(x)):
+        x[t] = 0.5 * x[t - 1] - 0.3 * x[t - 2] + generator.standard_normal()
+    np.testing.assert_allclose(shallow.autoregression(x[None, None])[0], [0.5, -0.3, 0, 0], atol=0.02)
+    assert np.isfinite(shallow.autoregression(np.zeros((1, 2, 30)))).all()
+
+
+def test_scores_by_person_have_no_scale_or_place_left() -> None:
+    values, who = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
+    moved = np.where((who == 1)[:, None], 7 * values + 2, values)
+    np.testing.assert_allclose(shallow.by_person(moved, who), shallow.by_person(values, who))
+
+
+def test_the_log_euclidean_peer_is_pyriemanns() -> None:
+    from pyriemann.tangentspace import TangentSpace
+    from sklearn.linear_model import LogisticRegression
+
+    recordings = tiny(per_class=8)
+    task = shallow.task_of(recordings, at.leave_one_subject_out(recordings)[0], 0)
+    C = shallow.covariances(shallow._scaled(task.X, shallow._units(task)))
+    space = TangentSpace(metric="logeuclid")
+    model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=300)
+    model.fit(space.fit_transform(C[task.known]), task.y[task.known])
+    expected = model.predict(space.transform(C[task.test]))
+    found = dict(shallow.log_euclidean(task))
+    assert (found["log_euclidean"] == expected).mean() > 0.9  # a constant in every vector, which the penalty sees
+
+
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
     out = tmp_path / "peers.csv"
     options = Namespace(out=out, peers=SHALLOW, seeds=3, epochs=1, folds=None, minutes=1.0, device="cpu")

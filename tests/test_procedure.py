@@ -25,7 +25,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.runs.saved_model import load_model
 from autotransfer.search import procedure
-from autotransfer.search.estimate import count_trainings
+from autotransfer.search.plan import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
@@ -61,8 +61,7 @@ def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
     assert len(table) == settings * 4
     assert not table.duplicated(["setting", "test_subject", "seed"]).any()
     assert (table.loc[table["method"] == "none", "mode"] == "none").all()
-    _, _, trainings = count_trainings(run.recordings, run.options)
-    assert len(table) == trainings
+    assert len(table) == plan_of(run.options, run.recordings).trainings
     assert [e.starts for e in run.ledger.entries()] == [1] * len(table)
 
 

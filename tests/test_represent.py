@@ -132,17 +132,19 @@ def test_shapes_and_short_windows() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_worked_out_once_for_all_folds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_worked_out_once_for_all_folds_and_people(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    plain = REPRESENTATIONS[kind].numbers
+    numbers = REPRESENTATIONS[kind].numbers
 
     def counted(spec: Representation, x: Tensor) -> Tensor:
         nonlocal calls
         calls += len(x)
-        return plain(spec, x)
+        return numbers(spec, x)
 
     monkeypatch.setattr(REPRESENTATIONS[kind], "numbers", counted)
     rec = tiny()
-    setting = at.Setting(encoder="linear", standardise="none", represent=kind)
-    at.train(rec, [at.Job(setting, fold) for fold in at.leave_one_subject_out(rec)], population=1)
+    plain = at.Setting(encoder="linear", standardise="none", represent=kind)
+    forms = [plain.replace(centre=centre, shrinkage=0.5) for centre in ("none", "online", "transductive")]
+    folds = at.leave_one_subject_out(rec)
+    at.train(rec, [at.Job(setting, fold) for setting in (plain, *forms) for fold in folds], population=1)
     assert calls == rec.n_trials

@@ -97,8 +97,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]
 
 def test_every_score(page: dict[str, list[list[str]]]) -> None:
     rows = {row[0]: row[1:] for row in page["scores"]}
-    assert rows["Baseline"] == ["**0.556** · 0.528 · 0.500", "**0.540** · 0.520 · 0.500"]
-    assert rows["shrinkage LDA"] == ["**0.400** · 0.400 · 0.400"] * 2
+    assert rows["Baseline"] == ["0.556 · 0.528 · 0.500", "0.540 · 0.520 · 0.500"]
+    assert rows["AutoTransfer, nested, ensemble"][0].startswith("**0.683**"), "bold for the best, and for no other"
+    assert rows["shrinkage LDA"] == ["0.400 · 0.400 · 0.400"] * 2
 
 
 def test_gains_are_paired_and_corrected(page: dict[str, list[list[str]]]) -> None:
@@ -211,10 +212,12 @@ def test_the_committed_page_is_the_one_that_the_csvs_make(tmp_path: Path) -> Non
         target = copy / path.relative_to(docs / "results")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
-    page = tmp_path / "results.md"
-    page.write_text((docs / "results.md").read_text(encoding="utf-8"), encoding="utf-8")
-    main([str(copy), "--page", str(page)])
-    assert page.read_text(encoding="utf-8") == (docs / "results.md").read_text(encoding="utf-8")
+    pages = [tmp_path / name for name in ("results.md", "leaderboard.md")]
+    for page in pages:
+        page.write_text((docs / page.name).read_text(encoding="utf-8"), encoding="utf-8")
+    main([str(copy), "--page", *map(str, pages)])
+    for page in pages:
+        assert page.read_text(encoding="utf-8") == (docs / page.name).read_text(encoding="utf-8")
     for path in copy.glob("*.svg"):
         assert path.read_text(encoding="utf-8") == (docs / "results" / path.name).read_text(encoding="utf-8")
 

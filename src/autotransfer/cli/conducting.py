@@ -62,7 +62,7 @@ def check_end(tensorboard: Path | None = None) -> None:
 
 
 def carry_through(opened: Run, executor: Executor | None) -> None:
-    """The procedure, the report, and the answer in a few lines."""
+    """The procedure, a report after every answer, and the last answer in a few lines."""
     from ..cpu.compiling import why_none
     from ..search.procedure import conduct
 
@@ -70,13 +70,18 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
         tell(f"compiled kernels are not used: {missing}; a training takes two to three times as long")
     if executor is not None:
         opened.executor = executor
+    drawn = False
+
+    def answered(run: Run, _: Choice) -> None:
+        nonlocal drawn
+        drawn = _try_report(run)
+
     try:
         with closing(opened.ledger):
-            choice = conduct(opened, tell, shown=not VOICE.quiet)
-            drawn = _try_report(opened)
+            choice = conduct(opened, tell, shown=not VOICE.quiet, answered=answered)
     except (KeyboardInterrupt, Stopped) as stop:
         print(file=sys.stderr)
-        complain(f"interrupted; continue with: autotransfer resume {opened.folder}")
+        complain(f"interrupted; {_kept(opened.folder)}continue with: autotransfer resume {opened.folder}")
         raise typer.Exit(getattr(stop, "exit_code", 130)) from None
     except (OSError, MemoryError) as error:
         reason = machine_trouble(error)
@@ -87,6 +92,13 @@ def carry_through(opened: Run, executor: Executor | None) -> None:
         say(f"report: {(opened.folder / 'report.html').resolve()}")
 
 
+def _kept(folder: Path) -> str:
+    """What an interrupted run has to show."""
+    if not (folder / "model" / "model.json").exists():
+        return ""
+    return "the answer so far is kept, and predict and report can use it; "
+
+
 def _try_report(opened: Run) -> bool:
     """Whether there is a page: whatever is wrong with it, the run has all that it was to find out."""
     try:
@@ -94,7 +106,7 @@ def _try_report(opened: Run) -> bool:
     except (OSError, MemoryError):  # as anywhere in a run: make room, and go on
         raise
     except Exception as error:
-        again = f"the run is finished; try again with: autotransfer report {opened.folder}"
+        again = f"all else is there; try again with: autotransfer report {opened.folder}"
         complain(f"the report could not be drawn ({one_line(error)}); {again}")
         return False
     return True

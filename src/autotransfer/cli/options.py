@@ -45,30 +45,34 @@ ToTensorBoard = Annotated[
 WhichModel = Annotated[str, typer.Option("--model", help="ensemble, or refit where the run made one.")]
 
 
+def _cut(help: str) -> Any:
+    return typer.Option(help=help, rich_help_panel="Continuous recordings")
+
+
 @dataclass(frozen=True)
 class Windowing:
     """How continuous recordings are cut into windows. A command that takes one has its fields as options (`spread`)."""
 
-    window: Annotated[float | None, typer.Option(help="Continuous recordings: seconds of a window.")] = None
+    window: Annotated[float | None, _cut("Continuous recordings: seconds of a window.")] = None
     hop: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds from one window to the next, in a recording or while an event lasts; default: one window "
+        _cut(
+            "Seconds from one window to the next, in a recording or while an event lasts; default: one window "
             "after the other, or one for each event."
         ),
     ] = None
     offset: Annotated[
-        float | None, typer.Option(help="Seconds from an event, or from a recording's start, to its first window.")
+        float | None, _cut("Seconds from an event, or from a recording's start, to its first window.")
     ] = None
     events: Annotated[
         str | None,
-        typer.Option(help="Events and their classes: T1=left,T2=right, or JSON; T0= only ends what came before."),
+        _cut("Events and their classes: T1=left,T2=right, or JSON; T0= only ends what came before."),
     ] = None
     pattern: Annotated[
         str | None,
-        typer.Option(help="What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns."),
+        _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns."),
     ] = None
-    sfreq: Annotated[float | None, typer.Option(help="Sampling rate in Hz of files that do not say it (.csv).")] = None
+    sfreq: Annotated[float | None, _cut("Sampling rate in Hz of files that do not say it (.csv).")] = None
 
     def read(self, data: str) -> Raw:
         from ..recordings import Cutting, read

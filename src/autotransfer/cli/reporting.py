@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,17 +16,17 @@ from .voice import say
 if TYPE_CHECKING:
     from ..runs.run import Run
 
+PROBING = 60.0  # seconds after which less is read off the weights for the report
+
 
 def write_report(opened: Run, at_least: float | None = None) -> Path:
     from ..report.collect import collect
     from ..report.page import write
-    from ..search.budget import Budget
     from ..search.procedure import write_results
 
     write_results(opened)
     path = opened.folder / "report.html"
-    budget = Budget.of(opened)
-    summary = collect(opened, until=None if budget is None else budget.until)
+    summary = collect(opened, until=time.monotonic() + PROBING)
     write(summary if at_least is None else summary.asking(at_least), path)
     return path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -16,13 +15,25 @@ from .options import UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, W
 from .reporting import AtLeast, write_report
 from .voice import Log, Quiet, Verbose, say, tell
 
+# How `run --help` groups its options, the usual ones first.
+SEARCH, TRAINING, VALIDATION, OUTPUT = "What is tried", "Training", "Validation and model", "Machine and output"
+
+
+def _option(*names: str, panel: str, **rest: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=panel, **rest)
+
+
 Live = Annotated[
-    bool, typer.Option("--live", help="Serve a page that follows the run, to browsers on this machine alone.")
+    bool,
+    _option("--live", panel=OUTPUT, help="Serve a page that follows the run, to browsers on this machine alone."),
 ]
 OnCluster = Annotated[
-    str | None, typer.Option("--cluster", help="Train on a Dask cluster: host:port of its scheduler, or local:N.")
+    str | None,
+    _option("--cluster", panel=OUTPUT, help="Train on a Dask cluster: host:port of its scheduler, or local:N."),
 ]
-Storage = Annotated[str | None, typer.Option("--storage", help="URL of Optuna's storage; default: RUN/optuna.sqlite.")]
+Storage = Annotated[
+    str | None, _option("--storage", panel=SEARCH, help="URL of Optuna's storage; default: RUN/optuna.sqlite.")
+]
 
 
 def _configure(context: typer.Context, path: Path | None) -> Path | None:
@@ -68,121 +79,158 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
     ] = None,
-    config: Config = None,
     time: Annotated[
         str | None,
-        typer.Option(help="30m, 2h: plan for this time and keep to it; other options are then the most that is done."),
+        typer.Option(
+            help="30m (default), 2h: the run ends then, with the answer it has, or sooner where no more gain is "
+            "expected; none: everything is trained."
+        ),
     ] = None,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="No penalties, one seed, five folds, 1,000 steps, where nothing else is said."),
     ] = False,
-    grid: Annotated[
-        str | None,
-        typer.Option(
-            help="Settings: quick (default; few, where kinds are averaged), few, extended, uncensored, augmented, or "
-            "paper, with the paper's rule; autotransfer grids says what is in each."
-        ),
-    ] = None,
-    search: Annotated[str, typer.Option(help="grid; halving: stop the worse settings early; tpe: Optuna.")] = "grid",
-    trials: Annotated[int, typer.Option(help="Settings to sample with --search tpe.")] = 40,
-    storage: Storage = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Default: about 2,500 steps, 10 to 500 epochs; paper: 500.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Steps of the optimiser, where --epochs are not given; default 2500.")
-    ] = None,
-    patience: Annotated[int | None, typer.Option(help="Stop after so many epochs without progress.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a minibatch; default 128.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the first epoch; default 0.001.")] = None,
-    standardise: Annotated[
-        str | None, typer.Option(help="trial (default), train, online, transductive or none.")
-    ] = None,
-    align: Annotated[str | None, typer.Option(help="Euclidean: none (default), online or transductive.")] = None,
-    preprocessing: Annotated[
+    adaptation: Annotated[
         str,
         typer.Option(
             help="What candidates may use of a new person: zero-shot (default), online, transductive. "
             "none: the grid as it is."
         ),
     ] = "auto",
-    prepare: Annotated[str | None, typer.Option(hidden=True)] = None,
-    nuisance: Annotated[
-        str,
-        typer.Option(help="What penalties remove: subject, session, the name of a column, or several joined with +."),
-    ] = "subject",
-    encoder: OwnEncoder = "eegnet",
+    preprocessing: Annotated[str | None, typer.Option(hidden=True)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds everything is trained with; default 3.")] = None,
-    folds: Annotated[
+    config: Config = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
+    ] = None,
+    grid: Annotated[
         str | None,
-        typer.Option(
-            help="Groups of people that are held out in turn: a number, or all: each person alone. Default: "
-            "all, and 10 for more than 20 people."
+        _option(
+            panel=SEARCH,
+            help="Settings: quick (default; few, where kinds are averaged), few, extended, uncensored, augmented, or "
+            "paper, with the paper's rule; autotransfer grids says what is in each.",
         ),
     ] = None,
     networks: Annotated[
-        str, typer.Option(help="Beside the plain one, where kinds are averaged: all, main (two), one or none.")
+        str,
+        _option(panel=SEARCH, help="Beside the plain one, where kinds are averaged: all, main (two), one or none."),
     ] = "all",
     kinds: Annotated[
         str | None,
-        typer.Option(help="Signals (emg, eeg, …) or representations to try, with commas. Default: by the data."),
+        _option(
+            panel=SEARCH, help="Signals (emg, eeg, …) or representations to try, with commas. Default: by the data."
+        ),
+    ] = None,
+    encoder: OwnEncoder = "eegnet",
+    search: Annotated[
+        str, _option(panel=SEARCH, help="grid; halving: stop the worse settings early; tpe: Optuna.")
+    ] = "grid",
+    trials: Annotated[int, _option(panel=SEARCH, help="Settings to sample with --search tpe.")] = 40,
+    storage: Storage = None,
+    nuisance: Annotated[
+        str,
+        _option(
+            panel=SEARCH,
+            help="What penalties remove: subject, session, the name of a column, or several joined with +.",
+        ),
+    ] = "subject",
+    as_printed: Annotated[
+        bool,
+        _option("--as-printed", panel=SEARCH, help="Penalties exactly as the paper prints them, in shuffled batches."),
+    ] = False,
+    epochs: Annotated[
+        int | None, _option(panel=TRAINING, help="Default: about 2,500 steps, 10 to 500 epochs; paper: 500.")
+    ] = None,
+    steps: Annotated[
+        int | None,
+        _option(panel=TRAINING, help="Steps of the optimiser, where --epochs are not given; default 2500."),
+    ] = None,
+    patience: Annotated[int | None, _option(panel=TRAINING, help="Stop after so many epochs without progress.")] = None,
+    batch_size: Annotated[int | None, _option(panel=TRAINING, help="Rows of a minibatch; default 128.")] = None,
+    lr: Annotated[
+        float | None, _option(panel=TRAINING, help="Learning rate of the first epoch; default 0.001.")
+    ] = None,
+    standardise: Annotated[
+        str | None, _option(panel=TRAINING, help="trial (default), train, online, transductive or none.")
+    ] = None,
+    align: Annotated[
+        str | None, _option(panel=TRAINING, help="Euclidean: none (default), online or transductive.")
+    ] = None,
+    seeds: Annotated[
+        int | None, _option(panel=TRAINING, help="How many seeds everything is trained with; default 3.")
+    ] = None,
+    folds: Annotated[
+        str | None,
+        _option(
+            panel=VALIDATION,
+            help="Groups of people that are held out in turn: a number, or all: each person alone. Default: "
+            "all, and 10 for more than 20 people.",
+        ),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(
-            help="What is delivered: average, over candidates (default); published, one setting, as in the paper."
+        _option(
+            panel=VALIDATION,
+            help="What is delivered: average, over candidates (default); published, one setting, as in the paper.",
         ),
     ] = None,
-    as_printed: Annotated[
-        bool, typer.Option("--as-printed", help="Penalties exactly as the paper prints them, in shuffled batches.")
-    ] = False,
-    nested: Annotated[str, typer.Option(help="fast, or full: every pair of subjects left out.")] = "fast",
-    final: Annotated[str, typer.Option(help="ensemble of the folds; refit: also one on everybody.")] = "ensemble",
+    nested: Annotated[str, _option(panel=VALIDATION, help="fast, or full: every pair of subjects left out.")] = "fast",
+    final: Annotated[
+        str, _option(panel=VALIDATION, help="ensemble of the folds; refit: also one on everybody.")
+    ] = "ensemble",
     at_least: AtLeast = None,
-    population: Annotated[str, typer.Option(help="Trainings stacked at once: auto or a number.")] = "auto",
     windowing: Windowing = UNSAID,
     clean: Annotated[
         bool, typer.Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
     ] = False,
     cluster: OnCluster = None,
+    population: Annotated[str, _option(panel=OUTPUT, help="Trainings stacked at once: auto or a number.")] = "auto",
     live: Live = False,
     tensorboard: ToTensorBoard = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     log: Log = None,
 ) -> None:
-    """Search, cross-validate over subjects, choose, and write model and report to OUT."""
-    from ..runs.options import RunOptions
+    """Train, measure on people left out, and write model and report to OUT. A first answer stands within a minute or
+    so; whatever is trained after that makes it better."""
+    from ..runs.options import EVERYTHING, RunOptions
 
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
-    if prepare is not None:
-        preprocessing = "online" if prepare == "adaptive" else prepare
-        print(f"--prepare is called --preprocessing now: --preprocessing {preprocessing}", file=sys.stderr)
+    if time is None and cluster is not None:
+        time = EVERYTHING  # nobody can say how long it takes elsewhere
     options = RunOptions.of(
         "quick" if quick else "recommended",
         source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, kinds=kinds, steps=steps,
         search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
-        batch_size=batch_size, lr=lr, standardise=standardise, align=align, preprocessing=preprocessing,
+        batch_size=batch_size, lr=lr, standardise=standardise, align=align,
+        preprocessing=adaptation if preprocessing is None else preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
         **asdict(windowing),
     )  # fmt: skip
+    again = None
+    if plan is not None:
+        from ..search.plan import read_plan
+
+        again = read_plan(plan)
+        asked = {name: getattr(options, name) for name in ("source", "device", "population", *options.cutting)}
+        options = RunOptions.from_dict(again.options | asked)
+        encoder = options.encoder
     encoders = own_encoders(encoder)
     check_end(tensorboard)
     if dry_run:
-        _dry_run(options, encoders)
+        _dry_run(options, encoders, again)
         return
     from ..runs.files import Lock
-    from ..search.budget import begin
+    from ..search.plan import begin
 
     assert out is not None, "checked above"
     with workers(cluster) as executor:  # before anything is written: there may be none
-        created = begin(out, options, encoders, tell=tell, here=executor is None)
+        created = begin(out, options, encoders, tell=tell, here=executor is None, again=again)
         with Lock(out), followers(out, live=live, tensorboard=tensorboard):
             carry_through(created, executor)
 
@@ -199,36 +247,31 @@ def _number_or_word(text: str | None) -> int | str | None:
     return int(text) if text is not None and text.isdigit() else text
 
 
-def _dry_run(options: Any, encoders: dict[str, Any] | None) -> None:
+def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -> None:
     from ..folds import check_scorable, describe, leave_groups_out
     from ..recordings import load
     from ..recordings.concerns import concerns
+    from ..runs.options import RunOptions
     from ..runs.run import check_columns, check_packages
-    from ..search.budget import fitted, shorter, why_folds
-    from ..search.estimate import Costs, balances, estimate
+    from ..search.costs import Costs
+    from ..search.plan import balances, cost_words, cut, stage_lines, why_folds, work_words
 
     check_packages(options)
     recordings = load(options.source, **options.cutting)
-    check_columns(options, recordings)
     check_scorable(recordings)
-    asked, left_out = options, list[str]()
-    costs = Costs.measure(recordings, asked.for_data(recordings), encoders)
-    if asked.time is not None:
-        options, left_out = fitted(recordings, asked, costs)
-    options = options.for_data(recordings)
+    resolved = options.for_data(recordings)
+    check_columns(resolved, recordings)
+    costs = Costs.measure(recordings, resolved, encoders)
+    plan = again or cut(recordings, options, costs)
+    resolved = RunOptions.from_dict(plan.options)
     say(repr(recordings))
-    say(describe(leave_groups_out(recordings, options.n_folds)))
-    for line in (*concerns(recordings.raw()), *why_folds(recordings, asked), *balances(recordings, options)):
+    say(describe(leave_groups_out(recordings, resolved.n_folds)))
+    for line in (*concerns(recordings.raw()), *why_folds(recordings, options, plan), *balances(recordings, resolved)):
         say(line)
-    if asked.time is not None:
-        say(f"planned for {asked.time}; left out: {'; '.join(left_out) or 'nothing'}")
-    cost = estimate(recordings, options, encoders, costs)
-    say(cost.work(options))
-    say(cost.cost())
-    if asked.time is None and cost.seconds > 60:  # nobody waits for less
-        say("shorter:")
-        for line in shorter(recordings, asked, costs):
-            say(f"  {line}")
+    say(work_words(plan))
+    for line in (*stage_lines(plan), *cost_words(plan)):
+        say(line)
+    say(f"about {costs.bytes(resolved, encoders) / 2**30:.1f} GiB of memory")
 
 
 def resume(

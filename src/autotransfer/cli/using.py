@@ -32,6 +32,7 @@ def predict(
     """Predict the class of new windows with a run's model. Where the data have labels, standard error gets scores by
     person and a confusion table."""
     from ..report.person_scores import PersonScores, card_words
+    from ..runs.choice import unfinished
     from ..runs.csv_tables import csv_of
     from ..runs.files import write_atomically
     from ..runs.predictions import predictions, probabilities
@@ -46,7 +47,7 @@ def predict(
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     found = probabilities(saved, raw)
-    told = [card_words(saved)]
+    told = [*unfinished(folder), card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, found)
         told += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
@@ -104,8 +105,10 @@ def export(
 ) -> None:
     """Write a run's model as one file that runs without this package, and check it."""
     from ..export import export_model
+    from ..runs.choice import unfinished
 
-    for line in export_model(folder, format, out, model=model, encoders=own_encoders(encoder)).lines():
+    written = export_model(folder, format, out, model=model, encoders=own_encoders(encoder))
+    for line in (*written.lines(), *unfinished(folder)):
         say(line)
 
 

@@ -5,12 +5,12 @@ memory, and without which nobody is let in. Nobody serves pages."""
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 from distributed import Nanny, Scheduler, Security, SpecCluster, Worker
 
 from ..errors import UserError, one_line
+from ..machine import cores
 
 HOST = "127.0.0.1"
 
@@ -39,7 +39,7 @@ def local_cluster(workers: int) -> Any:
             "--cluster local:N needs cryptography, which is not installed; pip install 'autotransfer[cluster]'"
         ) from None
     common = {"host": HOST, "protocol": "tls://", "security": security, "dashboard": False, "dashboard_address": None}
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, cores() // workers)
     worker = {
         "cls": Nanny,
         "options": common

@@ -24,11 +24,11 @@ from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
 from ..runs.files import Lock
 from ..runs.mixture import Mixture
-from ..runs.options import RunOptions
+from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages, fingerprint, is_run, reopen
 from ..runs.saved_model import load_model
-from ..search.budget import begin
+from ..search.plan import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT
 from ..training.packing import resolve_device
@@ -48,10 +48,11 @@ class AutoTransferClassifier(WindowClassifier):
 
     preset: where the rest starts from: "recommended"; "paper", the published protocol; or "quick", a short form: no
         penalties, one seed, five folds, 1,000 steps. Whatever else is given has the last word
-    grid, search, trials, epochs, max_steps, patience, batch_size, lr, standardise, align, preprocessing, seeds, nested,
+    grid, search, trials, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds, nested,
     nuisance: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
-    time: such as "30m" or "2h": fit is planned for this time and keeps to it; other options are then the most
+    time: such as "30m" or "2h": fit ends then, with what it has trained, or sooner where no more gain is expected.
+        None: everything is trained. The default is no limit of the published protocol
     rule: "average", or "published": one setting, by the worst quarter of people, as in the paper
     final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
@@ -77,7 +78,7 @@ class AutoTransferClassifier(WindowClassifier):
         grid: str | None = None,
         *,
         preset: str = "recommended",
-        time: str | None = None,
+        time: str | None = USUAL_TIME,
         folds: int | str | None = None,
         epochs: int | None = None,
         max_steps: int | None = None,
@@ -92,7 +93,7 @@ class AutoTransferClassifier(WindowClassifier):
         lr: float | None = None,
         standardise: str | None = None,
         align: str | None = None,
-        preprocessing: str | None = "auto",
+        adaptation: str | None = "auto",
         nuisance: str = "subject",
         encoder: str | Factory = "eegnet",
         run_folder: str | os.PathLike[str] | None = None,
@@ -120,7 +121,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.lr = lr
         self.standardise = standardise
         self.align = align
-        self.preprocessing = preprocessing
+        self.adaptation = adaptation
         self.nuisance = nuisance
         self.encoder = encoder
         self.run_folder = run_folder
@@ -171,7 +172,7 @@ class AutoTransferClassifier(WindowClassifier):
             Lock(folder),
             _run(folder, recordings, options, encoders, print if self.verbose else None, kept=kept) as run,
         ):
-            choice = self._conduct(run)
+            choice = self._conduct(run, kept=kept)
             home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
             model = load_model(home, encoders)
             summary = replace(
@@ -189,19 +190,26 @@ class AutoTransferClassifier(WindowClassifier):
         self.results_, self.best_setting_, self.summary_ = results, best.setting, summary
         return self
 
-    def _conduct(self, run: Run) -> Choice:
-        """What the run chose, once all that is left has been done."""
+    def _conduct(self, run: Run, *, kept: bool) -> Choice:
+        """What the run chose, once all that is left has been done. kept: a report is drawn after every stage."""
         if run.ledger.recall("complete", bool) and (run.folder / "choice.json").exists():
             return read_choice(run.folder)
-        return conduct(run, print if self.verbose else _silent, shown=bool(self.verbose))
+
+        def answered(run: Run, choice: Choice) -> None:
+            if kept and choice.stages and choice.ended is None:
+                _write_report(collect(run), run.folder / "report.html")
+
+        return conduct(run, print if self.verbose else _silent, shown=bool(self.verbose), answered=answered)
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
+        # The default is a limit where nothing else is asked for; what is published has none.
+        time = EVERYTHING if self.time is None else None if self.time == USUAL_TIME else self.time
         options = RunOptions.of(
-            self.preset, source=DATA, grid=self.grid, time=self.time, folds=self.folds, steps=self.max_steps,
+            self.preset, source=DATA, grid=self.grid, time=time, folds=self.folds, steps=self.max_steps,
             search=self.search, trials=self.trials, epochs=self.epochs,
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
-            align=self.align, preprocessing=self.preprocessing, encoder=encoder, seed=seed_of(self.random_state),
+            align=self.align, preprocessing=self.adaptation, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
             nuisance=self.nuisance, at_least=self.at_least,
         )  # fmt: skip
@@ -270,9 +278,10 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ
     if not same_names or fingerprint(known, nuisance) != fingerprint(asked, nuisance):
         raise UserError(f"{run.folder} holds a run on other data; choose another run_folder (None in cross-validation)")
-    before = run.ledger.recall("asked", dict[str, Any])  # it was planned for a budget
-    stored = run.options.to_dict() if before is None else before
-    wanted = (options.for_data(run.recordings) if before is None else options).to_dict()
+    stored = run.ledger.recall("asked", dict[str, Any])
+    if stored is None:  # it was begun in another way
+        stored, options = run.options.to_dict(), options.for_data(run.recordings)
+    wanted = options.to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another
     if differing:

@@ -122,6 +122,17 @@ class Preprocessing:
         places = [place for place, transform in enumerate(self.transforms) if transform.by_fold]
         return places[0] if places else len(self.transforms)
 
+    @property
+    def represented(self) -> int:
+        """How many transforms lead to a representation of every window that neither its person nor the fold changes;
+        0 where there is none."""
+        for place, transform in enumerate(self.transforms):
+            if transform.by_fold or transform.adaptation != "none":
+                return 0
+            if isinstance(transform, Represent):
+                return place + 1
+        return 0
+
     def fit(
         self,
         X: Tensor,
@@ -130,11 +141,12 @@ class Preprocessing:
         derived: dict[Any, Any] | None = None,
         like: Tensor | None = None,
         ring: Sequence[int] | None = None,
+        ready: tuple[int, Tensor] | None = None,
     ) -> FittedPreprocessing:
         """X: (N, C, T) raw windows; subject: (N,); training: the rows of each of G groups. The rest: see Stage."""
         steps: list[tuple[Transform, Fitted]] = []
         for transform in self.transforms:
-            steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like, ring), training)))
+            steps.append((transform, transform.fit(Stage(X, subject, steps, derived, like, ring, ready), training)))
         return FittedPreprocessing(self, [fitted for _, fitted in steps])
 
     def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:
@@ -182,9 +194,10 @@ class FittedPreprocessing(nn.Module):
         """The same for one group alone; statistics are views."""
         return FittedPreprocessing(self.spec, [step.of_group(group) for step in self.steps])
 
-    def follow(self) -> Person:
-        """Somebody new, under each of the G groups."""
-        followers = {name: step.follow() for name, step in self.named_children() if isinstance(step, Fitted)}
+    def follow(self, start: int = 0) -> Person:
+        """Somebody new, under each of the G groups, whose windows have been through the transforms before `start`."""
+        names = [name for name, _ in self.spec._named()]
+        followers = {name: step.follow() for name, step in zip(names[start:], self.steps[start:], strict=True)}
         return Person(followers, at_once=self.spec.adaptation == "transductive")
 
     def graph(self) -> nn.Module:

@@ -174,7 +174,8 @@ class Stage:
 
     X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings;
     like: has the dtype and the device of everything that is worked out (None: those of X); ring: channels around a
-    limb in their order around it, where that is known.
+    limb in their order around it, where that is known; ready: how many of the first transforms somebody has applied
+    already, and the windows (N, ...) that they left.
     """
 
     def __init__(
@@ -185,8 +186,9 @@ class Stage:
         derived: dict[Any, Any] | None = None,
         like: Tensor | None = None,
         ring: Sequence[int] | None = None,
+        ready: tuple[int, Tensor] | None = None,
     ) -> None:
-        self.ring = ring
+        self.ring, self.ready = ring, ready
         self.X, self.like, self.steps = X, X if like is None else like, list(steps)
         self.subject = subject.to(self.like.device)
         self._derived = derived if derived is not None else {}
@@ -215,12 +217,13 @@ class Stage:
     def of_group(self, group: int) -> Stage:
         """The same windows as one group has them."""
         steps = [(transform, fitted.of_group(group)) for transform, fitted in self.steps]
-        return Stage(self.X, self.subject, steps, self._derived, self.like, self.ring)
+        return Stage(self.X, self.subject, steps, self._derived, self.like, self.ring, self.ready)
 
     def windows(self, rows: Tensor | slice) -> Tensor:
         """(n, C, T), where groups make no difference or there is one."""
-        x, people = self.X[rows][None].to(self.like), self.subject[rows][None]
-        for _, fitted in self.steps:
+        done, X = (0, self.X) if self.ready is None or self.ready[0] > len(self.steps) else self.ready
+        x, people = X[rows][None].to(self.like), self.subject[rows][None]
+        for _, fitted in self.steps[done:]:
             x = fitted(x, people)
         return x[0]
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from ..errors import UserError
+from ..machine import memory_left
 from .messages import reason
 from .raw import Array
 
@@ -113,9 +114,9 @@ def check_memory(needed: int, what: str, path: Path, remedy: str = AS_FOLDER) ->
 
 def available_memory() -> int | None:
     """Bytes that can be taken without swapping, or the physical memory where the system does not tell; no more than a
-    limit on the address space leaves."""
-    free, left = _free_memory(), _left_to_map()
-    return free if left is None else left if free is None else min(free, left)
+    limit on the address space or a container leaves."""
+    known = [n for n in (_free_memory(), _left_to_map(), memory_left()) if n is not None]
+    return min(known) if known else None
 
 
 def _left_to_map() -> int | None:

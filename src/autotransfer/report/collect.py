@@ -40,8 +40,8 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in entries if entry.stage in SHOWN]
-    complete = ledger.recall("complete", bool) and (run.folder / "choice.json").exists()
-    choice = read_choice(run.folder) if complete else None
+    complete = bool(ledger.recall("complete", bool))
+    choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     return Summary(
         name=data.name,
         source=options.source,
@@ -58,7 +58,7 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
         trainings=tuple(trained(shown, data.subjects, options.name_of, run.groups)),
         choice=choice,
         weights=WeightsStory()
-        if choice is None or not weights
+        if choice is None or not weights or not complete
         else _weights_story(run, roles(choice, shown), shown, until),
     )
 

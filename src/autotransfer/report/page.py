@@ -72,7 +72,7 @@ def document(run: Summary, *, plotly: Html) -> str:
     """plotly: base64 of the gzipped library; without it the page still has its text and tables."""
     rows = contenders(run)
     shown = figures(run)
-    title = f"{'' if run.complete else 'INCOMPLETE: '}{run.name} – AutoTransfer report"
+    title = f"{run.mark}{run.name} – AutoTransfer report"
     tables = {
         "results": [estimates(run, rows) if run.complete else None, subjects(run, rows)],
         "mistakes": [by_person(run)],

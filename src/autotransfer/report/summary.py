@@ -80,6 +80,14 @@ class Summary:
     def complete(self) -> bool:
         return self.choice is not None
 
+    @property
+    def mark(self) -> str:
+        """What the title begins with, where a run is not over."""
+        if self.choice is None:
+            return "INCOMPLETE: "
+        n = len(self.choice.stages)
+        return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.ended is None else ""
+
     def asking(self, at_least: float) -> Summary:
         """The same where the user asks this score of every person."""
         return self if self.choice is None else replace(self, choice=replace(self.choice, at_least=at_least))

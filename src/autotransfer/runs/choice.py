@@ -134,6 +134,29 @@ class Playback:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageScore:
+    """What a run had come to when a stage had ended: everything trained up to then, weighed and scored again."""
+
+    name: str
+    number: int  # of the stage in the plan
+    seconds: float  # since the run began
+    scores: Scores  # by subject, each decided without them
+    score: float  # their mean
+    interval: list[float]  # 95 % over people; empty for a single one
+
+    def __post_init__(self) -> None:
+        if not all(math.isnan(value) or 0 <= value <= 1 for value in self.scores.values()):
+            raise UserError("a score lies outside [0, 1]")
+
+    @classmethod
+    def of(cls, name: str, number: int, seconds: float, scores: Scores) -> StageScore:
+        values = list(scores.values())
+        interval = list(bootstrap_interval(values, seed=0) or ())
+        mean = math.fsum(values) / len(values)
+        return cls(name=name, number=number, seconds=seconds, scores=scores, score=mean, interval=interval)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """Roles: `chosen`, the best single candidate; `baseline`, the plain network; `best_uncensored`. What is delivered
     is the average where there is one, else the chosen setting. Scores are balanced accuracies on test subjects."""
@@ -158,6 +181,10 @@ class Choice:
     nested_full_choices: dict[str, str] = field(default_factory=dict)
     nested_full_test_scores: Scores = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)  # what a run with --time had no time for
+    stages: list[StageScore] = field(default_factory=list)  # what is in it, in order; empty: trained all at once
+    ended: str | None = None  # why a run that answers in stages did no more; None: it goes on, or has no stages
+    # For whom others would have stopped earlier: the number of stages that their estimate rests on.
+    stopped_earlier: dict[str, int] = field(default_factory=dict)
     peers: dict[str, Scores] = field(default_factory=dict)  # by name: what a few lines give on the same folds
     not_scored: list[str] = field(default_factory=list)  # people with trials of one class, who are in no scores
     metric: str = BALANCED_ACCURACY  # of all scores but other_metrics
@@ -238,3 +265,14 @@ def read_choice(folder: Path) -> Choice:
         raise UserError(
             f"{path} is damaged ({error}); remove it, then make it again with: autotransfer resume {folder}"
         ) from None
+
+
+def unfinished(folder: Path) -> list[str]:
+    """A line that says what of a run is in its model, where the run is not over."""
+    if not (folder / "choice.json").exists():
+        return []
+    choice = read_choice(folder)
+    if not choice.stages or choice.ended is not None:
+        return []
+    names = "; ".join(stage.name for stage in choice.stages)
+    return [f"{folder} is not finished; this is what it had come to after: {names}"]

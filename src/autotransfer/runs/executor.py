@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Protocol
@@ -55,20 +56,18 @@ class Executor(Protocol):
         """Train every population of the ledger that has not ended, and note each job the moment it is finished."""
 
 
+class OutOfTime(Exception):
+    """The moment until which an executor may work is over."""
+
+
 class LocalExecutor:
     """One population after another, each checkpointed every few seconds. It keeps nothing from one run to the next."""
 
     workers = 1
+    until = math.inf  # of the monotonic clock: what is not finished then is given up
 
     def device(self, asked: str) -> torch.device:
         return resolve_device(asked)
-
-    def after_epoch(self) -> None:
-        """For an executor that may not go on for ever: whatever it raises ends the work, and what was written stays."""
-
-    def ends(self) -> bool:
-        """Whether whatever is being trained is to end with the weights that it has."""
-        return False
 
     def train(self, run: Work, bar: Progress) -> None:
         device = resolve_device(run.options.device)
@@ -112,12 +111,14 @@ class LocalExecutor:
         bar: Progress,
     ) -> None:
         population, members = self._population(run, todo, known, path, device)
+        bar.begun(population)
         last = time.monotonic()
 
         def after_epoch(population: Trainer) -> None:
             nonlocal last
             bar.epoch(population)
-            self.after_epoch()
+            if time.monotonic() > self.until:
+                raise OutOfTime
             due = asked_to_stop() or time.monotonic() - last > CHECKPOINT_EVERY
             if population.jobs and due:
                 save_checkpoint(path, population, [members[id(job)] for job in population.jobs])
@@ -129,8 +130,6 @@ class LocalExecutor:
         pruned = pruned_before(run, found)
 
         def give_up(population: Trainer) -> list[int]:
-            if self.ends():
-                return [place for place in range(len(population.jobs)) if place not in population.over]
             if not pruning.due(population.epoch):
                 return []
             # Decided once and noted first, so that a kill cannot decide otherwise.

@@ -314,9 +314,11 @@ class Ledger:
         with self.transaction() as connection:
             connection.execute("UPDATE populations SET status = 'done' WHERE number = ?", (number,))
 
-    def drop(self, keys: Sequence[str]) -> list[int]:
-        """Forget jobs that are not finished. Returns the populations that they were in, which end with them."""
-        gone = {key for key in keys if self.statuses().get(key) not in (None, *FINISHED)}
+    def drop(self, keys: Sequence[str], *, finished: bool = False) -> list[int]:
+        """Forget jobs that are not finished, or also those that are. Returns the populations that they were in, which
+        end with them."""
+        known = self.statuses()
+        gone = {key for key in keys if key in known and (finished or known[key] not in FINISHED)}
         numbers = [found.number for found in self.open_populations() if gone & set(found.keys)]
         with self.transaction() as connection:
             connection.executemany("DELETE FROM jobs WHERE key = ?", [(key,) for key in gone])

@@ -34,6 +34,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"grid": "paper", "rule": "published", "folds": "all", "seeds": 3, "steps": STEPS},
     "quick": {"grid": "uncensored", "rule": "average", "folds": 5, "seeds": 1, "steps": 1000},
 }
+EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
+USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody says how long
 CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
 PREPROCESSING = ("zero-shot", "online", "transductive")
 
@@ -79,7 +81,8 @@ class RunOptions:
     networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
     # signals (emg, eeg, …) or representations whose closed forms are candidates, with commas; None: by the recordings
     kinds: str | None = None
-    time: str | None = None  # 30m, 2h: a budget that the run is planned for; other options are then the most
+    # 30m, 2h: the run ends then, or sooner where no more gain is expected, with the answer it has; None: no limit
+    time: str | None = None
     steps: int = STEPS  # of the optimiser, where epochs are not given
     seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
     rule: str = "average"  # of candidates, weighted; published: one setting, by the lower quartile of validation scores
@@ -113,7 +116,9 @@ class RunOptions:
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
-        if self.time is not None:
+        if self.time == EVERYTHING:
+            object.__setattr__(self, "time", None)
+        elif self.time is not None:
             parse_time(self.time)
         self._settle_preprocessing()
         for name in ("trials", "epochs", "patience", "batch_size", "seeds", "steps"):
@@ -131,7 +136,7 @@ class RunOptions:
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
         if self.nested == "full" and self.rule == "average":
             raise UserError("nested full repeats the published choice for every subject; use it with rule published")
-        if self.nested == "full" and self.time is not None:
+        if self.nested == "full" and self.seconds is not None:
             raise UserError(f"nested full trains with every pair of people left out, and fits into no time {self.time}")
         if self.nested == "full" and self.search == "tpe":
             raise UserError("nested full needs one list of settings for all subjects; use it with search grid")
@@ -192,8 +197,14 @@ class RunOptions:
 
     @property
     def seconds(self) -> float | None:
-        """The budget."""
+        """The limit; None: everything is trained."""
         return None if self.time is None else parse_time(self.time)
+
+    @property
+    def staged(self) -> bool:
+        """Whether it answers in stages: where kinds are averaged, and all candidates are known from the start."""
+        usual = self.grid in ("quick", "few", "uncensored")
+        return usual and self.rule == "average" and self.preprocessing is not None and self.search == "grid"
 
     @property
     def n_folds(self) -> int | None:
@@ -239,10 +250,11 @@ class RunOptions:
 
     def name_of(self, setting: Setting) -> str:
         """The setting's name in this run: it says what but censoring differs from the run's plain network."""
-        return setting.name_beside(self._plain)
+        return setting.name_beside(self.plain)
 
     @cached_property
-    def _plain(self) -> Setting:
+    def plain(self) -> Setting:
+        """The network as published, without a penalty."""
         return self.apply(Setting())
 
     def to_dict(self) -> dict[str, Any]:
@@ -261,9 +273,12 @@ class RunOptions:
             usual["folds"] = "all"
         if preset == "quick" and "grid" not in asked:  # penalties are left out where they stand beside other candidates
             usual["grid"] = PRESETS["recommended"]["grid"]
-            whole = cls(**usual | asked)
-            return whole if whole.preprocessing is None else replace(whole, grid=grid)
-        return cls(**usual | asked)
+            options = cls(**usual | asked)
+            options = options if options.preprocessing is None else replace(options, grid=grid)
+        else:
+            options = cls(**usual | asked)
+        # What is published has no limit unless it is given one.
+        return replace(options, time=USUAL_TIME) if options.staged and "time" not in asked else options
 
     @classmethod
     def from_dict(cls, values: Any) -> RunOptions:

@@ -66,7 +66,8 @@ class Standing:
     counts: dict[str, int]  # jobs by status
     share: float  # of the epochs of all known jobs that are over
     spent: float  # seconds of training in finished jobs
-    left: float | None  # seconds for the known jobs; None: nothing is known yet
+    left: float | None  # seconds, as planned and measured; None: nothing is known yet
+    answers: int  # that stand: RUN holds the model of the last of them
     started: str
     failures: list[str]  # names of settings and why
     pulse: Pulse | None  # of what is in work, where anything is
@@ -84,6 +85,7 @@ class Standing:
         ahead = sum(entry.setting.max_epochs for entry in entries if entry.status not in FINISHED)
         begun = 0 if pulse is None else min(pulse.epochs, ahead)
         left = spent / epochs * (ahead - begun) if epochs else None
+        planned = 0.0 if ledger.recall("complete", bool) else ledger.recall("ahead", float) or 0.0  # later stages
         return cls(
             folder=folder,
             complete=bool(ledger.recall("complete", bool)),
@@ -92,7 +94,8 @@ class Standing:
             counts=counts,
             share=1 - (ahead - begun) / total if total else 0.0,
             spent=spent,
-            left=left if pulse is None or pulse.left is None else _later(pulse.left, pulse.time),
+            left=_plus(left if pulse is None or pulse.left is None else _later(pulse.left, pulse.time), planned),
+            answers=ledger.recall("answered", int) or 0,
             started=ledger.recall("started", str) or "",
             failures=[
                 printable(f"{e.setting.name}: {e.record.failure}") for e in entries if e.status == "failed" and e.record
@@ -104,9 +107,10 @@ class Standing:
     def state(self) -> str:
         if self.complete:
             return "finished"
+        ready = f"; {self.answers} stage{'s' * (self.answers != 1)} done, predict can be used" if self.answers else ""
         if self.working:
-            return f"at work, {self.stage or 'models and report'}"
-        return f"interrupted; continue with: autotransfer resume {self.folder}"
+            return f"at work, {self.stage or 'models and report'}{ready}"
+        return f"interrupted{ready}; continue with: autotransfer resume {self.folder}"
 
     @property
     def jobs(self) -> str:
@@ -118,7 +122,7 @@ class Standing:
     def lines(self) -> list[str]:
         lines = [f"{self.folder}: {self.state}", self.jobs]
         if self.left is not None:
-            lines.append(f"{clock(self.spent)} of training so far, about {clock(self.left)} left for the known jobs")
+            lines.append(f"{clock(self.spent)} of training so far, about {clock(self.left)} left")
         if self.started and self.working:
             lines.append(printable(f"started {self.started}"))
         return lines + [f"failed: {failure}" for failure in self.failures]
@@ -135,6 +139,10 @@ def standing(folder: Path) -> list[str]:
 def printable(text: str) -> str:
     """Without what would command a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _plus(left: float | None, planned: float) -> float | None:
+    return left if left is None or not planned else left + planned
 
 
 def _later(left: float, told: float) -> float:

@@ -123,12 +123,12 @@ class Run:
         check_packages(options)
         check_encoder(options, encoders)
         recordings = load(options.source, **options.cutting) if recordings is None else recordings
+        options = options.for_data(recordings)
         check_columns(options, recordings)
         check_scorable(recordings)
         check_module(options, encoders, recordings)
         for line in concerns(recordings.raw()):
             warnings.warn(line, stacklevel=2)
-        options = options.for_data(recordings)
         windows = fingerprint(recordings)
         facts: dict[str, Any] = {
             "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
@@ -246,17 +246,21 @@ class Run:
     def add(self, entries: Iterable[Entry]) -> None:
         self.ledger.add(entries)
 
-    def drop(self, keys: Sequence[str]) -> None:
-        """Forget those of these jobs that are not finished, and what they had come to."""
-        for number in self.ledger.drop(keys):
+    def drop(self, keys: Sequence[str], *, finished: bool = False) -> None:
+        """Forget those of these jobs that are not finished, or also those that are, and what they had come to."""
+        for number in self.ledger.drop(keys, finished=finished):
             (self.folder / f"population-{number}.checkpoint").unlink(missing_ok=True)
 
     # work
 
-    def work(self, *, prune_at: int | None = None, shown: bool | None = None) -> None:
+    def work(
+        self, *, prune_at: int | None = None, shown: bool | None = None, label: str | None = None,
+        expected: float | None = None,
+    ) -> None:  # fmt: skip
         """Train every job that is not finished: what was begun as it was composed, the rest in new populations.
 
-        prune_at: the epoch after which the worse half of a new population's censored members is given up.
+        prune_at: the epoch after which the worse half of a new population's censored members is given up. label: what
+        progress calls it. expected: seconds that it is planned to take.
         """
         self._pack_waiting(prune_at)
         self._forget_ended()
@@ -264,8 +268,8 @@ class Run:
         total = sum(entry.setting.max_epochs for entry in left)
         counts = self.ledger.counts()
         before = counts.get("done", 0), counts.get("failed", 0)
-        label = self.ledger.stage_words()
-        with Progress(total, sum(counts.values()), shown=shown, label=label, before=before) as bar:
+        label = self.ledger.stage_words() if label is None else label
+        with Progress(total, sum(counts.values()), shown=shown, label=label, before=before, expected=expected) as bar:
             self.executor.train(self, bar)
         if left or not backup_of(self.ledger.path).exists():
             self.ledger.back_up()
@@ -347,9 +351,9 @@ def check_packages(options: RunOptions) -> None:
 
 
 def check_columns(options: RunOptions, recordings: Recordings) -> None:
-    """A nuisance other than people must be in the data, and differ among the people who train."""
+    """A nuisance other than people must be in the data, and differ among the people who train. options: resolved."""
     if options.nuisance != SUBJECT:
-        folds = leave_groups_out(recordings, options.for_data(recordings).n_folds)
+        folds = leave_groups_out(recordings, options.n_folds)
         check_nuisance(recordings, options.nuisance, [fold.train for fold in folds])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,12 +26,13 @@ from ..settings import Setting
 from ..training.effects import Effects
 from ..training.members import Members
 from .binding import DIGEST, check_digest, check_file, digest_of
-from .files import read_plain, write_atomically
+from .files import read_plain, sync_folder, write_atomically
 from .model_page import model_page
 
 if TYPE_CHECKING:
     from .mixture import MixtureCard, Model
 
+WEIGHTS, NEXT = "model.safetensors", "model.next.safetensors"  # the second until the card of the same model is there
 CHUNK = 256
 TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
 
@@ -240,21 +242,22 @@ def save_model(folder: Path, model: Model | ModelCard | MixtureCard, tensors: di
     folder.mkdir(parents=True, exist_ok=True)
     body = save({name: tensor.contiguous() for name, tensor in found.items()})
     values = json.loads(json.dumps(asdict(card)))
-    write_atomically(folder / "model.safetensors", body)
+    # Whoever loads it meanwhile, or after a kill, finds the weights of whichever card is there (see `load_model`).
+    write_atomically(folder / NEXT, body)
     write_atomically(folder / "model.json", json.dumps(values | {DIGEST: digest_of(values, body)}, indent=1))
+    os.replace(folder / NEXT, folder / WEIGHTS)
+    sync_folder(folder)
     write_atomically(folder / "README.md", model_page(card))
 
 
 def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
     """The model in a folder, a mixture or not; anything that is no model is refused in one line."""
-    path = folder / "model.safetensors"
     try:
-        values = json.loads(read_plain(folder / "model.json").decode())
-        check_file(path, card_of(values))
-        weights = read_plain(path)
-        model = model_of(values, load(weights), encoders)
-        check_digest(values, weights, card="model.json", file=path.name)
-        return model
+        try:
+            return _load(folder, WEIGHTS, encoders)
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError):
+            # A run that is at work, or was killed, may be between the card and the weights of a new model.
+            return _load(folder, NEXT if (folder / NEXT).exists() else WEIGHTS, encoders)
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -265,12 +268,23 @@ def load_model(folder: Path, encoders: Encoders | None = None) -> Model:
         ) from None
 
 
+def _load(folder: Path, file: str, encoders: Encoders | None) -> Model:
+    path = folder / file
+    values = json.loads(read_plain(folder / "model.json").decode())
+    check_file(path, card_of(values))
+    weights = read_plain(path)
+    model = model_of(values, load(weights), encoders)
+    check_digest(values, weights, card="model.json", file=path.name)
+    return model
+
+
 def _no_model(folder: Path, missing: str) -> str:
     """Why there is none: a run that has not made it yet, another model of a run, or no run at all."""
-    if (folder.parent / "ledger.sqlite").exists():
+    run = folder.parent
+    if (run / "ledger.sqlite").exists():
         return (
-            f"{folder.parent} is an unfinished run and has no model yet; go on with: autotransfer resume "
-            f"{folder.parent}"
+            f"{run} is an unfinished run and has no model yet: the first is there when its first stage has ended "
+            f"(autotransfer status {run}); if it was interrupted, go on with: autotransfer resume {run}"
         )
     if folder.name == "refit" and (folder.parent / "model.json").exists():
         return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({folder})"

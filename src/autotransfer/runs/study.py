@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import UserError, one_line
 from ..recordings import absolute
 from .files import read_plain
-from .options import RunOptions
+from .options import EVERYTHING, RunOptions
 
 NAME = "study.toml"
 # A storage may have a password; shuffled subjects are a control that no command offers.
@@ -36,7 +36,8 @@ def study_text(options: RunOptions) -> str:
     values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in UNTOLD}
     told = {"data": absolute(values.pop("source"))} | values
     told["population"] = str(options.population)
-    told["preprocessing"] = options.preprocessing or "none"  # as it was settled
+    told["time"] = options.time or EVERYTHING
+    told["adaptation"] = told.pop("preprocessing") or "none"  # as it was settled
     lines = [f"{name} = {_toml(value)}" for name, value in told.items() if value is not None]
     return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
 

@@ -29,9 +29,11 @@ MOST_NETWORKS = 24
 State = dict[str, Tensor]
 
 
-def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell) -> None:
+def build_models(
+    run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell, *, refit: bool = True
+) -> None:
     """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
-    alone is delivered."""
+    alone is delivered. refit: False where another stage follows."""
     scores = card_scores(choice)
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
@@ -40,7 +42,7 @@ def build_models(run: Run, candidates: Sequence[Setting], weights: Weights | Non
     parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
     mixed, played = weights is not None, choice.playback
     _save(run, "model", parts, "ensemble", scores, played, mixed=mixed)
-    if run.options.final == "refit":
+    if run.options.final == "refit" and refit:
         tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
         again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
         _save(run, "model/refit", again, "refit", scores, played, mixed=mixed)
@@ -58,7 +60,7 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "verdict": choice.verdict,
         "next_person": None if choice.next_person is None else asdict(choice.next_person),
         "worst": min(choice.estimate.values(), default=None),
-    }
+    } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
 
 
 def _save(

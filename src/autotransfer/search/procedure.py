@@ -1,11 +1,10 @@
-"""AutoTransfer from the first job to the choice: candidates, every fold, weights, nested estimates."""
+"""AutoTransfer from the first job to the choice: a plan performed stage by stage, each ending in an answer."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,25 +13,27 @@ from numpy.typing import NDArray
 
 from .. import schema
 from ..folds import not_scored, scorable
+from ..machine import FEW, cores, threads
 from ..preprocessing import strongest
-from ..runs.choice import Average, Choice, Named, Scores, Weighted
+from ..runs.choice import Average, Choice, Named, Playback, Scores, StageScore, Weighted, read_choice
 from ..runs.csv_tables import csv_of
+from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.files import write_atomically
-from ..runs.ledger import Entry, stage_name
+from ..runs.ledger import FINISHED, Entry, stage_name
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages
 from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
+from ..training.progress import clock, working
 from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
-from .budget import Budget
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .peers import peer_scores
+from .plan import Plan, Stage, plan_of, span, write_plan
 from .playback import PEOPLE, play_back
 from .said import Said
 from .stages import (
-    SHORTLIST_PER_METHOD,
     Score,
     best_mean,
     by_subject,
@@ -41,9 +42,10 @@ from .stages import (
     shortlist,
     without_subject,
 )
-from .validation import Groups, entries_of, honest_scores, seeds_of, validation_scores
+from .stopping import expects_gain, stopped_at
+from .validation import Groups, entries_of, honest_scores, validation_scores
 
-PLAYED_BEFORE = 0.4  # of what a budget keeps for the end: models and report take so much of it
+EARLY = 20.0  # seconds that peers, and people who play their windows, may each take before the first answer
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
 
@@ -59,8 +61,8 @@ RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation
 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """Stage one: every setting on one fixed split, where there are more than go on. Returns the networks that do, the
-    baseline first."""
+    """Stage one: every setting on one fixed split, of which not all go on. Returns the networks that do, the baseline
+    first."""
     options, split = run.options, run.scored_split()
     apart = options.preprocessing is not None  # networks of several kinds, each with the grid
     if options.search == "tpe":
@@ -71,8 +73,6 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     else:
         settings = networks(options, options.settings(), run.recordings)
         halving = options.search == "halving"
-        if not halving and all_go_on(settings, apart=apart):
-            return settings
         run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
         tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
         run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
@@ -94,29 +94,16 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     return [by_key[key] for key in kept]
 
 
-def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
-    """Are shortlists long enough for every setting, whatever stage one would find? apart: one for each network."""
-    counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)
-    return max(counts.values(), default=0) <= SHORTLIST_PER_METHOD
-
-
-def fold_stage(run: Run, candidates: Sequence[Setting], tell: Tell, *, shown: bool | None) -> None:
-    """Every candidate on every fold, with every seed: stage two, where there was a stage one."""
-    options, folds = run.options, run.folds()
-    jobs = [(s, fold, seed) for s in candidates for seed in seeds_of(run, s) for fold in folds]
-    jobs.sort(key=lambda job: job[2])  # a seed after the other: what is stopped early has whole seeds
-    run.add(run.entry("folds", setting, *fold, seed) for setting, fold, seed in jobs)
-    numbers = {"candidate": len(candidates), "fold": len(folds), "seed": options.seeds}
-    work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
-    tell(f"{stage_name('folds', staged=bool(run.ledger.entries('search', records=False)))}: {work}")
-    run.work(shown=shown)
-
-
-def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | None, Nested | None]:
+def decide(
+    run: Run, candidates: Sequence[Setting], revise: Callable[[Said, Nested], Nested] | None = None
+) -> tuple[Choice, Weights | None, Nested | None]:
     """The choice for everybody and, beside it, what would have been decided for each subject without them. With rule
-    average, the weights of what is delivered as well, and those found without each subject."""
-    options, folds, subjects = run.options, run.folds(), run.recordings.subjects
-    rule, entries = RULES[options.rule], entries_of(run, candidates, folds)
+    average, the weights of what is delivered as well, and those found without each subject.
+
+    revise: what for some people would have been decided earlier, and is what they are scored with."""
+    options, subjects = run.options, run.recordings.subjects
+    rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
+    baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
     scored = set(scorable(run.recordings))
     scores = [score for score in rule.scores(entries, run.groups) if score.subject in scored]
     keys = [setting.key for setting in candidates]
@@ -124,7 +111,7 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
     plain = [setting.key for setting in candidates if setting.penalty is None]
     picks = {
         "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
-        "baseline": dict.fromkeys(others, candidates[0].key),
+        "baseline": dict.fromkeys(others, baseline.key),
         "best_uncensored": dict.fromkeys(others, rule.choose(scores, plain)),
         "nested": {test: rule.choose(own, keys) for test, own in others.items()},
         "nested_uncensored": {test: rule.choose(own, plain) for test, own in others.items()},
@@ -132,11 +119,13 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
     said = Said.of(run, candidates, entries)
     weights = nested = free = None
     if options.rule == "average":
-        alive = {entry.setting for entry in entries if entry.status == "done"}
-        among = [k for k, setting in enumerate(candidates) if setting in alive] or [0]
+        among = _alive(candidates, entries)
         uncensored = [k for k in among if candidates[k].penalty is None] or among
         weights, nested = find_weights(said, among), find_nested(said, among)
         free = nested if uncensored == among else find_nested(said, uncensored)
+        if revise is not None:
+            revised = revise(said, nested)
+            free, nested = revised if free is nested else free, revised
 
     # Only now are test scores looked at, and nothing below this line decides.
     by_key = {setting.key: setting for setting in candidates}
@@ -191,6 +180,12 @@ def decide(run: Run, candidates: Sequence[Setting]) -> tuple[Choice, Weights | N
         at_least=options.at_least,
     )
     return choice, weights, nested
+
+
+def _alive(candidates: Sequence[Setting], entries: Sequence[Entry]) -> list[int]:
+    """Places of the candidates of which a training ended well."""
+    well = {entry.setting for entry in entries if entry.status == "done"}
+    return [k for k, setting in enumerate(candidates) if setting in well] or [0]
 
 
 def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
@@ -249,39 +244,244 @@ def _mean(scores: Sequence[float]) -> float:
     return float(np.mean(found)) if found else math.nan
 
 
-def conduct(run: Run, tell: Tell, *, shown: bool | None = None, played: int = PEOPLE) -> Choice:
-    """Whatever of the procedure is not yet done; leaves results.csv, choice.json and model/ in the run's folder.
-    played: how many people at most are played back."""
-    check_packages(run.options)
-    budget = Budget.of(run)
-    if budget is not None:
-        budget.limit_search()
-    candidates = search_stage(run, tell, shown=shown) + closed_forms(run.options, run.recordings)
-    if budget is None:
-        fold_stage(run, candidates, tell, shown=shown)
-    else:
-        candidates = budget.train(candidates, tell, shown=shown)
-    choice, weights, nested = decide(run, candidates)
-    if run.options.nested == "full":
-        from .nested import full_nesting
+Answered = Callable[[Run, Choice], None]
 
-        full = full_nesting(run, tell, shown=shown)
-        choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
-    write_results(run)
-    late = None if budget is None else budget.until - PLAYED_BEFORE * budget.plan.finishing
-    beside = peer_scores(run, late)
-    choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
-    if nested is not None:
-        choice = replace(choice, playback=play_back(run, candidates, nested, played, late))
-    if budget is not None:
-        if nested is not None and choice.playback is None and late is not None and time.monotonic() > late:
-            budget.note("held-out people who play their windows to the model")
-        budget.spend()
-        choice = replace(choice, left_out=budget.left_out)
-    build_models(run, candidates, weights, choice, tell)
-    write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
-    run.ledger.remember(complete=True)
-    return choice
+
+def conduct(
+    run: Run, tell: Tell, *, shown: bool | None = None, played: int = PEOPLE, answered: Answered | None = None
+) -> Choice:
+    """Whatever of the plan is not yet done; leaves results.csv, choice.json, plan.json and model/ in the run's folder
+    after every stage. played: how many people at most are played back. answered: is called when all of them stand."""
+    check_packages(run.options)
+    with threads(cores()):
+        plan = run.ledger.recall("plan", Plan)
+        plan = plan_of(run.options, run.recordings) if plan is None else plan
+        if plan.searched:
+            candidates = search_stage(run, tell, shown=shown) + closed_forms(run.options, run.recordings)
+            plan = plan if plan.stages else plan.among(candidates)
+        return Conductor(run, plan, tell, shown=shown, played=played, answered=answered).perform()
+
+
+class Conductor:
+    """A plan as it is performed. The ledger keeps what of it was left out, and every answer."""
+
+    def __init__(
+        self, run: Run, plan: Plan, tell: Tell, *, shown: bool | None, played: int, answered: Answered | None
+    ) -> None:
+        self.run, self.plan, self.tell, self.shown = run, plan, tell, shown
+        self.played, self.answered = played, answered
+        self.start = time.monotonic() - (run.ledger.recall("spent", float) or 0.0)
+        self.answers = run.ledger.recall("answers", list[StageScore]) or []
+        self.nested: dict[int, Nested] = {}  # by how many answers there were
+        self.earlier: dict[str, int] = {}  # for whom others would have stopped, and after how many answers
+        self.slowness = 1.0  # measured over expected
+        run.ledger.remember(plan=plan)
+
+    @property
+    def spent(self) -> float:
+        return time.monotonic() - self.start
+
+    @property
+    def left(self) -> float:
+        """Seconds to the limit."""
+        return math.inf if self.plan.limit is None or self.plan.fixed else self.plan.limit - self.spent
+
+    def perform(self) -> Choice:
+        staged, choice = self.run.options.staged, None
+        known = [answer.number for answer in self.answers]
+        for number, stage in enumerate(self.plan.stages):
+            if stage.left_out or not self._train(number):
+                continue
+            if staged and number not in known:
+                choice = self._answer(number)
+                if choice.ended is not None:
+                    return choice
+        if staged:  # what came after the last answer was left out
+            last = self.answers.pop()
+            return self._answer(last.number, since=last.seconds)
+        return self._answer(len(self.plan.stages) - 1)
+
+    # training
+
+    def _train(self, number: int) -> bool:
+        """A stage on all folds. Whether anything of it could be done."""
+        run, stage, folds = self.run, self.plan.stages[number], self.run.folds()
+        entries = [run.entry("folds", setting, *fold, seed) for setting, seed in stage.trainings for fold in folds]
+        statuses = run.ledger.statuses()
+        todo = [entry for entry in entries if statuses.get(entry.key) not in FINISHED]
+        needed = not self.answers and (number == 0 or run.options.staged)
+        if todo and not needed and not self._fits(stage):
+            self._leave_out(number, f"it would have taken about {clock(stage.seconds * self.slowness)}")
+            return False
+        run.add(entries)  # also what is finished: jobs are counted
+        if not todo:
+            return True
+        later = self.plan.stages[number + 1 :]
+        ahead = sum(one.seconds for one in later if not one.left_out) * self.slowness
+        run.ledger.remember(ahead=max(0.0, min(ahead, self.left - stage.seconds)))
+        self.tell(self._words(number))
+        if isinstance(run.executor, LocalExecutor):
+            run.executor.until = math.inf if needed else time.monotonic() + self.left
+        began = time.monotonic()
+        expected = stage.seconds * self.slowness * len(todo) / len(entries)
+        try:
+            run.work(shown=self.shown, label=self._label(stage), expected=expected or None)
+        except OutOfTime:
+            return self._keep_whole(number, entries)
+        finally:
+            run.ledger.remember(spent=self.spent)
+        if stage.seconds and len(todo) == len(entries) and not stage.solved:
+            self.slowness = (time.monotonic() - began) / stage.seconds
+        return True
+
+    def _fits(self, stage: Stage) -> bool:
+        return stage.seconds * self.slowness <= self.left and self.left > 0
+
+    def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
+        """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
+        stage, statuses = self.plan.stages[number], self.run.ledger.statuses()
+        undone = {(e.setting, e.seed) for e in entries if statuses.get(e.key) not in FINISHED}
+        whole = [training for training in stage.trainings if training not in undone]
+        self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone], finished=True)
+        if not whole:
+            self._leave_out(number, "it was given up when the time was over")
+            return False
+        self.plan = self.plan.with_stage(number, replace(stage, name=f"{stage.name} (a part)", trainings=whole))
+        self.run.ledger.remember(plan=self.plan)
+        return True
+
+    def _leave_out(self, number: int, why: str) -> None:
+        stage = replace(self.plan.stages[number], left_out=why)
+        self.plan = self.plan.with_stage(number, stage)
+        self.run.ledger.remember(plan=self.plan)
+        self.tell(f"left out {stage.name}: {why}")
+
+    def _label(self, stage: Stage) -> str:
+        return stage.name if self.run.options.staged else self.run.ledger.stage_words()
+
+    def _words(self, number: int) -> str:
+        stage, folds = self.plan.stages[number], len(self.run.folds())
+        if self.run.options.staged:
+            cost = f", {span(stage.seconds * self.slowness, self.plan.busy)}" if stage.seconds else ""
+            return f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {folds} folds{cost}"
+        seeds = {seed for _, seed in stage.trainings}
+        numbers = {"candidate": len(stage.settings), "fold": folds, "seed": len(seeds)}
+        work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
+        return f"{stage_name('folds', staged=bool(self.run.ledger.entries('search', records=False)))}: {work}"
+
+    # answers
+
+    def _candidates(self, numbers: Sequence[int]) -> list[Setting]:
+        """In the order of their stages: those of earlier answers come first."""
+        return list(dict.fromkeys(s for number in numbers for s in self.plan.stages[number].settings))
+
+    def _answer(self, number: int, since: float | None = None) -> Choice:
+        """From all that is trained. since: when an earlier answer from it stood, which is made once more as the last
+        one."""
+        with threads(min(FEW, cores())):
+            return self._weighed(number, since)
+
+    def _weighed(self, number: int, since: float | None) -> Choice:
+        run, staged = self.run, self.run.options.staged
+        done = [answer.number for answer in self.answers] + [number]
+        if not staged:
+            done = [n for n, stage in enumerate(self.plan.stages) if not stage.left_out]
+        candidates = self._candidates(done)
+
+        def revise(said: Said, nested: Nested) -> Nested:
+            return self._revised(number, since, said, nested)
+
+        with working("weights and estimates", shown=self.shown):
+            choice, weights, nested = decide(run, candidates, revise if staged else None)
+        ended = self._ended(number) if staged else None
+        if run.options.nested == "full":
+            from .nested import full_nesting
+
+            full = full_nesting(run, self.tell, shown=self.shown)
+            choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
+        write_results(run)
+        last = ended is not None or not staged
+        late = time.monotonic() + (max(self.left, EARLY) if last else EARLY)
+        with working("peers", shown=self.shown):
+            beside = peer_scores(run, late if math.isfinite(late) else None)
+        choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
+        if nested is not None:
+            choice = replace(choice, playback=self._play(candidates, nested, late, last=last))
+        left_out = [f"{stage.name}: {stage.left_out}" for stage in self.plan.stages if stage.left_out]
+        choice = replace(choice, left_out=[*self.plan.left_out, *left_out])
+        if staged:
+            choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
+        with working("models", shown=self.shown):
+            build_models(run, candidates, weights, choice, self.tell, refit=last)
+        write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
+        write_plan(run.folder, self.plan.performed(done))
+        facts = {"complete": True} if last else {}
+        run.ledger.remember(answers=self.answers, answered=len(self.answers), spent=self.spent, **facts)
+        if self.answered is not None:
+            self.answered(run, choice)
+        if staged and not last:
+            stage = self.answers[-1]
+            self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on people left out; predict can use it")
+        return choice
+
+    def _play(self, candidates: Sequence[Setting], nested: Nested, late: float, *, last: bool) -> Playback | None:
+        """Held-out people use the first answer, which is quick, and the last; what the first taught holds between."""
+        if len(self.answers) > 1 and not last:
+            return read_choice(self.run.folder).playback
+        with working("held-out people use the model", shown=self.shown):
+            until = late if math.isfinite(late) else None
+            return play_back(self.run, candidates, nested, self.played, until)
+
+    def _ended(self, number: int) -> str | None:
+        """Why no other stage follows; None where one does."""
+        ahead = [stage for stage in self.plan.stages[number + 1 :] if not stage.left_out]
+        if not ahead:
+            cut = any(stage.left_out for stage in self.plan.stages)
+            return "the time was over" if cut else "everything in its plan was trained"
+        if self.plan.fixed:
+            return None
+        if self.plan.stops and not expects_gain([answer.scores for answer in self.answers]):
+            return "no more gain was expected"
+        return None if any(map(self._fits, ahead)) else "the time was over"
+
+    def _revised(self, number: int, since: float | None, said: Said, nested: Nested) -> Nested:
+        """Notes the answer. People who would have stopped earlier, had they not been there to gain from going on, are
+        scored with what there was then."""
+        names = {person: str(self.run.recordings.subjects[person]) for person in nested.said}
+        scores = {names[person]: said.score(person, log_p) for person, log_p in nested.said.items()}
+        seconds = self.spent if since is None else since
+        self.answers.append(StageScore.of(self.plan.stages[number].name, number, seconds, scores))
+        self.nested[len(self.answers)] = nested
+        self.earlier = {}
+        if not self.plan.stops:
+            return nested
+        weights, log_probs = dict(nested.weights), dict(nested.said)
+        for block in said.together:
+            n = stopped_at(self.answers, {names[person] for person in block})
+            if n == len(self.answers):
+                continue
+            then = self._nested_after(n)
+            for person in block:
+                exponents = np.zeros(len(said.candidates))
+                exponents[: len(then.weights[person].exponents)] = then.weights[person].exponents
+                weights[person], log_probs[person] = Weights(exponents), then.said[person]
+                self.earlier[names[person]] = n
+        return Nested(weights, log_probs)
+
+    def _nested_after(self, n: int) -> Nested:
+        """What the first so many answers rest on; found again after a resume."""
+        if n not in self.nested:
+            numbers = [answer.number for answer in self.answers[:n]]
+            candidates = self._candidates(numbers)
+            keys = {
+                self.run.entry("", setting, *fold, seed).key
+                for number in numbers
+                for setting, seed in self.plan.stages[number].trainings
+                for fold in self.run.folds()
+            }
+            entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
+            self.nested[n] = find_nested(Said.of(self.run, candidates, entries), _alive(candidates, entries))
+        return self.nested[n]
 
 
 def write_results(run: Run) -> None:

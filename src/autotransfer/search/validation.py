@@ -10,15 +10,9 @@ from ..settings import Setting
 from .stages import Score
 
 
-def seeds_of(run: Run, setting: Setting) -> list[int]:
-    """What is solved in closed form is the same for every seed."""
-    options = run.options
-    return [options.seed] if setting.network.closed_form else list(options.every_seed)
-
-
 def entries_of(run: Run, settings: Sequence[Setting], folds: Sequence[tuple[int, int]]) -> list[Entry]:
     """Finished jobs of these settings and folds with every seed, whichever stage trained them."""
-    wanted = {run.entry("", s, *fold, seed).key for s in settings for fold in folds for seed in seeds_of(run, s)}
+    wanted = {run.entry("", s, *fold, seed).key for s in settings for fold in folds for seed in run.options.every_seed}
     return [entry for entry in run.ledger.entries() if entry.key in wanted]
 
 

@@ -6,7 +6,8 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -36,17 +37,36 @@ def jobs_words(done: int, total: int, failed: int = 0, *, known: bool = False) -
     return f"{done} of {total} {what} done" + (f", {failed} failed" if failed else "")
 
 
+@contextmanager
+def working(label: str, *, shown: bool | None) -> Iterator[None]:
+    """What takes a while and counts no epochs: a spinner in a terminal, elsewhere a line once it is done."""
+    start, terminal = time.perf_counter(), sys.stderr.isatty()
+    wanted = terminal if shown is None else shown
+    with ExitStack() as stack:
+        if wanted and terminal:
+            from rich.console import Console
+
+            stack.enter_context(Console(stderr=True).status(label))
+        yield
+    spent = time.perf_counter() - start
+    LOG.info("%s: %s", label, clock(spent))
+    if wanted and not terminal and spent > LINE_EVERY:
+        print(f"{label}: {clock(spent)}", file=sys.stderr, flush=True)
+
+
 class Progress:
     """Counts member-epochs, of which `total` are to be done at most, and members that are done or failed.
 
     before: how many of the members are already done, and how many have failed; None: all are trained now, and no
         others will come
+    expected: seconds that all of it is planned to take, which is told as long as nothing better is known
     """
 
     def __init__(
         self, total: int, members: int, *, shown: bool | None, label: str = "training",
-        before: tuple[int, int] | None = None,
+        before: tuple[int, int] | None = None, expected: float | None = None,
     ) -> None:  # fmt: skip
+        self.expected = math.inf if expected is None else expected
         self.total, self.members, self.label = total, members, label
         self.terminal = sys.stderr.isatty()
         self.shown = self.terminal if shown is None else shown
@@ -76,6 +96,12 @@ class Progress:
     ) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+    def begun(self, population: Trainer) -> None:
+        """A population goes on from a checkpoint: epochs that it has done are not waited for."""
+        self.total -= population.epoch * (len(population.jobs) - len(population.over))
+        if self.bar is not None:
+            self.bar.update(self.task, total=self.total)
 
     def epoch(self, population: Trainer) -> None:
         """Every member of the population has done another epoch."""
@@ -119,9 +145,11 @@ class Progress:
 
     @property
     def left(self) -> float:
-        """Seconds; infinite as long as nobody can tell. What is done once, before the first epoch ends, says nothing of
-        those that follow."""
+        """Seconds; as expected, or infinite, as long as nobody can tell. What is done once, before the first epoch
+        ends, says nothing of those that follow."""
         spent, (before, begun) = time.perf_counter() - self.start, self.began or (0.0, 0)
         if self.done >= self.total:
             return 0.0
-        return math.inf if self.done <= begun else (spent - before) * (self.total - self.done) / (self.done - begun)
+        if self.done <= begun:
+            return max(0.0, self.expected - spent)
+        return (spent - before) * (self.total - self.done) / (self.done - begun)

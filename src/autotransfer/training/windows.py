@@ -15,6 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +54,24 @@ class Windows:
         self.y, self.subject = recordings.y.to(device), recordings.subject.to(device)
         self.kernel = kernel
         self.done = 0  # transforms that X has been through
+        self.ready: tuple[int, Tensor] | None = None  # see Stage
         self.sums: Tensor | None = None  # (N, n_sums) or, without edges, (N, 1 + kernel)
         if not in_memory:
             self.X = recordings.X
             return
-        # Recordings keep an array as it was given; rows of channels are gathered from contiguous memory.
-        self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
-        if preprocessing.by_fold:
-            everybody = self._fit([np.arange(recordings.n_trials)])
-            self.done = preprocessing.by_fold
-            parts = [everybody(self.X[r][None], self.subject[r][None], stop=self.done)[0] for r in self._chunks()]
-            self.X = torch.cat(parts)
+        if preprocessing.represented:
+            self.done = preprocessing.represented
+            self.X = self._represented(self.done)
+            self.ready = (self.done, self.X)
+        else:
+            # Recordings keep an array as it was given; rows of channels are gathered from contiguous memory.
+            self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
+        if preprocessing.by_fold > self.done:
+            everybody = partial(
+                self._fit([np.arange(recordings.n_trials)]), start=self.done, stop=preprocessing.by_fold
+            )
+            parts = [everybody(self.X[rows][None], self.subject[rows][None])[0] for rows in self._chunks()]
+            self.X, self.done = torch.cat(parts), preprocessing.by_fold
         if self.kernel and preprocessing.tabulated and self.done == len(preprocessing.transforms):
             self.sums = self._table(lambda rows: self.X[rows], edges=_has_edges(self.X[0].numel(), kernel))
 
@@ -71,10 +79,26 @@ class Windows:
         step = max(1, CHUNK // max(1, self.recordings.X[0].numel()))
         return [slice(start, start + step) for start in range(0, self.recordings.n_trials, step)]
 
+    def _represented(self, count: int) -> Tensor:
+        """Windows through the first transforms, which do the same to everybody's: worked out once for every
+        preprocessing that begins with these. All that are kept need less memory than the recordings."""
+        chain = Preprocessing(self.preprocessing.transforms[:count])
+        kept: dict[Any, Tensor] = self.recordings.derived.setdefault("represented", {})
+        key = (chain, str(self.device), self.dtype)
+        if key not in kept:
+            X = self.recordings.X.to(device=self.device, dtype=self.dtype)
+            fitted = chain.fit(X, self.subject, [np.arange(len(X))], ring=self.recordings.ring)
+            made = torch.cat([fitted(X[rows][None], self.subject[rows][None])[0] for rows in self._chunks()])
+            while kept and sum(one.numel() for one in kept.values()) + made.numel() > X.numel():
+                del kept[next(iter(kept))]
+            kept[key] = made
+        return kept[key]
+
     def _fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
         """On raw windows, where they are, a piece at a time on the device."""
         raw, like = self.recordings.X if self.done else self.X, torch.empty(0, device=self.device, dtype=self.dtype)
-        return self.preprocessing.fit(raw, self.subject, training, self.recordings.derived, like, self.recordings.ring)
+        derived, ring = self.recordings.derived, self.recordings.ring
+        return self.preprocessing.fit(raw, self.subject, training, derived, like, ring, self.ready)
 
     def _table(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
         """Sums of every window, in float64 where transforms would round: (N, n_sums), without edges (N, 1 + kernel)."""
@@ -125,6 +149,7 @@ class Prepared:
         several groups share are computed once for all of them.
         """
         windows, rec = self.windows, self.windows.recordings
+        start, X = (0, rec.X) if windows.ready is None else windows.ready
         who = rec.subject.numpy()
         places = np.full((len(training), len(who)), -1, dtype=np.int64)
         first: dict[tuple[bytes, bytes], int] = {}
@@ -138,11 +163,11 @@ class Prepared:
             for person in np.unique(who[held]):
                 rows = np.sort(held[who[held] == person])
                 places[g, rows] = np.arange(parts.count, parts.count + len(rows))
-                follower = fitted.follow()
+                follower = fitted.follow(start)
                 whole = follower.at_once or windows.in_memory
                 for chunk in [slice(None)] if whole else row_chunks(len(rows), rec.X[0].numel()):
-                    raw = rec.X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
-                    parts.add(follower.feed(raw)[0])
+                    their = X[torch.from_numpy(rows[chunk])].to(device=windows.device, dtype=windows.dtype)
+                    parts.add(follower.feed(their)[0])
         return Newcomers(parts.joined(), torch.from_numpy(places).to(windows.device))
 
     def of_group(self, group: int) -> Prepared:

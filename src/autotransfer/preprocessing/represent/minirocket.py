@@ -101,8 +101,8 @@ def convolved(x: Tensor) -> Tensor:
     channels, times = int(x.shape[-2]), int(x.shape[-1])
     places, beyond = _places(times)
     padded = nn.functional.pad(x.to(torch.float64), (beyond, beyond))
-    shifted = padded.index_select(-1, places.flatten().to(x.device)).unflatten(-1, places.shape)  # (n, C, D, 9, T)
-    stacked = shifted.permute(0, 2, 3, 1, 4).flatten(2, 3)
+    shifted = padded.index_select(-1, places.flatten().to(x.device)).view(-1, channels, *places.shape)
+    stacked = shifted.permute(0, 2, 3, 1, 4).flatten(2, 3)  # (n, D, 9 · C, T)
     return (kernels(channels, len(places)).to(x.device) @ stacked).flatten(1, 2)
 
 
@@ -132,7 +132,7 @@ def kernels(channels: int, count: int) -> Tensor:
         most = int(2 ** (float(drawn[0]) * math.log2(min(channels, MOST_CHANNELS) + 1)))
         chosen = np.argsort(drawn[1:], kind="stable")[:most]
         matrix[place, k][:, chosen] = -1.0
-        matrix[place, k][np.ix_(KERNELS[k], chosen)] = 2.0
+        matrix[place, k][np.ix_(np.array(KERNELS[k]), chosen)] = 2.0
     return torch.from_numpy(matrix.reshape(count, len(KERNELS), -1))
 
 

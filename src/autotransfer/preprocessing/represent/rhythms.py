@@ -80,7 +80,8 @@ class Bank(NamedTuple):
 def whitened(covariance: Tensor, products: Tensor) -> Tensor:
     """L⁻¹ B of covariances L Lᵀ (..., C, C) and B (..., C, K)."""
     root = torch.linalg.cholesky(covariance)
-    return torch.linalg.solve_triangular(root, products, upper=False)
+    white: Tensor = torch.linalg.solve_triangular(root, products, upper=False)
+    return white
 
 
 def whitened_by_elimination(covariance: Tensor, products: Tensor) -> Tensor:
@@ -111,8 +112,8 @@ def _bank(sfreq: float, frequencies: tuple[float, ...], times: int) -> Bank:
     basis = np.concatenate([np.cos(angle), np.sin(angle)], 1) * math.sqrt(2 / times)
     waves = np.zeros((times, 2, len(frequencies)))
     for place, f in enumerate(frequencies):
-        angle = 2 * math.pi * f / sfreq * time
-        pair = np.stack([np.sin(angle), np.cos(angle)], 1)
+        phase = 2 * math.pi * f / sfreq * time
+        pair = np.stack([np.sin(phase), np.cos(phase)], 1)
         waves[:, :, place] = np.linalg.qr(pair - pair.mean(0))[0]
     inside = np.array([np.tile(of_basis >= low, 2) for low in LOWS], np.float64)
     # The lowest sub-band has every frequency: what begins below it is seen there if anywhere.

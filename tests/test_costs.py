@@ -9,7 +9,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.runs.options import RunOptions
-from autotransfer.search import estimate as estimates
+from autotransfer.search.costs import Costs
+from autotransfer.search.plan import plan_of
 from autotransfer.training import progress
 from tiny import tiny
 
@@ -21,7 +22,7 @@ def test_the_estimate_is_of_stacks_as_they_will_be_trained(monkeypatch: pytest.M
     options = RunOptions(source="tiny", epochs=40, batch_size=8, device="cpu", grid="uncensored", preprocessing="none")
     (setting,) = options.settings()
     jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)]
-    expected = len(jobs) * estimates.Costs.measure(recordings, options).training(setting, options)
+    expected = len(jobs) * Costs.measure(recordings, options).training(setting, options)
     start = time.process_time()
     at.train(recordings, jobs, "cpu", progress=False)
     assert expected == pytest.approx(time.process_time() - start, rel=0.5)
@@ -34,8 +35,8 @@ def test_an_estimate_of_long_epochs_takes_few_of_their_steps(monkeypatch: pytest
     step = Trainer._step
     monkeypatch.setattr(Trainer, "_step", lambda self, *args: (taken.append(1), step(self, *args))[1])
     recordings = tiny(per_class=60)
-    found = estimates.estimate(recordings, RunOptions(source="tiny", epochs=3, batch_size=2, device="cpu"))
-    assert found.seconds > 0
+    options = RunOptions(source="tiny", epochs=3, batch_size=2, device="cpu")
+    assert plan_of(options, recordings, Costs.measure(recordings, options)).seconds > 0
     assert len(taken) < 100, "an epoch has 120 steps"
 
 

@@ -1,0 +1,141 @@
+"""Intervals and tests for differences of people who are nested in data sets, beyond what a report of one set needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
+from autotransfer.runs.intervals import bootstrap_interval
+
+from .markdown import markdown
+
+Differences = Mapping[str, Mapping[str, float]]  # data set -> person -> difference
+
+HIERARCHICAL = 4_000  # resamples: every one draws people in each place of a set
+MARGIN = 0.01  # balanced accuracy: differences below it are called none
+LOST = 0.02  # a person who loses more than this was harmed
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean difference with its 95 % interval."""
+
+    value: float
+    interval: tuple[float, float] | None
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return signed(self.value)
+        return f"{signed(self.value)} ({signed(self.interval[0])} to {signed(self.interval[1])})"
+
+
+def over_people(differences: Differences, *, seed: int = 0) -> Mean:
+    """Everybody counts once, whatever set they are of."""
+    values = _everyone(differences)
+    return Mean(float(values.mean()), bootstrap_interval(values, seed=seed))
+
+
+def over_sets(differences: Differences, *, seed: int = 0) -> Mean:
+    """Every set counts once; sets are resampled, as if their means were known exactly."""
+    means = _means(differences)
+    return Mean(float(means.mean()), bootstrap_interval(means, seed=seed))
+
+
+def over_both(differences: Differences, *, seed: int = 0, resamples: int = HIERARCHICAL) -> Mean:
+    """The same mean over sets; sets are resampled, and in each of those that are drawn its people.
+
+    The noise of a set's mean is in it twice, once in how sets differ, so it is wide rather than narrow. Percentiles are
+    taken further out as in `bootstrap_interval`, by Student's t for the number of sets.
+    """
+    generator = np.random.default_rng(seed)
+    groups = [np.sort(list(own.values())) for own in differences.values() if own]  # the order must not matter
+    n = len(groups)
+    if n < 2:
+        return Mean(float(groups[0].mean()), None)
+    again = np.stack([own[generator.integers(0, len(own), (resamples, n, len(own)))].mean(2) for own in groups])
+    drawn = generator.integers(0, n, (resamples, n))  # (resamples, n): the set in each place
+    means = again[drawn, np.arange(resamples)[:, None], np.arange(n)].mean(1)
+    tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf(0.025, n - 1)))
+    low, high = np.quantile(means, (tail, 1 - tail))
+    return Mean(float(_means(differences).mean()), (float(low), float(high)))
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Two one-sided t tests of a mean difference against ± `MARGIN`."""
+
+    interval: tuple[float, float]  # 90 %: it lies within the margin where p < .05
+    p: float
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{signed(low)} to {signed(high)}, p {probability(self.p)}"
+
+
+def equivalence(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], margin: float = MARGIN) -> Equivalence:
+    """values: (n,) differences, one for each person or set; n ≥ 2."""
+    below = stats.ttest_1samp(values, -margin, alternative="greater")
+    above = stats.ttest_1samp(values, margin, alternative="less")
+    interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.90)
+    return Equivalence((float(interval.low), float(interval.high)), float(max(below.pvalue, above.pvalue)))
+
+
+def both_equivalences(differences: Differences) -> tuple[Equivalence, Equivalence]:
+    """With people and with sets as the unit."""
+    return equivalence(_everyone(differences)), equivalence(_means(differences))
+
+
+def equivalence_table(claims: Mapping[str, Differences]) -> str:
+    """A row for each claim that there is no difference."""
+    rows = []
+    for name, differences in claims.items():
+        units = both_equivalences(differences)
+        within = all(unit.p < SIGNIFICANT for unit in units)
+        rows.append([name, *map(str, units), f"less than {MARGIN:.3f} either way" if within else "not shown"])
+    heads = [
+        f"two one-sided tests against ± {MARGIN:.3f}",
+        "people: 90 % interval",
+        "sets: 90 % interval",
+        "difference",
+    ]
+    return markdown(heads, rows)
+
+
+def harm(differences: Differences) -> tuple[float, float]:
+    """Shares of people who lose, and who gain, more than `LOST`."""
+    values = _everyone(differences)
+    return float((values < -LOST).mean()), float((values > LOST).mean())
+
+
+def harm_table(steps: Mapping[str, Differences]) -> str:
+    """A row for each step: people, who loses and who gains, the set with most losers, the largest loss of anybody."""
+    rows = []
+    for name, differences in steps.items():
+        lose, gain = harm(differences)
+        rates = {dataset: harm({dataset: own})[0] for dataset, own in differences.items() if own}
+        worst = max(rates, key=lambda dataset: rates[dataset])
+        values = _everyone(differences)
+        most = f"{share(rates[worst])} ({worst})" if rates[worst] else "–"
+        rows.append([name, str(len(values)), share(lose), share(gain), most, signed(float(values.min()))])
+    heads = [
+        "",
+        "people",
+        f"lose more than {LOST:g}",
+        f"gain more than {LOST:g}",
+        "set with most losers",
+        "largest loss",
+    ]
+    return markdown(heads, rows)
+
+
+def _everyone(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.array([value for own in differences.values() for value in own.values()], dtype=float)
+
+
+def _means(differences: Differences) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.array([np.mean(list(own.values())) for own in differences.values() if own], dtype=float)

@@ -1,0 +1,105 @@
+"""Runs as they ship, on several data sets, beside the simple models that every run scores:
+
+    python -m benchmarks.shipped DATA.npz... --runs FOLDER --out shipped.csv [--adaptation zero-shot transductive]
+
+Protocol. Each run has every option at its default but those that are given here (`--time`, `--seeds`, `--device`); the
+CSV records the first two. A run whose folder exists is resumed, and a finished one is only read: the command goes on
+where it was stopped. Every score is nested: of a person who had no part in finding the weights, nor in the decision to
+stop. One row of the CSV is one person: `score` of the delivered model, `first` of the first answer (closed forms), each
+simple model by name; and of the run, how many stages it has and the seconds until its first and last answer. The table
+that is printed has, for each set, the mean over people and the difference to the best simple model of the set with its
+95 % interval over people. Nothing is chosen by this command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.csv_tables import csv_of, read_table
+from autotransfer.runs.files import write_atomically
+from autotransfer.runs.intervals import bootstrap_interval
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import is_run, reopen
+from autotransfer.search.plan import begin
+from autotransfer.search.procedure import conduct
+
+FIXED = ["data", "adaptation", "subject", "score", "first", "stages", "first_seconds", "seconds", "time", "seeds"]
+
+
+def performed(folder: Path, options: RunOptions, tell: Any) -> Choice:
+    """The run in this folder, begun or taken up again."""
+    run = reopen(folder, None, tell) if is_run(folder) else begin(folder, options, tell=tell)
+    with closing(run.ledger):
+        if run.ledger.recall("complete", bool):
+            return read_choice(folder)
+        return conduct(run, tell, shown=False)
+
+
+def rows_of(name: str, options: RunOptions, choice: Choice) -> Iterator[dict[str, Any]]:
+    """One for each person."""
+    first, last = choice.stages[0], choice.stages[-1]
+    for subject, score in choice.estimate.items():
+        yield {
+            "data": name, "adaptation": choice.adaptation if options.preprocessing == "auto" else options.preprocessing,
+            "subject": subject, "score": round(score, 4), "first": round(first.scores.get(subject, np.nan), 4),
+            "stages": len(choice.stages), "first_seconds": round(first.seconds), "seconds": round(last.seconds),
+            "time": options.time or "default", "seeds": options.seeds,
+            **{peer: round(scores.get(subject, np.nan), 4) for peer, scores in choice.peers.items()},
+        }  # fmt: skip
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """For each set and adaptation: means over people, and the difference to the simple model with the highest mean."""
+    peers = [name for name in table.columns if name not in FIXED]
+    lines = []
+    for (adaptation, data), people in table.groupby(["adaptation", "data"], sort=True):
+        means = people[peers].mean().dropna()
+        best = str(means.idxmax()) if len(means) else None
+        line: dict[str, Any] = {
+            "data": data, "adaptation": adaptation, "people": len(people), "first": people["first"].mean(),
+            "score": people["score"].mean(), "stages": people["stages"].iloc[0],
+            "first_seconds": people["first_seconds"].iloc[0], "seconds": people["seconds"].iloc[0],
+        }  # fmt: skip
+        if best is not None:
+            gains = (people["score"] - people[best]).tolist()
+            low, high = bootstrap_interval(gains, seed=0) or (np.nan, np.nan)
+            line |= {"best": best, "its": means[best], "difference": float(np.mean(gains)), "low": low, "high": high}
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+")
+    parser.add_argument("--runs", type=Path, required=True, help="where the folders of runs are, or shall be")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--adaptation", nargs="+", default=["zero-shot"], help="zero-shot, online, transductive")
+    parser.add_argument("--time", help="as of `autotransfer run`")
+    parser.add_argument("--seeds", type=int, help="as of `autotransfer run`")
+    parser.add_argument("--device", default="auto")
+    asked = parser.parse_args(arguments)
+    given = {name: value for name, value in (("time", asked.time), ("seeds", asked.seeds)) if value is not None}
+    for source in asked.data:
+        for adaptation in asked.adaptation:
+            name, fixed = Path(source).stem, given | {"device": asked.device, "preprocessing": adaptation}
+            options = RunOptions.of("recommended", source=source, **fixed)
+            folder = asked.runs / f"{name}-{adaptation}"
+            choice = performed(folder, options, lambda line, name=name: print(f"{name}: {line}", flush=True))
+            kept = read_table(asked.out, dtype={"subject": str}) if asked.out.exists() else pd.DataFrame(columns=FIXED)
+            kept = kept[(kept["data"] != name) | (kept["adaptation"] != adaptation)]
+            table = pd.concat([kept, pd.DataFrame(list(rows_of(name, options, choice)))], ignore_index=True)
+            write_atomically(asked.out, csv_of(table))
+            print(choice.verdict, flush=True)
+    print(summary(read_table(asked.out, dtype={"subject": str})).round(3).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

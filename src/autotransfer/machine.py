@@ -1,0 +1,79 @@
+"""What this process may use of the machine: cores and memory, as the system, a container or a scheduler allow it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CGROUP = Path("/sys/fs/cgroup")
+FEW = 2  # threads for small products: more of them wait for each other, and the more so the more programs run
+
+
+def cores() -> int:
+    """Threads worth having: what the user or a scheduler says, no more than the cores that this process may run on."""
+    asked = [_number(os.environ.get(name)) for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")]
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota()
+    limits = [n for n in (*asked, None if quota is None else max(1, round(quota))) if n]
+    return min([allowed, *limits])
+
+
+def memory_left() -> int | None:
+    """Bytes that a container leaves to this process; None without such a limit."""
+    pairs = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")]
+    left = []
+    for folder in _groups():
+        for limit, usage in pairs:
+            most, used = _read(folder / limit), _read(folder / usage)
+            if most is not None and used is not None and most.isdigit() and int(most) < 2**60:
+                left.append(max(0, int(most) - int(used)))
+    return min(left) if left else None
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """So many for torch and for the libraries that NumPy and SciPy call, here."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        with threadpool_limits(n):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _quota() -> float | None:
+    """Cores that a container may use."""
+    found = []
+    for folder in _groups():
+        quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
+        if quota.isdigit() and period.isdigit():
+            found.append(int(quota) / int(period))
+        old, every = (_read(folder / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        if old is not None and every is not None and old.isdigit() and every.isdigit():
+            found.append(int(old) / int(every))
+    return min(found) if found else None
+
+
+def _groups() -> list[Path]:
+    """Folders of the control groups that this process is in, the outermost first."""
+    own = next((line for line in (_read(Path("/proc/self/cgroup")) or "").splitlines() if line.startswith("0::")), "")
+    inner = CGROUP / own.removeprefix("0::").lstrip("/")
+    return [CGROUP, *(folder for folder in (inner, *inner.parents) if CGROUP in folder.parents)]
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _number(text: str | None) -> int | None:
+    first = (text or "").split(",")[0].strip()
+    return int(first) if first.isdigit() and int(first) else None

@@ -1,0 +1,40 @@
+"""When another stage is not expected to gain: decided by what the last ones gained held-out people.
+
+Stages are ordered by what they are expected to gain, so the next one is taken to gain no more than the last ones did.
+Whoever is scored has no part in the decision: for each person it is made again from what others gained, and where these
+would have stopped earlier, the person is scored with what there was then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from scipy.stats import t as student
+
+from ..runs.choice import Scores, StageScore
+
+RECENT = 2  # stages whose gains say what the next one may gain: one alone may have been bad luck
+WORTH = 0.002  # of the score: a smaller gain is worth no more waiting
+SURE = 0.9  # how sure it must be that less is gained
+
+
+def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> bool:
+    """Whether one more stage may gain something, from people's scores after each stage so far.
+
+    The mean gain of a stage over people, upper end of the 80 % interval, against WORTH."""
+    if len(scores) <= RECENT:
+        return True
+    people = [name for name in scores[-1] if name not in without]
+    gains = np.array([(scores[-1][name] - scores[-1 - RECENT][name]) / RECENT for name in people])
+    gains = gains[np.isfinite(gains)]
+    if len(gains) < 2:
+        return True
+    error = gains.std(ddof=1) / np.sqrt(len(gains))
+    return bool(gains.mean() + student.ppf(SURE, len(gains) - 1) * error >= WORTH)
+
+
+def stopped_at(answers: Sequence[StageScore], without: Collection[str]) -> int:
+    """After how many of these answers people other than these would have stopped; all of them, where they would not."""
+    scores = [one.scores for one in answers]
+    return next((n for n in range(1, len(scores)) if not expects_gain(scores[:n], without)), len(scores))

@@ -1,0 +1,355 @@
+"""A run answers in stages: RUN holds a whole answer at any moment, and a plan can be performed again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.errors import UserError
+from autotransfer.runs import executor, files, saved_model
+from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.progress import standing
+from autotransfer.runs.run import Run
+from autotransfer.runs.saved_model import load_model
+from autotransfer.search import plan as plans
+from autotransfer.search import procedure, stopping
+from autotransfer.search.plan import Plan, begin, read_plan
+from autotransfer.search.procedure import conduct
+from faults import Interrupted, quiet, table_of
+from tiny import tiny_file
+
+STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as published, seed 0"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def many_stages() -> Iterator[None]:
+    """A stage for every network, however short it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "SHORT", -1.0)
+        patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})
+        yield
+
+
+def options(folder: Path, **changes: object) -> RunOptions:
+    source = str(tiny_file(folder, n_subjects=4))
+    given = {
+        "source": source,
+        "epochs": 3,
+        "batch_size": 8,
+        "lr": 1e-2,
+        "device": "cpu",
+        "grid": "uncensored",
+        "seeds": 1,
+    }
+    return RunOptions(**given | {"preprocessing": "zero-shot"} | changes)
+
+
+def start(folder: Path, **changes: object) -> Run:
+    return Run.create(folder / "run", options(folder, **changes))
+
+
+def told(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def plain(choice: Choice) -> Choice:
+    """Without what the clock says."""
+    return replace(choice, stages=[replace(one, seconds=0.0) for one in choice.stages])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = start(tmp_path_factory.mktemp("whole"))
+    conduct(run, quiet, shown=False)
+    run.ledger.close()
+    return run.folder
+
+
+def assert_same(folder: Path, expected: Path) -> None:
+    assert table_of(folder).equals(table_of(expected))
+    assert plain(read_choice(folder)) == plain(read_choice(expected))
+    assert (folder / "model/model.safetensors").read_bytes() == (expected / "model/model.safetensors").read_bytes()
+    mine, other = (replace(read_plan(one), options={}) for one in (folder, expected))
+    assert mine == other
+
+
+def test_every_stage_ends_in_an_answer_and_the_last_says_why(whole: Path) -> None:
+    choice = read_choice(whole)
+    assert [stage.name for stage in choice.stages] == STAGES
+    assert choice.ended == "everything in its plan was trained"
+    people = set(map(str, range(4)))
+    for stage in choice.stages:
+        assert set(stage.scores) == people
+        assert stage.score == pytest.approx(np.mean(list(stage.scores.values())))
+    seconds = [stage.seconds for stage in choice.stages]
+    assert seconds == sorted(seconds)
+    assert choice.nested_test_scores == choice.stages[-1].scores
+    assert choice.baseline.name == "baseline"
+    assert unfinished(whole) == []
+    assert [stage.name for stage in read_plan(whole).stages] == STAGES
+
+
+class After:
+    """Interrupts a run once so many answers stand, as its last act."""
+
+    def __init__(self, answers: int) -> None:
+        self.left = answers
+
+    def __call__(self, run: Run, choice: Choice) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Interrupted
+
+
+@pytest.mark.parametrize("answers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_what_was_interrupted_can_be_used_and_goes_on_exactly(tmp_path: Path, whole: Path, answers: int) -> None:
+    run = start(tmp_path)
+    with pytest.raises(Interrupted):
+        conduct(run, quiet, shown=False, answered=After(answers))
+    run.ledger.close()
+    folder = run.folder
+    choice, model = read_choice(folder), load_model(folder / "model")
+    assert [stage.name for stage in choice.stages] == STAGES[:answers]
+    assert choice.ended is None
+    assert choice.baseline.name == "features", "the simplest, as long as there is no plain network"
+    assert model.card.scores["stages"] == STAGES[:answers]
+    assert at.Session(folder).predict_proba(run.recordings.X[0].numpy()).shape == (2,)
+    predicted = told("predict", folder, tmp_path / "tiny.npz", "--out", tmp_path / "p.csv")
+    assert "not finished" in predicted
+    assert STAGES[answers - 1] in predicted
+    assert "INCOMPLETE" not in Path(told("report", folder).split("report: ")[1].strip()).read_text()[:5000]
+    assert "not finished" in told("export", folder, "--format", "safetensors", "--out", tmp_path / "m.safetensors")
+    state = standing(folder)[0]
+    assert f"{answers} stage" in state
+    assert "resume" in state
+    again = Run.open(folder)
+    conduct(again, quiet, shown=False)
+    again.ledger.close()
+    assert_same(folder, whole)
+
+
+def writes(monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]) -> None:
+    """Calls `act` before any file of a run is replaced."""
+    real = files.write_atomically
+
+    def write(path: Path, content: bytes | str) -> None:
+        act(path)
+        real(path, content)
+
+    for module in (saved_model, procedure, plans):
+        monkeypatch.setattr(module, "write_atomically", write)
+
+
+def test_a_kill_at_any_write_leaves_a_whole_model(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second answer is killed before each of its files in turn; the last time it is allowed to end."""
+    run = start(tmp_path)
+    with pytest.raises(Interrupted):
+        conduct(run, quiet, shown=False, answered=After(1))
+    run.ledger.close()
+    first = load_model(run.folder / "model").card.scores["stages"]
+    left, seen, stages = [0], list[str](), list[list[str]]()
+
+    def act(path: Path) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            seen.append(path.name)
+            raise Interrupted
+
+    with monkeypatch.context() as patch:
+        writes(patch, act)
+        for n in range(9):
+            left[0] = n
+            again = Run.open(run.folder)
+            with contextlib.suppress(Interrupted):
+                conduct(again, quiet, shown=False, answered=After(1))
+            again.ledger.close()
+            stages.append(load_model(run.folder / "model").card.scores["stages"])
+            read_choice(run.folder)
+            read_plan(run.folder)
+            if len(seen) == n:
+                break
+    assert seen == ["results.csv", "model.next.safetensors", "model.json", "README.md", "choice.json", "plan.json"]
+    assert first == STAGES[:1]
+    assert stages == [STAGES[:1]] * 3 + [STAGES[:2]] * 4, "the card is the moment"
+    last = Run.open(run.folder)
+    conduct(last, quiet, shown=False)
+    last.ledger.close()
+    assert_same(run.folder, whole)
+
+
+def test_a_reader_between_card_and_weights_finds_both(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """os.replace of the weights is where a kill leaves a card whose weights have another name."""
+    folder = tmp_path / "model"
+    shutil.copytree(whole / "model", folder)
+    model = load_model(folder)
+    model.card = replace(model.card, scores={"new": True})
+    monkeypatch.setattr(saved_model.os, "replace", _fail)
+    with pytest.raises(Interrupted):
+        saved_model.save_model(folder, model)
+    monkeypatch.undo()
+    assert not load_model(folder).card.scores.get("new"), "the card was never replaced"
+    real = saved_model.os.replace
+    monkeypatch.setattr(
+        saved_model.os, "replace", lambda a, b: _fail() if Path(b).name == saved_model.WEIGHTS else real(a, b)
+    )
+    with pytest.raises(Interrupted):
+        saved_model.save_model(folder, model)
+    monkeypatch.undo()
+    (folder / saved_model.WEIGHTS).write_bytes(b"older weights")
+    assert load_model(folder).card.scores == {"new": True}
+
+
+def _fail(*_: object) -> None:
+    raise Interrupted
+
+
+def test_a_run_without_an_answer_says_so(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    run.ledger.close()
+    with pytest.raises(UserError, match=r"has no model yet.*autotransfer status"):
+        load_model(run.folder / "model")
+
+
+@pytest.mark.slow
+def test_a_plan_that_was_performed_is_performed_again(tmp_path: Path, whole: Path) -> None:
+    """Three of its stages, as a run had left it when the time was over."""
+    performed = read_plan(whole)
+    short = replace(performed, stages=performed.stages[:3])
+    runs = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        own = replace(options(tmp_path / name), time="1s")
+        run = begin(
+            tmp_path / name / "run", replace(RunOptions.from_dict(short.options), source=own.source), again=short
+        )
+        choice = conduct(run, quiet, shown=False)
+        assert [stage.name for stage in choice.stages] == STAGES[:3]
+        assert choice.ended == "everything in its plan was trained"
+        run.ledger.close()
+        runs.append(run.folder)
+    assert_same(*runs)
+    assert read_choice(runs[0]).stages[2].scores == read_choice(whole).stages[2].scores
+
+
+def test_a_plan_is_performed_from_the_command_line(tmp_path: Path, whole: Path) -> None:
+    plan = json.loads((whole / "plan.json").read_text())
+    plan["stages"] = plan["stages"][:2]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    source = tiny_file(tmp_path, n_subjects=4)
+    lines = told("run", source, "--plan", tmp_path / "plan.json", "--dry-run")
+    assert "2. eegnet, seed 0" in lines
+    assert "3. " not in lines.split("epochs")[1]
+    told("run", source, "--plan", tmp_path / "plan.json", "--out", tmp_path / "again", "--quiet")
+    choice = read_choice(tmp_path / "again")
+    assert [stage.scores for stage in choice.stages] == [stage.scores for stage in read_choice(whole).stages[:2]]
+
+
+def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> None:
+    run = start(tmp_path, time="0.001s")
+    choice = conduct(run, quiet, shown=False)
+    assert [stage.name for stage in choice.stages] == STAGES[:1]
+    assert choice.ended == "the time was over"
+    assert {entry.setting.network.closed_form for entry in run.ledger.entries()} == {True}
+    assert read_plan(run.folder).stages[0].name == STAGES[0]
+    run.ledger.close()
+    assert "finished" in standing(run.folder)[0]
+
+
+def test_a_stage_that_time_ends_is_given_up_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start(tmp_path, time="1h")
+    real = executor.time.monotonic
+    begun: list[float] = []
+
+    def late() -> float:
+        working = run.ledger.recall("answered", int) == 1
+        if working and not begun:
+            begun.append(real())
+        return real() + (7200 if begun and len(_running(run)) else 0)
+
+    monkeypatch.setattr(executor.time, "monotonic", late)
+    choice = conduct(run, quiet, shown=False)
+    assert [stage.name for stage in choice.stages] == STAGES[:1]
+    assert choice.ended == "the time was over"
+    assert any("given up" in line for line in choice.left_out)
+    assert all(entry.status == "done" and entry.setting.network.closed_form for entry in run.ledger.entries())
+    assert not run.ledger.open_populations()
+    assert not list(run.folder.glob("*.checkpoint"))
+    assert choice.playback is not None
+    run.ledger.close()
+
+
+def _running(run: Run) -> list[str]:
+    return [key for key, status in run.ledger.statuses().items() if status == "running"]
+
+
+def test_it_stops_when_no_gain_is_expected_unless_all_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(procedure, "expects_gain", lambda scores: len(scores) < 2)
+    run = start(tmp_path, time="1h")
+    choice = conduct(run, quiet, shown=False)
+    assert [stage.name for stage in choice.stages] == STAGES[:2]
+    assert choice.ended == "no more gain was expected"
+    assert choice.left_out == []
+    run.ledger.close()
+
+
+def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Person 0 alone gains from the second stage on: others would have stopped before, and it is they who decide."""
+
+    def decide(scores: list[dict[str, float]], without: object = ()) -> bool:
+        return "0" not in without or len(scores) < 2  # type: ignore[operator]
+
+    monkeypatch.setattr(stopping, "expects_gain", decide)
+    monkeypatch.setattr(procedure, "expects_gain", decide)
+    run = start(tmp_path, time="1h")
+    choice = conduct(run, quiet, shown=False)
+    assert len(choice.stages) == 4
+    assert choice.stopped_earlier == {"0": 2}
+    assert choice.average is not None
+    for name, score in choice.nested_test_scores.items():
+        assert score == choice.stages[1 if name == "0" else -1].scores[name]
+    kinds = {setting.kind for setting in (one.setting for one in choice.shortlist) if setting.encoder == "shallow"}
+    assert kinds == {"shallow"}
+    assert not any("shallow" in name for name in choice.average.nested_weights["0"])
+    folder = run.folder
+    run.ledger.close()
+    answers = Run.open(folder).ledger.recall("answers", list[StageScore])
+    assert answers == choice.stages
+    again = Run.open(folder)  # what was decided then is found again, not remembered
+    plan = again.ledger.recall("plan", Plan)
+    assert plan is not None
+    conductor = procedure.Conductor(again, plan, quiet, shown=False, played=0, answered=None)
+    then = conductor._nested_after(2)
+    assert set(then.said) == set(range(4))
+    again.ledger.close()
+
+
+def test_time_left_counts_what_remains(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    with pytest.raises(Interrupted):
+        conduct(run, quiet, shown=False, answered=After(1))
+    run.ledger.remember(ahead=100.0)
+    assert "1:40 left" in " ".join(standing(run.folder)) or "1:4" in " ".join(standing(run.folder))
+    run.ledger.remember(complete=True)
+    assert "1:40" not in " ".join(standing(run.folder))
+    run.ledger.close()

@@ -1,0 +1,247 @@
+"""Plans: what a run will do, in which order, what a limit cuts, and that a run does what its plan says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import autotransfer as at
+from autotransfer import schema
+from autotransfer.errors import UserError
+from autotransfer.runs.options import PRESETS, RunOptions, parse_time
+from autotransfer.search import plan as plans
+from autotransfer.search.costs import Costs, Speed
+from autotransfer.search.kinds import networks
+from autotransfer.search.plan import Plan, begin, cut, plan_of, read_plan, stage_lines, why_folds
+from tiny import tiny, tiny_file
+
+
+class Known(Costs):
+    """Every training of a network takes as long as it has epochs."""
+
+    def __init__(self, recordings: at.Recordings) -> None:
+        super().__init__(recordings, {})
+
+    def training(self, setting: at.Setting, options: RunOptions) -> float:
+        return 0.01 if setting.network.closed_form else float(setting.max_epochs)
+
+
+MANY = tiny(24, per_class=2)
+
+
+def options(**changes: object) -> RunOptions:
+    return RunOptions.of(
+        "recommended", **{"source": "tiny.npz", "preprocessing": "zero-shot", "device": "cpu"} | changes
+    )
+
+
+def planned(**changes: object) -> Plan:
+    return cut(MANY, options(**changes), Known(MANY))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("90s", 90), ("0.5h", 1800), (" 2H ", 7200)]
+)
+def test_a_time(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "-2h", "2 days", "0m", "30m2h", "nan", "1e9h"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UserError, match="time"):
+        RunOptions(source="x", time=text)
+
+
+def test_a_limit_is_usual_where_kinds_are_averaged_and_nowhere_else() -> None:
+    assert options().time == "30m"
+    assert options(time="none").seconds is None
+    for changes in ({"rule": "published"}, {"grid": "paper"}, {"search": "tpe"}):
+        assert options(**{"preprocessing": "auto"} | changes).time is None
+        assert options(**{"preprocessing": "auto", "time": "1h"} | changes).seconds == 3600
+
+
+def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
+    plan = planned(time="none")
+    first, second, third, *rest = plan.stages
+    assert first.solved
+    assert [one.trainings[0].setting.kind for one in (second, third)] == ["eegnet", "shallow"]
+    assert not any(one.solved for one in rest)
+    last = [setting.penalty is not None for stage in rest for setting, _ in stage.trainings]
+    assert last == sorted(last), "penalties come last"
+    seeds = [training.seed for stage in plan.stages for training in stage.trainings if training.setting.penalty is None]
+    assert seeds == sorted(seeds), "one seed after the other"
+    every = networks(options(), options().for_data(MANY).settings(), MANY)
+    trained = {training for stage in plan.stages for training in stage.trainings}
+    assert {(one, seed) for one in every for seed in range(3)} <= trained, "everything is in it"
+
+
+def test_everything_is_one_stage_where_nothing_is_averaged() -> None:
+    plan = planned(grid="quick", rule="published", preprocessing=None)
+    assert [stage.name for stage in plan.stages] == ["every fold"]
+    assert not plan.stops
+    limited = planned(grid="quick", rule="published", preprocessing=None, time="2h")
+    assert all(len(stage.trainings) == 1 for stage in limited.stages)
+
+
+def test_stages_that_are_short_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = planned(time="none")
+    monkeypatch.setattr(plans, "SHORT", 1e9)
+    joined = planned(time="none")
+    assert len(joined.stages) == 2
+    assert joined.stages[0] == whole.stages[0], "the first answer waits for nothing"
+    assert sorted(map(str, joined.stages[1].trainings)) == sorted(
+        str(training) for stage in whole.stages[1:] for training in stage.trainings
+    )
+    assert joined.seconds < whole.seconds, "fewer answers are made"
+
+
+def test_a_limit_makes_room_for_a_network_of_each_kind() -> None:
+    whole = planned(time="none")
+    main = sum(stage.seconds for stage in whole.stages if stage.main)
+    before: list[str] = []
+    for share in (1.3, 0.8, 0.4, 0.2):
+        plan = planned(time=f"{main * share:.0f}s")
+        assert len(plan.left_out) >= len(before), "less time, more left out"
+        assert sum(stage.seconds for stage in plan.stages if stage.main) <= main * share
+        assert any(not stage.solved for stage in plan.within(main * share))
+        before = plan.left_out
+    assert plan.folds == 5
+    assert planned(time=f"{10 * main:.0f}s").left_out == []
+
+
+def test_whatever_the_limit_the_first_stage_is_planned_for() -> None:
+    plan = planned(time="1s")
+    assert plan.within(1.0) == [plan.stages[0]]
+    assert plan.stages[0].solved
+    assert plan.left_out == [], "what does not help is not left out"
+
+
+def test_the_papers_rule_keeps_its_folds() -> None:
+    asked = {"grid": "quick", "rule": "published", "preprocessing": None}
+    whole = cut(MANY, options(**asked, time="none"), Known(MANY))
+    plan = cut(MANY, options(**asked, time=f"{whole.stages[0].seconds / 40:.0f}s"), Known(MANY))
+    assert plan.folds == 24
+
+
+def test_a_search_that_does_not_fit_is_refused_with_the_least() -> None:
+    with pytest.raises(UserError, match=r"time 30s is too short.*--time \d+m"):
+        planned(time="30s", search="halving")
+    with pytest.raises(UserError, match="nested full"):
+        RunOptions(source="x", time="1h", nested="full", rule="published")
+
+
+def test_costlier_closed_forms_do_not_keep_the_first_answer_waiting() -> None:
+    class Slow(Known):
+        def training(self, setting: at.Setting, options: RunOptions) -> float:
+            return 100.0 if setting.kind == "tangent" else super().training(setting, options)
+
+    plan = cut(MANY, options(), Slow(MANY))
+    assert "tangent" not in {setting.kind for setting in plan.stages[0].settings}
+    later = [stage for stage in plan.stages[1:] if stage.solved]
+    assert [{setting.kind for setting in stage.settings} for stage in later] == [{"tangent"}]
+
+
+def test_a_plan_is_told_by_stages_with_a_range_of_times() -> None:
+    plan = planned(time="none")
+    lines = list(stage_lines(plan))
+    assert len(lines) == len(plan.stages)
+    assert all("answer after" in line for line in lines)
+    short = planned(time="1s")
+    assert sum("not in this time" in line for line in stage_lines(short)) == len(short.stages) - 1
+
+
+def test_networks_that_are_left_out() -> None:
+    rec = at.synthetic(n_subjects=4, n_channels=4, n_times=32)
+    counts = {
+        name: len(networks(options(networks=name), options().settings(), rec))
+        for name in ("all", "main", "one", "none")
+    }
+    assert counts["all"] >= counts["main"] > counts["one"] > counts["none"] == 1
+    with pytest.raises(UserError, match="networks"):
+        options(networks="some")
+
+
+def test_many_people_are_told_why_they_are_grouped() -> None:
+    whole, short = planned(time="none"), planned()
+    assert "10 folds, because there are 24 people" in " ".join(why_folds(MANY, options(), whole))
+    assert short.folds == 5
+    assert "5 folds" in " ".join(why_folds(MANY, options(), short)), "those that are planned"
+    assert why_folds(MANY, options(folds=10), whole) == []
+    assert why_folds(tiny(), options(), plan_of(options().for_data(tiny()), tiny())) == []
+
+
+def test_presets_of_a_run() -> None:
+    assert options(grid="paper", preprocessing=None).rule == "published"
+    assert options(grid="paper", preprocessing=None, rule="average").rule == "average"
+    assert options(grid="paper", preprocessing=None).for_data(MANY).n_folds is None
+    short = RunOptions.of("quick", source="x", preprocessing="auto")
+    assert {name: getattr(short, name) for name in PRESETS["quick"]} == PRESETS["quick"]
+    assert RunOptions.of("quick", source="x", seeds=2).seeds == 2
+    assert RunOptions.of("quick", source="x", preprocessing="auto", search="tpe").grid == "quick"
+    published = RunOptions.of("quick", source="x", rule="published")
+    assert (published.grid, published.folds) == ("quick", "all")
+    with pytest.raises(UserError, match="preset"):
+        RunOptions.of("papre", source="x")
+
+
+def test_costs_are_measured_and_grow_with_the_work() -> None:
+    rec, own = tiny(6), options(batch_size=8, epochs=4, grid="uncensored", time="none").for_data(tiny(6))
+    costs = Costs.measure(rec, own)
+
+    def trained(changed: RunOptions) -> float:
+        return sum(costs.training(s, changed) for stage in plan_of(changed, rec).stages for s, _ in stage.trainings)
+
+    assert trained(replace(own, seeds=3)) == pytest.approx(3 * trained(replace(own, seeds=1)), rel=0.3)
+    assert trained(replace(own, epochs=8)) > 1.5 * trained(own)
+    assert all(isinstance(speed, Speed) and speed.row > 0 for speed in costs.speeds.values())
+
+
+def test_trainings_are_counted_by_folds() -> None:
+    by_folds = {
+        folds: plan_of(options(folds=folds, epochs=2).for_data(MANY), MANY).trainings for folds in ("all", 10, 5)
+    }
+    assert by_folds["all"] / 24 == by_folds[10] / 10 == by_folds[5] / 5
+
+
+def test_a_run_begins_with_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, recordings, *_: Known(recordings)))
+    monkeypatch.setattr(plans, "LITTLE", 0)
+    own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, epochs=8, time="3m")
+    run = begin(tmp_path / "run", own, tell=told.append)
+    plan = run.ledger.recall("plan", Plan)
+    assert plan is not None
+    assert plan == cut(run.recordings, own, Known(run.recordings)), "a dry run's"
+    assert plan.options["source"] == own.source
+    assert run.options == replace(RunOptions.from_dict(plan.options), source=run.options.source)
+    assert any("first answer" in line for line in told)
+    run.ledger.close()
+    with pytest.raises(UserError, match="--cluster"):
+        begin(tmp_path / "other", replace(own, time="1h"), here=False)
+    assert not (tmp_path / "other").exists()
+
+
+def test_small_runs_wait_for_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Costs, "measure", lambda *_: pytest.fail("measured"))
+    own = options(source=str(tiny_file(tmp_path)), epochs=2, batch_size=8)
+    begin(tmp_path / "run", own).ledger.close()
+
+
+def test_a_plan_is_written_and_read(tmp_path: Path) -> None:
+    plan = planned().performed([0, 2])
+    plans.write_plan(tmp_path, plan)
+    for path in (tmp_path, tmp_path / "plan.json"):
+        assert read_plan(path) == plan
+    assert [stage.name for stage in plan.stages] == [planned().stages[n].name for n in (0, 2)]
+    assert (plan.limit, plan.fixed) == (None, True)
+    for text, words in (
+        ("{", "no plan"), ("[]", "no plan"), (schema.to_json(replace(plan, stages=[])), "no stages"),
+        (schema.to_json(plan).replace('"seed": 0', '"seed": "x"'), "no plan"),
+    ):  # fmt: skip
+        (tmp_path / "plan.json").write_text(text)
+        with pytest.raises(UserError, match=words):
+            read_plan(tmp_path)
+    with pytest.raises(UserError, match="there is no file"):
+        read_plan(tmp_path / "nothing.json")

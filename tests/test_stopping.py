@@ -1,0 +1,69 @@
+"""When another stage is not expected to gain, and that nobody decides about themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from autotransfer.runs.choice import Scores, StageScore
+from autotransfer.search.stopping import RECENT, WORTH, expects_gain, stopped_at
+
+PEOPLE = [f"p{n}" for n in range(20)]
+
+
+def course(*gains: float, noise: float = 0.002, seed: int = 0) -> list[Scores]:
+    """Scores after each stage: so much is gained on average, more by some."""
+    generator = np.random.default_rng(seed)
+    steps = [generator.normal(gain, noise, len(PEOPLE)) for gain in gains]
+    values = 0.5 + np.concatenate([np.zeros((1, len(PEOPLE))), np.cumsum(steps, 0)])
+    return [dict(zip(PEOPLE, row.tolist(), strict=True)) for row in values]
+
+
+def answers(scores: list[Scores]) -> list[StageScore]:
+    return [StageScore.of(f"stage {n}", n, 60.0 * n, own) for n, own in enumerate(scores)]
+
+
+def test_it_goes_on_while_people_gain_and_stops_when_they_do_not() -> None:
+    assert expects_gain(course(0.05, 0.03))
+    assert expects_gain(course(0.05, 0.004, 0.004))
+    assert not expects_gain(course(0.05, 0.0, 0.0))
+    assert not expects_gain(course(0.05, -0.01, 0.0))
+    assert expects_gain(course(0.05, 0.0)), "the gain of the stage before counts as well"
+
+
+def test_two_stages_come_before_any_decision() -> None:
+    scores = course(*[-0.1] * RECENT)
+    assert [expects_gain(scores[:n]) for n in range(1, RECENT + 2)] == [True] * RECENT + [False]
+
+
+def test_few_people_who_differ_say_too_little_to_stop() -> None:
+    few = [{name: own[name] for name in PEOPLE[:3]} for own in course(0.0, 0.0, noise=0.05)]
+    assert expects_gain(few)
+    assert expects_gain([{"a": 0.5}] * 5), "one person says nothing"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_interval_is_students(seed: int) -> None:
+    scores = course(0.01, 0.001, 0.001, noise=0.01, seed=seed)
+    gains = [(scores[-1][name] - scores[-3][name]) / 2 for name in PEOPLE]
+    upper = stats.t.interval(0.8, len(gains) - 1, np.mean(gains), stats.sem(gains))[1]
+    assert expects_gain(scores) == (upper >= WORTH)
+
+
+def test_a_person_has_no_part_in_the_decision_about_them() -> None:
+    """One person gains so much that the mean does; the others alone would have stopped."""
+    scores = course(0.02, 0.0, 0.0, 0.0, noise=1e-4)
+    for n, own in enumerate(scores):
+        own["p0"] = min(1.0, 0.3 + 0.1 * n)
+    assert expects_gain(scores)
+    assert not expects_gain(scores, {"p0"})
+    told = answers(scores)
+    assert stopped_at(told, {"p0"}) == 4, "when two stages had gained the others nothing"
+    assert stopped_at(told, {"p1"}) == len(told), "p0 makes everybody else go on"
+
+
+def test_those_who_would_have_gone_on_have_what_there_is() -> None:
+    told = answers(course(0.02, 0.02, 0.02))
+    assert stopped_at(told, ()) == len(told)
+    assert stopped_at(told[:1], ()) == 1
