@@ -85,7 +85,8 @@ def statistics(x: Tensor, power_of: Callable[[Tensor], Tensor]) -> Tensor:
         *(_mean(unit[..., lag:] * unit[..., :-lag]) for lag in LAGS),
     ]  # fmt: skip
     correlation = (unit @ unit.transpose(-1, -2)).flatten(-2).index_select(-1, fixed.pairs) / times
-    fisher = correlation.clamp(-MOST, MOST).atanh()
+    bounded = correlation.clamp(-MOST, MOST)
+    fisher = 0.5 * (torch.log1p(bounded) - torch.log1p(-bounded))  # atanh, which ONNX has in float32 alone
     return torch.cat([torch.cat(parts, -1).flatten(-2), fisher], -1)[..., None, :]
 
 
