@@ -210,3 +210,14 @@ def test_the_delivered_model_does_not_follow_where_people_lost_by_what_others_ch
         before={}, calibrated={}, own={}, follows=following.delivered(people), calibrates=[],
     )  # fmt: skip
     assert kept.gain < 0, "what is told is what people got whose way was chosen by others"
+
+
+def test_the_delivered_model_does_not_follow_where_people_lost_in_one_order() -> None:
+    """One person loses in the last order by what two others choose, and gains more in the other orders."""
+    *most, last = ORDERS
+    gains = {("shift", order): 0.3 for order in most}
+    people = [followed(gains | {("shift", last): value}) for value in (0.2, 0.2, -0.3)]
+    assert following.chosen(people) == "shift"
+    nested = [own.gains(following.chosen([*people[:n], *people[n + 1 :]])).mean() for n, own in enumerate(people)]
+    assert np.mean(nested) > 0
+    assert following.delivered(people) == "none"

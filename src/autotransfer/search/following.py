@@ -2,7 +2,7 @@
 
 Every way (person/adaptation.py) is tried in every order of the windows. The delivered model has the way that gains most
 in the order in which it gains least; where every way loses in some order, the model stays as it was. So it does where
-people lost by the way that the others chose for them: that is what a new person can expect.
+people lost, in any order, by the way that the others chose for them: that is what a new person can expect.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Followed(NamedTuple):
     zero_shot: NDArray[np.float64]  # (orders,)
     ways: NDArray[np.float64]  # (ways, orders)
 
-    def gain(self, way: str) -> float:
-        """By being followed, the mean over orders."""
-        return 0.0 if way == NO_WAY else float((self.ways[list(WAYS).index(way)] - self.zero_shot).mean())
+    def gains(self, way: str) -> NDArray[np.float64]:
+        """By being followed (orders,)."""
+        return np.zeros_like(self.zero_shot) if way == NO_WAY else self.ways[list(WAYS).index(way)] - self.zero_shot
 
 
 def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor) -> Followed:
@@ -57,6 +57,9 @@ def chosen(people: Sequence[Followed]) -> str:
 
 
 def delivered(people: Sequence[Followed]) -> str:
-    """The same for a new person: none where these people did not gain by what the others among them chose."""
-    gains = [own.gain(chosen([*people[:n], *people[n + 1 :]])) for n, own in enumerate(people)]
-    return chosen(people) if gains and np.mean(gains) > 0 else NO_WAY
+    """The same for a new person: none where these people lost in some order by what the others among them chose, or
+    gained in none."""
+    if not people:
+        return NO_WAY
+    gains = np.mean([own.gains(chosen([*people[:n], *people[n + 1 :]])) for n, own in enumerate(people)], 0)
+    return chosen(people) if gains.min() >= 0 and gains.max() > 0 else NO_WAY
