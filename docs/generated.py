@@ -319,6 +319,12 @@ CHOICE = {
     "other_metrics": "by metric: score by subject of what is delivered, as `nested` in `delivered_test_scores`",
     "peers": "by name: score by subject of what needs no network, on the same folds",
     "left_out": "what a run with `--time` left out to keep within it",
+    "stages": "stages that the answer rests on, in order: `name`, `number` in plan.json, `seconds` since the run "
+    "began, `scores` by subject with all that was trained up to then, their mean `score` and its 95 % `interval`; "
+    "empty: trained all at once",
+    "ended": "why a run in stages did no more; null: it goes on, or has no stages",
+    "stopped_earlier": "by subject: after how many stages the scores of the others would have ended the run, where "
+    "that is earlier; their estimate rests on those",
     "skipped_peers": "by name: why a simple model has no scores",
     "confusions": "by subject: counts of true × predicted class of what is delivered, decided without them",
     "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error` of the same",

@@ -247,6 +247,9 @@ def _skeleton(text: str) -> list[str]:
         text,
         flags=re.MULTILINE | re.IGNORECASE,
     )
+    # Which stages there are depends on how long each takes.
+    text = re.sub(r"^(  \d+\. |stage \d+ of |answer after ).*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\d+ of \d+ known jobs", "# of # known jobs", text)
     text = re.sub(r" \(it is busy with other work; alone about [\d:]+\)", "", text)
     text = text.replace("epochs", "epoch")  # of which there is one
     return [line.rstrip() for line in re.sub(r"\d+", "#", text).strip().splitlines()]

@@ -107,7 +107,7 @@ def test_every_parameter_reaches_the_setting() -> None:
         {"method": "mmd", "mode": "marginal", "as_printed": True},
     ]
     fields = set(at.CensoredClassifier().get_params()) - {
-        "preset", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose", *OLD,
+        "preset", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose",
     }  # fmt: skip
     assert {name for own in by_method for name in own} | set(given) | {"checkpoint"} == fields
     for own in by_method:
@@ -161,17 +161,6 @@ def test_a_strength_that_nobody_gives_is_the_methods_own() -> None:
         assert (setting.penalty.strength if setting.penalty else None) == strength
     with pytest.raises(UserError, match="method"):
         at.CensoredClassifier("mdm").fit(X, Y, subjects=SUBJECTS)
-
-
-OLD = {"compress": 5.0, "levels": False, "power": False, "keep": "last"}
-
-
-@pytest.mark.parametrize("name", list(OLD))
-def test_parameters_of_an_earlier_version_are_accepted_with_a_warning(name: str) -> None:
-    with pytest.warns(FutureWarning, match=f"{name} is called"):
-        setting = at.CensoredClassifier(standardise="train", **{name: OLD[name]})._setting("eegnet")
-    plain = at.CensoredClassifier(standardise="train")._setting("eegnet")
-    assert setting != plain
 
 
 def test_the_rate_sets_the_kernel_and_the_seed_the_weights(fitted: at.CensoredClassifier) -> None:

@@ -262,7 +262,10 @@ def test_a_folder_of_arrays_stays_one(tmp_path: Path) -> None:
 def test_files_that_are_no_epochs(tmp_path: Path) -> None:
     raw = mne.io.RawArray(np.zeros((2, 500)), mne.create_info(2, 100.0, "eeg"))
     raw.save(tmp_path / "a_raw.fif")
-    refused(lambda: load(tmp_path / "a_raw.fif"), r"continuous recording; create epochs first: mne\.Epochs")
+    refused(lambda: load(tmp_path / "a_raw.fif"), "'a' holds no y; to train, give .* --events")
+    (tmp_path / "a_raw.fif").rename(tmp_path / "a-epo.fif")
+    refused(lambda: load(tmp_path / "a-epo.fif"), r"continuous recording; create epochs first: mne\.Epochs")
+    (tmp_path / "a-epo.fif").unlink()
     make().average().save(tmp_path / "a-ave.fif")
     refused(lambda: load(tmp_path / "a-ave.fif"), "holds no epochs; give a file that")
     refused(lambda: load(tmp_path / "none-epo.fif"), "there is no file .*none-epo")

@@ -211,8 +211,11 @@ class Setting:
         return head + (f" with {', '.join(traits)}" if traits else "")
 
     def beside(self, plain: Setting) -> tuple[str | None, dict[str, Any]]:
-        """The kind, where it is not the plain one's, and the traits that it leaves to be told."""
+        """The kind, where it is not the plain one's, and the traits that it leaves to be told; not what a
+        representation reads of the recordings, which is the same for all settings of a run."""
         told = self.traits(plain)
+        if "represent" in told:
+            told = {name: value for name, value in told.items() if name not in ("sfreq", "constants")}
         if self.encoder == plain.encoder:
             return None, told
         del told["encoder"]

@@ -223,7 +223,7 @@ def _averages_causes(choice: Choice) -> list[str]:
     """What part of the difference several plain networks, or uncensored candidates, would have had as well."""
     notes, own = [], finite(choice.nested_test_scores)
     plain = paired(own, finite(choice.delivered_test_scores.get("baseline", {})))
-    if plain is not None:
+    if plain is not None and choice.has_plain_network:
         notes.append(
             f"An ensemble of plain networks scores {score(plain.second.mean)}; the average minus it is "
             f"{signed(plain.mean)} ({interval(plain)})."

@@ -77,7 +77,8 @@ def contenders(summary: Summary) -> list[Contender]:
     rows = [Contender(m, method_label(m), best[m], scores.get(best[m], {})) for m in order if m in best]
     if choice is not None:
         tests = {role: finite(own) for role, own in choice.test_scores.items()}
-        front = [Contender("none", method_label("none"), choice.baseline.name, tests["baseline"])]
+        baseline = Contender("none", method_label("none"), choice.baseline.name, tests["baseline"])
+        front = [baseline] if choice.has_plain_network else []
         if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
             front.append(Contender("uncensored", "Best uncensored", uncensored, tests.get("best_uncensored", {})))
         rows = [*front, *(row for row in rows if row.key != "none")]

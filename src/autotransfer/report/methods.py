@@ -101,10 +101,12 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
 
 def _scores(choice: Choice) -> Iterable[str]:
     yield f"Results: {' '.join(headline(choice))}"
-    rows = {**choice.peers, "a single plain network": choice.test_scores["baseline"]}
+    single = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
+    rows = choice.peers | single
     means = {name: list(finite(own).values()) for name, own in rows.items()}
     listed = "; ".join(f"{name} {score(float(np.mean(own)))}" for name, own in means.items() if own)
-    yield f"On the same folds, {metric_label(choice)}, mean over people: {listed}."
+    if listed:
+        yield f"On the same folds, {metric_label(choice)}, mean over people: {listed}."
     for line in skipped_words(choice):
         yield f"{capital(line)}."
     yield "Intervals of means are 95 % bootstrap intervals over people (10,000 resamples), paired for differences."

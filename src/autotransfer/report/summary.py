@@ -95,7 +95,8 @@ class Summary:
     @cached_property
     def plain(self) -> Setting:
         """The plain network of the run."""
-        return self.options.apply(Setting()) if self.choice is None else self.choice.baseline.setting
+        choice = self.choice
+        return choice.baseline.setting if choice is not None and choice.has_plain_network else self.options.plain
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
@@ -124,4 +125,6 @@ class Summary:
         """Who is shown side by side: the baseline and, where it is another one, the chosen setting."""
         if self.choice is None or self.choice.baseline_won:
             return {"baseline": self.plain}
+        if not self.choice.has_plain_network:
+            return {"chosen": self.choice.chosen.setting}
         return {"baseline": self.plain, "chosen": self.choice.chosen.setting}

@@ -76,6 +76,8 @@ def _rows_of_average(choice: Choice, average: Average) -> Rows:
         rows["average, nested full"] = choice.nested_full_test_scores
     rows |= choice.peers
     rows["best single, nested"] = average.choosing_test_scores
+    if not choice.has_plain_network:
+        return rows
     if "baseline" in choice.delivered_test_scores:
         rows["ensemble, plain networks"] = choice.delivered_test_scores["baseline"]
     return rows | {"plain network (baseline)": choice.test_scores["baseline"]}

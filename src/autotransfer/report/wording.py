@@ -28,6 +28,19 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "features": ("Linear on features", "linear models on features"),
     "tangent": ("Tangent space", "tangent space"),
     "templates": ("Templates", "templates"),
+    "evoked": ("Evoked responses", "evoked responses"),
+    "tdar": ("Time domain and AR", "time-domain features with autoregression"),
+    "ls4": ("LS4 features", "the four features of LS4"),
+    "ls9": ("LS9 features", "the nine features of LS9"),
+    "hudgins": ("Hudgins features", "Hudgins' time-domain features"),
+    "tdpsd": ("TDPSD features", "power spectrum descriptors of the time domain"),
+    "rhythms": ("Rhythms", "correlations with rhythms"),
+    "bands": ("Band power", "band power"),
+    "fine_bands": ("Fine band power", "power in fine bands"),
+    "band_tangent": ("Tangent space of bands", "tangent space of bands"),
+    "statistics": ("Statistics", "statistics of windows"),
+    "beats": ("Heartbeats", "shapes of heartbeats"),
+    "minirocket": ("MiniRocket", "MiniRocket"),
 }
 # what is kept of trainings at a constant rate, in words
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}

@@ -251,6 +251,11 @@ class Choice:
         return self.chance is not None and self.interval is not None and self.interval[0] <= self.chance
 
     @property
+    def has_plain_network(self) -> bool:
+        """Whether the plain network was trained; a run that ended before has its first candidate for a baseline."""
+        return self.baseline.name == "baseline"
+
+    @property
     def settings(self) -> dict[str, Setting]:
         """By name: everything that was a candidate."""
         return {one.name: one.setting for one in self.shortlist}
