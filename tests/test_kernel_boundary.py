@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import timeit
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import autotransfer as at
 from autotransfer import cpu
 from autotransfer.cpu.boundary import Expected, address
 from autotransfer.cpu.compiling import library
-from autotransfer.cpu.in_use import operations
+from autotransfer.cpu.in_use import Networks, operations
 from autotransfer.gpu import Dropping
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler")
@@ -39,6 +40,12 @@ def network() -> dict[str, Any]:
         "shift": rand(*each), "depthwise": rand(*each, 5), "pointwise": rand(P, 8, F), "bias": rand(P, 8),
         "numbers": [1, 6, 4, 2], "floor": 1e-6,
     }  # fmt: skip
+
+
+def networks(x: Tensor, group: Tensor, numbers: list[int], floor: float, **weights: Any) -> Tensor:
+    spatial, temporal, *rest = weights.values()
+    levels, stretch, *pools = numbers
+    return Networks(spatial, temporal, levels, floor, stretch, tuple(rest[:3]), tuple(pools), tuple(rest[3:]))(x, group)
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
@@ -73,7 +80,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]] = {
         lambda: {"nearness": -rand(P, B, B), "wanted": rand(P, B), "bracket": 5.0, "halvings": 4, "newtons": 4},
     ),
     "mix": (cpu.mix, lambda: {"words": torch.arange(10, dtype=torch.int32)}),
-    "networks": (operations.networks, network),
+    "networks": (networks, network),
     "standardise": (operations.standardise, lambda: {"x": rand(G, B, C, T)}),
     "append_scale": (operations.append_scale, lambda: {"x": rand(G, B, C, T), "flat": 1e-8, "quiet": 1e-8}),
     "features": (
@@ -158,6 +165,29 @@ def test_numbers_that_lead_out_of_bounds_are_refused(kernel: str, name: str, val
     function, given = KERNELS[kernel]
     with pytest.raises(RuntimeError, match="autotransfer::"):
         function(**(given() | {name: value}))
+
+
+def test_weights_are_checked_once_and_windows_every_time() -> None:
+    own = Networks(rand(P, F, C), rand(P, F, 7), 1, stretch=6, power=(rand(P, F), rand(P, F), rand(P, F)))
+    x, group = rand(G, B, C, T), torch.tensor([0, 1, 0])
+    out = own(x, group)
+    wrong_x = [rand(G, B, C - 1, T), rand(G, B, C + 1, T), x.double(), x.to("meta"), x[..., :0]]
+    wrong_group = [torch.tensor([0, 2, 0]), torch.tensor([0, -1, 0]), group[:2], group.int(), group.to("meta")]
+    for one, other in [*((wrong, group) for wrong in wrong_x), *((x, wrong) for wrong in wrong_group)]:
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            own(one, other)
+    assert torch.equal(own(x, group), out)
+    assert own(rand(1, 2, C, 2 * T), torch.zeros(P, dtype=torch.int64)).shape == (P, 2, F * (2 * T // 6))
+
+
+def test_a_copy_of_networks_has_weights_of_its_own() -> None:
+    own = Networks(rand(P, F, C), rand(P, F, 7), 1, stretch=6, power=(rand(P, F), rand(P, F), rand(P, F)))
+    x, group = rand(G, B, C, T), torch.tensor([0, 1, 0])
+    out = own(x, group)
+    other = copy.deepcopy(own)
+    own.spatial.zero_()
+    assert torch.equal(other(x, group), out)
+    assert not torch.equal(own(x, group), out)
 
 
 def test_a_network_of_another_precision_raises_as_torch_does() -> None:

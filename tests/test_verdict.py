@@ -139,7 +139,7 @@ def test_page_and_terminal_begin_with_the_same_lines() -> None:
 def test_a_run_says_it_in_the_estimator_the_card_the_page_of_the_model_and_the_file(tmp_path: Path) -> None:
     recordings = tiny(n_subjects=4)
     auto = at.AutoTransferClassifier(
-        "uncensored", preprocessing="none", epochs=2, batch_size=8, seeds=1, device="cpu", at_least=0.9,
+        "uncensored", adaptation="none", epochs=2, batch_size=8, seeds=1, device="cpu", at_least=0.9,
         run_folder=tmp_path / "run",
     )  # fmt: skip
     auto.fit(recordings.X, recordings.y, subjects=recordings.subject)

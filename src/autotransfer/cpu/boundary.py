@@ -43,11 +43,12 @@ def addresses(operation: str, **tensors: Expected) -> dict[str, int]:
     return {name: address(operation, name, expected) for name, expected in tensors.items()}
 
 
-def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> None:
-    """index (size,) int64 with every entry from 0 up to, but not including, `bound`."""
+def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> int:
+    """The address of index (size,) int64 with every entry from 0 up to, but not including, `bound`."""
     place = address(operation, name, Expected(index, (size,), torch.int64))
     if need_library(operation).outside(c_void_p(place), c_long(size), c_long(bound)):
         raise RuntimeError(f"autotransfer::{operation}: {name} has an entry outside [0, {bound})")
+    return place
 
 
 def check_sizes(operation: str, least: int = 1, **sizes: int) -> None:

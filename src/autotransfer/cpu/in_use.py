@@ -6,10 +6,11 @@ Each has a reference in plain torch code where it is used, which also serves whe
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from ctypes import c_double, c_float, c_long, c_void_p
+from dataclasses import dataclass, fields
+from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +45,8 @@ class _Networks(ctypes.Structure):
     )  # fmt: skip
 
 
-class Networks(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Networks:
     """P networks: F filters, each a mixture of channels and a kernel along time. Of a filter's signal v the code has
 
     ELU(scale · v + shift), averaged, filtered once more (depthwise), mixed (H rows of pointwise, and a bias), and once
@@ -66,42 +68,57 @@ class Networks(NamedTuple):
 
     def __call__(self, x: Tensor, group: Tensor) -> Tensor:
         """Windows (G, n, C, T), of which each network reads those of its group (P,) -> codes (P, n, D)."""
-        own = self.spatial, self.temporal, *(self.power or [None] * 3), *(self.rest or [None] * 5)
-        found: Tensor = operations.networks(x, group, *own, [self.levels, self.stretch, *self.pools], self.floor)
-        return found
+        codes: Tensor = operations.networks(self, x, group)
+        return codes
+
+    def __reduce__(self) -> tuple[type[Networks], tuple[Any, ...]]:
+        """Without `task`: a copy has its weights elsewhere."""
+        return Networks, tuple(getattr(self, one.name) for one in fields(self))
+
+    @cached_property
+    def task(self) -> _Networks:
+        """What does not depend on the windows, checked once: the weights live, and stay, as long as their addresses."""
+        power, rest = self.power or (None,) * 3, self.rest or (None,) * 5
+        _check_together("networks", "power", *power)
+        _check_together("networks", "the second filter", *rest)
+        (constant, power_scale, power_shift), (scale, shift, depthwise, pointwise, bias) = power, rest
+        (members, filters, taps), channels = self.temporal.shape, self.spatial.shape[-1]
+        hidden, second_taps = (0, 1) if bias is None or depthwise is None else (bias.shape[1], depthwise.shape[-1])
+        pool, second_pool = self.pools
+        check_sizes(
+            "networks", stretch=self.stretch, pool=pool, second_pool=second_pool, taps=taps, second_taps=second_taps
+        )
+        check_sizes("networks", 0, levels=self.levels, signals=channels - self.levels)
+        each = members, filters
+        places = addresses(
+            "networks", spatial=Expected(self.spatial, (*each, channels)),
+            temporal=Expected(self.temporal, (*each, taps)), constant=Expected(constant, each),
+            power_scale=Expected(power_scale, each), power_shift=Expected(power_shift, each),
+            scale=Expected(scale, each), shift=Expected(shift, each),
+            depthwise=Expected(depthwise, (*each, second_taps)),
+            pointwise=Expected(pointwise, (members, hidden, filters)), bias=Expected(bias, (members, hidden)),
+        )  # fmt: skip
+        return _Networks(
+            **places, channels=channels - self.levels, levels=self.levels, filters=filters, taps=taps,
+            stretch=self.stretch, pool=pool, second_taps=second_taps, second_pool=second_pool, hidden=hidden,
+            floor=self.floor,
+        )  # fmt: skip
 
 
-def _networks(
-    x: Tensor, group: Tensor, spatial: Tensor, temporal: Tensor, constant: Tensor | None, power_scale: Tensor | None,
-    power_shift: Tensor | None, scale: Tensor | None, shift: Tensor | None, depthwise: Tensor | None,
-    pointwise: Tensor | None, bias: Tensor | None, numbers: Sequence[int], floor: float,
-) -> Tensor:  # fmt: skip
+def _networks(own: Networks, x: Tensor, group: Tensor) -> Tensor:
     """`Networks`, as the kernel takes it."""
-    levels, stretch, pool, second_pool = numbers
-    check_sizes("networks", stretch=stretch, pool=pool, second_pool=second_pool)
-    groups, windows, channels, times = x.shape
-    check_sizes("networks", 0, levels=levels, signals=channels - levels)
-    members, filters, taps = temporal.shape
-    _check_together("networks", "power", constant, power_scale, power_shift)
-    _check_together("networks", "the second filter", scale, shift, depthwise, pointwise, bias)
-    hidden, second_taps = (0, 1) if bias is None or depthwise is None else (bias.shape[1], depthwise.shape[-1])
-    check_sizes("networks", times=times, taps=taps, second_taps=second_taps)
-    latent = hidden * (times // pool // second_pool) + (0 if power_scale is None else filters * (times // stretch))
-    x, out, each = x.contiguous(), x.new_empty(members, windows, latent), (members, filters)
-    check_index("networks", "group", group, members, groups)
-    places = addresses(
-        "networks", x=Expected(x, x.shape), group=Expected(group, (members,), torch.int64),
-        spatial=Expected(spatial, (*each, channels)), temporal=Expected(temporal, (*each, taps)),
-        constant=Expected(constant, each), power_scale=Expected(power_scale, each),
-        power_shift=Expected(power_shift, each), scale=Expected(scale, each), shift=Expected(shift, each),
-        depthwise=Expected(depthwise, (*each, second_taps)), pointwise=Expected(pointwise, (members, hidden, filters)),
-        bias=Expected(bias, (members, hidden)), out=Expected(out, out.shape),
-    )  # fmt: skip
-    task = _Networks(
-        **places, windows=windows, channels=channels - levels, levels=levels, times=times, filters=filters, taps=taps,
-        stretch=stretch, pool=pool, second_taps=second_taps, second_pool=second_pool, hidden=hidden, latent=latent,
-        floor=floor,
-    )  # fmt: skip
+    task = _Networks.from_buffer_copy(own.task)  # several threads may have windows for the same networks
+    groups, windows, _, times = x.shape
+    members, filters = len(own.temporal), task.filters
+    check_sizes("networks", times=times)
+    latent = task.hidden * (times // task.pool // task.second_pool)
+    if own.power is not None:
+        latent += filters * (times // task.stretch)
+    x, out = x.contiguous(), x.new_empty(members, windows, latent)
+    task.x = address("networks", "x", Expected(x, (groups, windows, task.channels + task.levels, times)))
+    task.group = check_index("networks", "group", group, members, groups)
+    task.out = address("networks", "out", Expected(out, out.shape))
+    task.windows, task.times, task.latent = windows, times, latent
     run_on(1 if windows <= FEW else torch.get_num_threads(), "networks", members, task)
     return out
 
@@ -118,17 +135,23 @@ F64 = torch.float64
 POINTS = 16  # stretches, at most; as in kernels.c
 
 
+# Arguments of functions in kernels.c: whole numbers, numbers, places of tensors.
+ARGUMENTS = {
+    "standardise_rows": "nnppp", "append_scale": "nnnddppp", "features_of": "nnnndppppp", "features_bands": "nnnndppp",
+    "tangent_of": "nnndpppp", "tangent_upper": "nndpppp", "templates_of": "nnnnnnnddppppp",
+}  # fmt: skip
+TYPES = {"n": c_long, "d": c_double, "p": c_void_p}
+
+
 def _call(name: str, *given: Expected | int | float) -> None:
     """A function of kernels.c with these arguments."""
-    arguments: list[Any] = []
-    for place, value in enumerate(given):
-        if isinstance(value, Expected):
-            arguments.append(c_void_p(address(name, f"argument {place}", value)))
-        else:
-            arguments.append(c_long(value) if isinstance(value, int) else c_double(value))
     function = getattr(need_library(name), name)
-    function.restype = None
-    function(*arguments)
+    if function.argtypes is None:
+        function.restype, function.argtypes = None, [TYPES[one] for one in ARGUMENTS[name]]
+    function(*[
+        address(name, f"argument {place}", value) if type(value) is Expected else value
+        for place, value in enumerate(given)
+    ])  # fmt: skip
 
 
 def _whole(tensor: Tensor, dtype: torch.dtype = torch.float32) -> Expected:

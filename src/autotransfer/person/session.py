@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation remembers
 MARK = "autotransfer_session"  # what the header of a session's file has
+# What cards have said since 0.2. Where it is empty, the digest is that of a card that does not know it, so that sessions
+# which earlier versions have saved still belong to their models.
+ADDED = ("seen",)
 
 
 class Session:
@@ -227,5 +230,9 @@ def _read(content: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _digest(model: Model) -> str:
     """Changes with any number of a model and anything that its card says."""
     card = json.loads(json.dumps(asdict(model.card), default=str))
+    for own in (card, *card.get("parts", ())):
+        for name in ADDED:
+            if not own.get(name):
+                own.pop(name, None)
     weights = save({name: tensor.clone().contiguous() for name, tensor in model.tensors().items()})
     return digest_of(card, weights)["card"]
