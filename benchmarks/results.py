@@ -27,6 +27,7 @@ from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
 from .evidence import Evidence, Scores, both_sides, pairs, pool, read, set_means_of
 from .markdown import METHODS, NAMES, NOTHING, beside, markdown
+from .shipped import as_shipped
 from .tuned import tuned
 
 PART = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -243,7 +244,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
     "equivalence": overview.equivalent, "harm": overview.harmed,
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
-    **confirmation.PARTS, "leaderboard": leaderboard.page,
+    **confirmation.PARTS, "leaderboard": leaderboard.page, "shipped": lambda _, folder: as_shipped(folder),
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 

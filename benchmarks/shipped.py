@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from autotransfer.report.wording import score, signed
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.files import write_atomically
@@ -30,6 +31,8 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import is_run, reopen
 from autotransfer.search.plan import begin
 from autotransfer.search.procedure import conduct
+
+from .markdown import NOTHING, markdown
 
 FIXED = ["data", "adaptation", "subject", "score", "first", "stages", "first_seconds", "seconds", "time", "seeds"]
 
@@ -46,10 +49,10 @@ def performed(folder: Path, options: RunOptions, tell: Any) -> Choice:
 def rows_of(name: str, options: RunOptions, choice: Choice) -> Iterator[dict[str, Any]]:
     """One for each person."""
     first, last = choice.stages[0], choice.stages[-1]
-    for subject, score in choice.estimate.items():
+    for subject, value in choice.estimate.items():
         yield {
             "data": name, "adaptation": choice.adaptation if options.preprocessing == "auto" else options.preprocessing,
-            "subject": subject, "score": round(score, 4), "first": round(first.scores.get(subject, np.nan), 4),
+            "subject": subject, "score": round(value, 4), "first": round(first.scores.get(subject, np.nan), 4),
             "stages": len(choice.stages), "first_seconds": round(first.seconds), "seconds": round(last.seconds),
             "time": options.time or "default", "seeds": options.seeds,
             **{peer: round(scores.get(subject, np.nan), 4) for peer, scores in choice.peers.items()},
@@ -59,6 +62,7 @@ def rows_of(name: str, options: RunOptions, choice: Choice) -> Iterator[dict[str
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """For each set and adaptation: means over people, and the difference to the simple model with the highest mean."""
     peers = [name for name in table.columns if name not in FIXED]
+    table = table.assign(**{name: pd.to_numeric(table[name], errors="coerce") for name in peers})  # not all have all
     lines = []
     for (adaptation, data), people in table.groupby(["adaptation", "data"], sort=True):
         means = people[peers].mean().dropna()
@@ -74,6 +78,23 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
             line |= {"best": best, "its": means[best], "difference": float(np.mean(gains)), "low": low, "high": high}
         lines.append(line)
     return pd.DataFrame(lines)
+
+
+def as_shipped(folder: Path) -> str:
+    """The table of docs/results.md, from shipped.csv."""
+    path = folder / "shipped.csv"
+    if not path.exists():
+        return NOTHING
+    rows = []
+    for line in summary(read_table(path, dtype={"subject": str})).to_dict("records"):
+        rows.append([
+            line["data"], line["adaptation"], str(line["people"]), score(line["its"]), score(line["first"]),
+            score(line["score"]), f"{signed(line['difference'])} ({signed(line['low'])} to {signed(line['high'])})",
+            f"{line['first_seconds']:.0f} s, {line['seconds']:.0f} s",
+        ])  # fmt: skip
+    heads = ["data set", "adaptation", "people", "best simple model of the run", "first answer", "last answer",
+             "difference (95 % interval)", "after"]  # fmt: skip
+    return markdown(heads, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
