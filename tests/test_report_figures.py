@@ -33,7 +33,7 @@ from autotransfer.runs.choice import Named
 from autotransfer.runs.ledger import Entry
 from autotransfer.search import stages
 from autotransfer.search.validation import validation_scores
-from report_example import EXAMPLES, averaged, baseline_won, failing, finished
+from report_example import EXAMPLES, averaged, baseline_won, failing, finished, in_stages
 from report_outline import example, figure_data, light
 
 
@@ -46,6 +46,25 @@ def test_plotly_accepts_every_figure(name: str) -> None:
         assert any(trace.type == "heatmap" or any(v is not None for v in trace.y) for trace in drawn.data)
         assert figure["table"]["rows"]
         assert all(len(row) == len(figure["table"]["columns"]) for row in figure["table"]["rows"])
+
+
+def test_the_score_is_drawn_against_time_where_a_run_answers_in_stages() -> None:
+    run = in_stages()
+    assert run.choice is not None
+    (figure,) = figures(run)["stages"]
+    marks = figure.data[-1]
+    known = run.choice.stages
+    assert marks["x"] == [stage.seconds / 60 for stage in known]
+    assert marks["y"] == [stage.score for stage in known]
+    assert figure.data[0]["y"] == [value for stage in known for value in (*stage.interval, None)]
+    assert figure.rows == [[stage.name, stage.seconds, stage.score, *stage.interval] for stage in known]
+    text = example("stages")
+    assert "1 simple models (12 s); 2 plain networks (7 min); 3 penalties &lt;b&gt; (25 min)" in text
+    assert text.index('data-figure="glance"') < text.index('data-figure="stages"') < text.index('data-figure="results"')
+    alone = replace(known[0], scores={"1": 0.5}, score=0.5, interval=[])
+    (figure,) = figures(replace(run, choice=replace(run.choice, stages=[alone])))["stages"]
+    assert figure.rows == [["simple models", 12.0, 0.5, None, None]]
+    assert "stages" not in {one["key"] for one in figure_data(example("average"))}
 
 
 def test_every_colour_of_a_figure_is_defined_for_light_and_dark() -> None:

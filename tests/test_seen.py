@@ -104,7 +104,9 @@ def test_a_card_holds_digests_and_neither_names_nor_many(model: Mixture) -> None
 def test_a_run_without_a_model_says_that_it_is_unfinished(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1))
     run.ledger.close()
-    with pytest.raises(UserError, match=r"unfinished run and has no model yet: .* go on with: autotransfer resume .*run"):
+    with pytest.raises(
+        UserError, match=r"unfinished run and has no model yet: .* go on with: autotransfer resume .*run"
+    ):
         load_model(tmp_path / "run" / "model")
     (tmp_path / "run" / "model").mkdir()
     (tmp_path / "run" / "model" / "model.json").write_text("{}")

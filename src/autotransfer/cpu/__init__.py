@@ -39,8 +39,8 @@ if hasattr(os, "register_at_fork"):
 def available(tensor: Tensor, *, dtype: torch.dtype = torch.float32, pool: int = 1, taps: int = 1) -> bool:
     """Whether there are kernels for this tensor, this width of pooling and this length of filters."""
     return (
-        tensor.device.type == "cpu"
-        and tensor.dtype == dtype
+        tensor.is_cpu
+        and tensor.dtype is dtype
         and pool <= WIDEST
         and taps <= LONGEST
         and os.environ.get("AUTOTRANSFER_KERNELS") != "0"
@@ -54,7 +54,7 @@ def _transformed(tensor: Tensor) -> bool:
     """Whether torch follows what is done to a tensor, or stands something else in its place: it would not see us."""
     return (
         type(tensor) not in (Tensor, torch.nn.Parameter)
-        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch's
+        or torch._C._is_tracing()
         or torch.compiler.is_compiling()
         or torch._C._functorch.peek_interpreter_stack() is not None  # vmap and its like
     )
@@ -79,8 +79,9 @@ def run_on(threads: int, name: str, count: int, task: ctypes.Structure) -> None:
     """A forked process has not its parent's threads."""
     parallel = None if _forked or threads == 1 else _pool_of_threads()
     function = getattr(need_library(name), name)
-    function.restype = None
-    function(c_void_p(parallel), c_long(threads), c_long(count), ctypes.byref(task))
+    if function.argtypes is None:
+        function.restype, function.argtypes = None, [c_void_p, c_long, c_long, c_void_p]
+    function(parallel, threads, count, ctypes.byref(task))
 
 
 class _NormPool(ctypes.Structure):

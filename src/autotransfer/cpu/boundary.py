@@ -46,7 +46,10 @@ def addresses(operation: str, **tensors: Expected) -> dict[str, int]:
 def check_index(operation: str, name: str, index: Tensor, size: int, bound: int) -> int:
     """The address of index (size,) int64 with every entry from 0 up to, but not including, `bound`."""
     place = address(operation, name, Expected(index, (size,), torch.int64))
-    if need_library(operation).outside(c_void_p(place), c_long(size), c_long(bound)):
+    outside = need_library(operation).outside
+    if outside.argtypes is None:
+        outside.argtypes = [c_void_p, c_long, c_long]
+    if outside(place, size, bound):
         raise RuntimeError(f"autotransfer::{operation}: {name} has an entry outside [0, {bound})")
     return place
 

@@ -109,7 +109,7 @@ def _networks(own: Networks, x: Tensor, group: Tensor) -> Tensor:
     """`Networks`, as the kernel takes it."""
     task = _Networks.from_buffer_copy(own.task)  # several threads may have windows for the same networks
     groups, windows, _, times = x.shape
-    members, filters = len(own.temporal), task.filters
+    members, filters = own.temporal.shape[0], task.filters
     check_sizes("networks", times=times)
     latent = task.hidden * (times // task.pool // task.second_pool)
     if own.power is not None:
@@ -143,15 +143,19 @@ ARGUMENTS = {
 TYPES = {"n": c_long, "d": c_double, "p": c_void_p}
 
 
-def _call(name: str, *given: Expected | int | float) -> None:
-    """A function of kernels.c with these arguments."""
+def _call(name: str, *given: Expected | Tensor | int | float) -> None:
+    """A function of kernels.c with these arguments. Of a tensor alone nothing is checked: it was made for the call, to
+    fit what is checked beside it."""
     function = getattr(need_library(name), name)
     if function.argtypes is None:
         function.restype, function.argtypes = None, [TYPES[one] for one in ARGUMENTS[name]]
-    function(*[
-        address(name, f"argument {place}", value) if type(value) is Expected else value
-        for place, value in enumerate(given)
-    ])  # fmt: skip
+    arguments: list[int | float] = []
+    for place, value in enumerate(given):
+        if type(value) is Expected:
+            arguments.append(address(name, f"argument {place}", value))
+        else:
+            arguments.append(value.data_ptr() if isinstance(value, Tensor) else value)  # type: ignore[arg-type]
+    function(*arguments)
 
 
 def _whole(tensor: Tensor, dtype: torch.dtype = torch.float32) -> Expected:
@@ -159,9 +163,9 @@ def _whole(tensor: Tensor, dtype: torch.dtype = torch.float32) -> Expected:
     return Expected(tensor, tensor.shape, dtype)
 
 
-def _room(*size: int) -> Expected:
+def _room(*size: int) -> Tensor:
     """Memory that a kernel works in."""
-    return _whole(torch.empty(size, dtype=F64), F64)
+    return torch.empty(size, dtype=F64)
 
 
 def _check_points(operation: str, points: int, times: int) -> None:
@@ -174,7 +178,7 @@ def _standardise(x: Tensor) -> Tensor:
     x = x.contiguous()
     out, times = torch.empty_like(x), x.shape[-1]
     check_sizes("standardise", times=times)
-    _call("standardise_rows", x.numel() // times, times, _whole(x), _whole(out), _room(times))
+    _call("standardise_rows", x.numel() // times, times, _whole(x), out, _room(times))
     return out
 
 
@@ -183,7 +187,7 @@ def _append_scale(x: Tensor, flat: float, quiet: float) -> Tensor:
     *size, channels, times = x.shape
     check_sizes("append_scale", channels=channels, times=times)
     out, windows = x.new_empty(*size, 3 * channels, times), x.numel() // (channels * times)
-    _call("append_scale", windows, channels, times, flat, quiet, _whole(x), _whole(out), _room(times))
+    _call("append_scale", windows, channels, times, flat, quiet, _whole(x), out, _room(times))
     return out
 
 
@@ -199,9 +203,9 @@ def _features(x: Tensor, window: Tensor, points: int, quiet: float) -> Tensor:
         _room(times),
     )
     numbers, hann = (rows, times, means, bands, quiet), Expected(window, (times,), F64)
-    _call("features_of", *numbers, _whole(x), hann, _whole(windowed, F64), room, _whole(out))
+    _call("features_of", *numbers, _whole(x), hann, windowed, room, out)
     spectra = torch.view_as_real(torch.fft.rfft(windowed))
-    _call("features_bands", *numbers, _whole(spectra, F64), room, _whole(out))
+    _call("features_bands", *numbers, _whole(spectra, F64), room, out)
     return out
 
 
@@ -212,10 +216,10 @@ def _tangent(x: Tensor, quiet: float) -> Tensor:
     windows, square = x.numel() // (channels * times), (channels, channels)
     correlation, out = x.new_empty(windows, *square, dtype=F64), x.new_empty(*size, 1, channels * (channels + 3) // 2)
     room, matrices = _room(channels, times), _whole(correlation, F64)
-    _call("tangent_of", windows, channels, times, quiet, _whole(x), room, matrices, _whole(out))
+    _call("tangent_of", windows, channels, times, quiet, _whole(x), room, matrices, out)
     values, vectors = torch.linalg.eigh(correlation)
     below, room = _whole(vectors.mT.contiguous(), F64), _room(2 * channels + 1, channels)  # vectors as they come
-    _call("tangent_upper", windows, channels, quiet, _whole(values, F64), below, room, _whole(out))
+    _call("tangent_upper", windows, channels, quiet, _whole(values, F64), below, room, out)
     return out
 
 
@@ -229,7 +233,7 @@ def _templates(x: Tensor, filters: Tensor, responses: Tensor, points: int, flat:
     numbers = members, shared, windows, channels, times, count, points, flat, quiet
     signals = Expected(x, (1 if shared else members, windows, channels, times))
     known = Expected(responses, (members, count, times))
-    _call("templates_of", *numbers, signals, _whole(filters), known, _room(times), _whole(out))
+    _call("templates_of", *numbers, signals, _whole(filters), known, _room(times), out)
     return out
 
 

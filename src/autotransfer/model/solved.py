@@ -107,7 +107,7 @@ class Solved(nn.Module):
         shift, inv_std = (table.detach().numpy()[:, None] for table in (self.shift, self.inv_std))
 
         def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
-            raw = self.few(x if len(x) == 1 else x[group_of(sizes)])
+            raw = self.few(x if x.shape[0] == 1 else x[group_of(sizes)])
             return torch.from_numpy((raw.numpy() - shift) * inv_std)
 
         return codes

@@ -61,7 +61,7 @@ class Decoder:
     @torch.inference_mode()
     def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
         """The next windows (n, channels, times) of a person -> (n, classes)."""
-        if len(X) <= STEP:
+        if X.shape[0] <= STEP:
             return self._next(X, people, adaptation)
         return np.concatenate([self._next(piece, people, adaptation) for piece in torch.split(X, STEP)])
 
@@ -141,6 +141,7 @@ class Stack:
             group = order = torch.arange(members)
             net = parts[0].net
         self.sizes: list[int] = torch.bincount(group).tolist()
+        self.together = [sum(self.sizes)]
         first = torch.tensor([group.tolist().index(g) for g in range(len(self.sizes))])
         self.setting, card = parts[0].setting, parts[0].card
         spec = self.setting.preprocessing
@@ -159,7 +160,7 @@ class Stack:
 
     def codes(self, x: Tensor) -> Tensor:
         """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""
-        z: Tensor = self.net(x, self.sizes if len(x) > 1 else [sum(self.sizes)])
+        z: Tensor = self.net(x, self.sizes if x.shape[0] > 1 else self.together)
         return z
 
     def head(self, corrected: bool) -> tuple[Tensor, Tensor]:

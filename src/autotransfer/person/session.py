@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation remembers
 MARK = "autotransfer_session"  # what the header of a session's file has
-# What cards have said since 0.2. Where it is empty, the digest is that of a card that does not know it, so that sessions
-# which earlier versions have saved still belong to their models.
+# What cards have said since 0.2. Where it is empty, the digest is that of a card without it: sessions that 0.1 saved
+# still belong to their models.
 ADDED = ("seen",)
 
 

@@ -219,7 +219,7 @@ class Person:
 
     def feed(self, X: Tensor) -> Tensor:
         """Raw windows (n, C, T), n ≥ 1 -> prepared ones (P or 1, n, C', T')."""
-        if self.at_once or len(X) <= STEP:
+        if self.at_once or X.shape[0] <= STEP:  # len() of a tensor takes longer
             return self._feed(X)
         return torch.cat([self._feed(X[start : start + STEP]) for start in range(0, len(X), STEP)], 1)
 

@@ -17,11 +17,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..cpu.in_use import operations
+from ..cpu.in_use import few, operations
 from ..errors import UserError, check_choice
 from .align import moments
 from .statistics import Scale, scale_of, sums_of, window_sums
-from .transform import Batch, Fitted, Follower, Rows, Stage, Transform
+from .transform import Batch, Fitted, Follower, Rows, Stage, Stateless, Transform
 
 PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
 ROUNDING = 1e-12  # squared deviations below this share of the squares they are the difference of are none
@@ -105,13 +105,26 @@ class TrainScale(Fitted):
     def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
         return (x - self.shift[:, None, :, None]) * self.inv_std[:, None, :, None]
 
-    def few(self, x: Tensor) -> Tensor:
-        """By NumPy, which begins and ends an operation sooner."""
-        shift, inv_std = (table.numpy()[:, None, :, None] for table in (self.shift, self.inv_std))
-        return torch.from_numpy((x.numpy() - shift) * inv_std)
+    def follow(self) -> Follower:
+        return Scaling(self) if self.shift.is_cpu else super().follow()
 
     def affine(self) -> tuple[Tensor, Tensor]:
         return self.shift, self.inv_std
+
+
+class Scaling(Stateless):
+    """By tables of `TrainScale`; a few windows by NumPy, which begins and ends an operation sooner."""
+
+    def __init__(self, fitted: TrainScale) -> None:
+        super().__init__(fitted)
+        self.shift, self.inv_std = (table.numpy()[:, None, :, None] for table in (fitted.shift, fitted.inv_std))
+
+    def feed(self, batch: Batch) -> Batch:
+        if not few(batch.x):
+            return super().feed(batch)
+        scaled = batch.x.numpy() - self.shift
+        scaled *= self.inv_std
+        return Batch(torch.from_numpy(scaled))
 
 
 class PersonScale(Fitted):

@@ -9,11 +9,13 @@ from .person_figures import adaptation, labels
 from .plot import Figure
 from .result_figures import by_subject, differences, glance, results
 from .search_figures import candidates, tried
+from .stage_figures import stages
 from .summary import Summary
 from .training_figures import curves
 
 SECTIONS = {
     "answer": (glance,),
+    "stages": (stages,),
     "results": (results, by_subject, differences),
     "mistakes": (confusion, reliability, reliability_by_person),
     "average": (shares, contributions),

@@ -31,6 +31,7 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 SECTIONS = {  # what a folded section is called, and what is in it
+    "stages": ("How the score grew with time", "what the run had come to after every stage"),
     "results": ("Results on unseen subjects", "every method and every subject, with tests"),
     "mistakes": ("Which mistakes it makes", "confused classes and overconfidence, by person"),
     "average": ("What each kind contributes", "weights, and what each is worth"),

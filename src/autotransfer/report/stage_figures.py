@@ -1,0 +1,53 @@
+"""What the time of a run that answers in stages was worth."""
+
+from __future__ import annotations
+
+import math
+
+from . import plot
+from .escaping import plot_text
+from .plot import ACCENT, MUTED, SOFT, Figure
+from .summary import Summary
+from .wording import duration, score
+
+
+def stages(summary: Summary) -> Figure | None:
+    """The score on people not seen when each stage had ended, against the time since the run began."""
+    known = [] if summary.choice is None else summary.choice.stages
+    found = [stage for stage in known if math.isfinite(stage.score) and math.isfinite(stage.seconds)]
+    if not found:
+        return None
+    unit, size = ("minutes", 60.0) if found[-1].seconds >= 120 else ("seconds", 1.0)
+    x, y = [stage.seconds / size for stage in found], [stage.score for stage in found]
+    ends = [(stage.interval[0], stage.interval[1]) if len(stage.interval) == 2 else None for stage in found]
+    bars = [(at, value) for at, end in zip(x, ends, strict=True) if end for value in (*end, None)]
+    named = [f"{number} {stage.name} ({duration(stage.seconds)})" for number, stage in enumerate(found, 1)]
+    texts = [
+        f"{plot_text(name)}<br>mean {score(stage.score)}"
+        + (f", 95 % {score(end[0])} to {score(end[1])}" if end else "")
+        for name, stage, end in zip(named, found, ends, strict=True)
+    ]
+    chance = summary.data.chance
+    down = plot.score_axis("mean score", [*y, *(value for _, value in bars)], chance)
+    across = plot.plain_axis(f"{unit} since the run began", range=[0, 1.06 * max(x) or 1.0])
+    numbers = {"mode": "markers+text", "textposition": "top right", "texttemplate": "%{customdata}"}
+    return Figure(
+        key="stages",
+        title="What every stage was worth",
+        caption="The mean score on people not seen when a stage had ended, with everything trained up to then; bars "
+        "are 95 % intervals over people. Each person's score was decided without them. Stages: "
+        + "; ".join(named) + ".",
+        data=[
+            plot.line([at for at, _ in bars], [value for _, value in bars], "95 % interval", stroke=MUTED, width=1.5),
+            plot.line(x, y, "mean", stroke=SOFT, line={"shape": "hv"}),
+            plot.points(x, y, "stage", fill=ACCENT, text=texts, customdata=list(range(1, len(found) + 1)), **numbers),
+        ],
+        layout=plot.stacked(plot.axes(across, down), plot.level(chance, "chance")),
+        columns=("stage", "seconds", "score", "low", "high"),
+        rows=[
+            [stage.name, stage.seconds, stage.score, *(end or (None, None))]
+            for stage, end in zip(found, ends, strict=True)
+        ],
+        height=300,
+        legend=False,
+    )  # fmt: skip
