@@ -427,7 +427,7 @@ def test_the_whole_procedure_meets_a_person(tmp_path: Path) -> None:
     windows, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
     old, own = s < 4, s == 4
     auto = at.AutoTransferClassifier(
-        epochs=2, batch_size=16, seeds=1, preprocessing="none", run_folder=tmp_path, device="cpu"
+        epochs=2, batch_size=16, seeds=1, adaptation=None, run_folder=tmp_path, device="cpu", sfreq=16
     )
     with few_settings():
         plain = clone(auto).fit(windows[old], y[old], subjects=s[old])

@@ -167,7 +167,7 @@ def test_dry_run_trains_nothing(tmp_path: Path) -> None:
     result = call("run", tiny_file(tmp_path), "--out", tmp_path / "run", "--epochs", 5, "--dry-run")
     assert result.returncode == 0, result.stderr
     assert (
-        "96 trainings of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 6 models in closed form"
+        "96 trainings of up to 5 epochs: 8 candidates on 4 folds with 3 seeds, and 8 models in closed form"
         in result.stdout
     )
     assert "fold 0: test 0" in result.stdout

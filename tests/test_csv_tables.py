@@ -60,7 +60,7 @@ def test_a_run_and_its_predictions_have_no_formulas(tmp_path: Path) -> None:
     rec = tiny(3)
     people = np.array(["=cmd|' /C calc'!A0", "+me", "-2"])[rec.subject]
     classes = np.array(["@SUM(A1:A9)", "-left"])[rec.y]
-    save_npz(tmp_path / "odd.npz", at.Recordings(rec.X, classes, people, name="=1"))
+    save_npz(tmp_path / "odd.npz", at.Recordings(rec.X, classes, people, name="=1", sfreq=16))
     with few_settings():
         assert call("run", tmp_path / "odd.npz", "--epochs", 1, "--device", "cpu", "--out", tmp_path / "run").code == 0
     predict = ("predict", tmp_path / "run", tmp_path / "odd.npz")

@@ -96,7 +96,7 @@ def test_a_page_of_text_does_not_become_a_page_of_message(name: str) -> None:
 def test_names_without_utf8_reach_the_table_and_the_report(tmp_path: Path) -> None:
     rec = tiny(3)
     people = np.array(["a", "b\ud800", "c"])[rec.subject]
-    save_npz(tmp_path / "odd.npz", at.Recordings(rec.X, np.array(["\udcff", "d"])[rec.y], people))
+    save_npz(tmp_path / "odd.npz", at.Recordings(rec.X, np.array(["\udcff", "d"])[rec.y], people, sfreq=16))
     with few_settings():
         assert call("run", tmp_path / "odd.npz", "--epochs", 1, "--device", "cpu", "--out", tmp_path / "run").code == 0
     assert "b\\ud800" in (tmp_path / "run" / "results.csv").read_text()

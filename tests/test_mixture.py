@@ -18,6 +18,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 import autotransfer as at
+from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.export import export_model, proof
 from autotransfer.export.deployed import deployed
@@ -33,6 +34,7 @@ from autotransfer.runs.saved_model import ModelCard, SavedModel, load_model, sav
 from autotransfer.training.members import Members
 from faults import assert_one_line, call
 from test_export import random_model
+from test_schema import choice
 from tiny import tiny
 
 CHANNELS, TIMES = 3, 32
@@ -477,7 +479,7 @@ def test_fit_takes_whatever_model_its_run_delivered(
     mixed = assemble_mixture(recordings, candidates, scores={})
     monkeypatch.setattr("autotransfer.estimator.auto.load_model", lambda *_: mixed)
     auto = at.AutoTransferClassifier(
-        grid="uncensored", epochs=1, batch_size=16, preprocessing="none", device="cpu", sfreq=16
+        grid="uncensored", epochs=1, batch_size=16, adaptation=None, device="cpu", sfreq=16
     )
     X, y, subjects = recordings.X.numpy(), recordings.y.numpy(), recordings.subject.numpy()
     auto.fit(X, y, subjects=subjects)
@@ -497,7 +499,7 @@ def test_the_commands_take_a_mixture(parts: tuple[at.Recordings, list[Part]], tm
     assert len(table) == recordings.n_trials
     assert result.out.splitlines()[1:] == csv_of(table).splitlines()[1:]
     (run / "ledger.sqlite").touch()
-    (run / "choice.json").touch()
+    (run / "choice.json").write_text(schema.to_json(choice()))
     assert_one_line(call("export", run, "--format", "torch"), 2, "'shallow", "safetensors")
     assert call("export", run, "--format", "safetensors").code == 0
     np.testing.assert_array_equal(

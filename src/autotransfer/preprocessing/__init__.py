@@ -123,6 +123,12 @@ class Preprocessing:
         return places[0] if places else len(self.transforms)
 
     @property
+    def repeated(self) -> bool:
+        """Whether training windows are transformed again in every step: by more than the shift and scale of a fold,
+        which they get while they are gathered."""
+        return self.transforms[self.by_fold :] not in ((), (Standardise("train"),))
+
+    @property
     def represented(self) -> int:
         """How many transforms lead to a representation of every window that neither its person nor the fold changes;
         0 where there is none."""

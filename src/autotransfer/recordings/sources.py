@@ -108,15 +108,14 @@ def load(
     if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
     raw = read(source, cutting)
-    for note in raw.notes:
-        warnings.warn(note, stacklevel=2)
-    if raw.sfreq is None:
-        warnings.warn(UNKNOWN_RATE, stacklevel=2)
+    notes = [*raw.notes, *[UNKNOWN_RATE] * (raw.sfreq is None)]
     if clean:
         raw, left_out = cleaned(raw)
-        for line in left_out or ["nothing was left out: nothing is clearly broken"]:
-            warnings.warn(line, stacklevel=2)
-    return Recordings.of(raw)
+        notes += left_out or ["nothing was left out: nothing is clearly broken"]
+    recordings = Recordings.of(raw)  # first: where data are refused, that is the one line
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return recordings
 
 
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:

@@ -65,9 +65,10 @@ def member_bytes(recordings: Recordings, job: Job, dtype: torch.dtype, encoders:
     batch = min(setting.training.batch_size, len(job.fold.train))
     network = encoder_options(setting.encoder, setting.network, encoders)
     signals = network.member_bytes(size, batch, dtype.itemsize)
-    # Copies of the windows for a while, as measured, where nothing about them is tabulated.
-    tabulated = setting.preprocessing.tabulated and not setting.augmentation
-    prepared = 0 if tabulated else 5 * batch * size.channels * size.times
+    # Copies of the windows for a while, as measured, where they are transformed or their moments worked out in a step.
+    preprocessing = setting.preprocessing
+    in_a_step = preprocessing.repeated or not preprocessing.tabulated or setting.augmentation
+    prepared = 5 * batch * size.channels * size.times if in_a_step else 0
     censor = 0 if setting.penalty is None else 16 * batch * batch
     said = 3 * (len(job.fold.validation) + len(job.fold.test) + CHUNK) * recordings.n_classes
     return signals + dtype.itemsize * (prepared + censor + said) + 8 * 6 * setting.max_epochs
