@@ -9,12 +9,24 @@ import numpy as np
 import pytest
 
 from autotransfer import Setting, grid
+from autotransfer.model.encoders import ENCODERS
+from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.report.averaging import moved_weight, nested_shares, parts
 from autotransfer.report.comparison import contenders
+from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.summary import Summary
 from autotransfer.report.terminal import answer
-from autotransfer.report.wording import duration, interval, kind_label, kind_words, moment, setting_words, signed
+from autotransfer.report.wording import (
+    KIND_NAMES,
+    duration,
+    interval,
+    kind_label,
+    kind_words,
+    moment,
+    setting_words,
+    signed,
+)
 from autotransfer.runs.choice import Average, Choice, Named
 from autotransfer.runs.verdict import headline
 from report_example import KINDS, averaged, baseline_won, empty, failing, finished, nested_full
@@ -65,6 +77,23 @@ def test_plain_words_when_the_baseline_won() -> None:
     assert "No setting is clearly better than the plain network" in said(run, **alone)
     assert any("No setting is clearly better" in line for line in answer(of(run, **alone)))
     assert "no censor was tried" in said(run, **alone)
+
+
+def test_every_kind_of_ours_has_a_name() -> None:
+    kinds = {*ENCODERS, *REPRESENTATIONS} - {"linear"}
+    assert sorted(kinds - set(KIND_NAMES)) == []
+    assert len({kind_label(kind) for kind in kinds}) == len({kind_words(kind) for kind in kinds}) == len(kinds)
+
+
+def test_a_run_that_never_came_to_the_plain_network_speaks_of_none() -> None:
+    """Its baseline is the first thing that was trained."""
+    run = averaged()
+    for tell in (lambda own: "\n".join(answer(of(own))), said, methods_paragraph):
+        assert "lain network" in tell(run)
+        features = Setting(encoder="linear", standardise="none", represent="features")
+        early = replace(run, choice=replace(of(run), baseline=Named("features", features)))
+        assert "lain network" not in tell(early)
+        assert early.plain == run.options.plain
 
 
 def test_the_terminal_names_setting_metric_and_chance() -> None:

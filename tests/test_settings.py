@@ -202,6 +202,10 @@ def test_names_say_what_but_censoring_differs() -> None:
     assert plain.name_beside(steady) == "baseline with schedule inverse_sqrt, checkpoint best"
     late = Setting(method="mmd", lr=0.01, standardise="train", warm_up=5, batches="shuffled")
     assert late.name_beside(plain) == "mmd marginal 1 median warm_up 5 with batches shuffled"
+    rhythms = {"encoder": "linear", "standardise": "none", "represent": "rhythms", "constants": (13.0, 26.0)}
+    assert Setting(**rhythms, sfreq=128.0).name_beside(plain) == "rhythms", "the recordings say the rest"
+    slow, fast = (Setting(**rhythms, sfreq=rate) for rate in (128.0, 256.0))
+    assert slow.name_beside(fast) == "baseline with sfreq 128.0", "unless it is all that differs"
 
 
 def test_half_a_kernel() -> None:

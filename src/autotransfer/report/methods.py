@@ -69,7 +69,8 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     options = summary.options
     kinds = Counter(one.setting.kind for one in choice.shortlist)
     listed = ", ".join(f"{kind_words(kind)} {n}" for kind, n in kinds.items())
-    seeds = list(options.every_seed)
+    networks = [one for one in summary.trainings if not one.setting.network.closed_form]
+    seeds = sorted({one.seed for one in networks if one.stage == "folds"}) or list(options.every_seed)
     yield (
         f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); networks with "
         f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most {count(options.max_epochs, 'epoch')}."
