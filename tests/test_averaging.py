@@ -87,6 +87,7 @@ def test_before_the_end_nothing_but_the_average_differs_from_the_last_epoch() ->
         assert one.best_epoch == one.epochs == 5
 
 
+@pytest.mark.slow
 def test_a_stacked_member_is_the_same_alone() -> None:
     rec = people()
     jobs = [*stacked_jobs(rec, checkpoint="averaged"), *stacked_jobs(rec), *jobs_of(rec, checkpoint="last")]

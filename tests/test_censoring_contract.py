@@ -488,7 +488,17 @@ def train_linear(
         return x @ encoder, (x @ encoder @ head).argmax(-1).eq(y).float().mean(-1)
 
 
-@pytest.mark.parametrize("method", [name for name, kind in CENSORS.items() if not kind.reads_losses])
+LONG = ("began", "club", "wasserstein")  # with many critic steps
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in LONG))
+        for name, kind in CENSORS.items()
+        if not kind.reads_losses
+    ],
+)
 def test_small_control_with_a_linear_encoder(method: str):
     data = [shifted_data(seed) for seed in range(3)]
     x, y, true = (torch.stack([one[i] for one in data for _ in CONDITIONS]) for i in range(3))

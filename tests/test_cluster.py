@@ -84,6 +84,7 @@ def table(folder: Path, source: str, place: Cluster | None, factory: object) -> 
     return pd.read_csv(folder / "results.csv").drop(columns="seconds")
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(tmp_path: Path, cluster: Cluster) -> None:
     source = str(tiny_file(tmp_path))
     home = table(tmp_path / "home", source, None, plain)
@@ -135,6 +136,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="ports are looked up in /proc")
 def test_local_workers_listen_to_nobody_else(tmp_path: Path) -> None:
     """On loopback alone, without pages, and a process without the run's key is not let in."""

@@ -213,8 +213,9 @@ def test_a_session_without_kernels_says_the_same(preprocessing: str, monkeypatch
     called.clear()
     theirs = said()
     assert not called
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-5)
+    np.testing.assert_allclose(ours[-1], theirs[-1], atol=2e-6)
+    for a, b in zip(ours[:-1], theirs[:-1], strict=True):  # whom the first few windows follow, with what these round
+        np.testing.assert_allclose(a, b, atol=1e-4)
 
 
 @compiled

@@ -43,5 +43,6 @@ def test_a_new_user_succeeds(name: str, user: User) -> None:
     do(name, user)
 
 
+@pytest.mark.slow
 def test_the_wheel_is_enough_for_a_first_run(user: User) -> None:
     assert (user.home / "csv-run" / "report.html").exists()

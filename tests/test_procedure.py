@@ -237,7 +237,7 @@ def poisoned(record: Record, generator: np.random.Generator) -> Record:
     return replace(record, test_score=generator.random(), test_confusion=counts, swapped=swapped)
 
 
-@pytest.mark.parametrize("options", [{}, {"search": "halving"}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"search": "halving"}, marks=pytest.mark.slow)])
 def test_test_scores_reach_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]) -> None:
     """As published: where every test score is noise, the same settings go on, and the same are chosen."""
     _, choice = run_tiny(tmp_path, **options)
@@ -283,7 +283,7 @@ def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, Choice]) -> None
             model.check(*arguments)
 
 
-@pytest.mark.parametrize("standardise", ["train", "transductive"])
+@pytest.mark.parametrize("standardise", ["train", pytest.param("transductive", marks=pytest.mark.slow)])
 def test_standardisation_is_inside_the_model(tmp_path: Path, standardise: str) -> None:
     run, choice = run_tiny(tmp_path, standardise=standardise, final="refit")
     model = load_model(run.folder / "model")
