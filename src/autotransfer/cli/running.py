@@ -312,6 +312,9 @@ def status(folder: Folder) -> None:
         say(line)
 
 
+DEMO_TIME = "80s"
+
+
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("demo-run"),
     epochs: Annotated[int, typer.Option(help="Epochs of every training.")] = 14,
@@ -319,7 +322,7 @@ def demo(
     verbose: Verbose = False,
     log: Log = None,
 ) -> None:
-    """AutoTransfer end to end on real smartwatch recordings, in a few minutes; continues what was begun."""
+    """AutoTransfer end to end on real smartwatch recordings, in two minutes; continues what was begun."""
     from ..runs.run import is_run
 
     if is_run(out):
@@ -329,5 +332,5 @@ def demo(
 
             say_answer(read_choice(out))
         return
-    # Few epochs, so a high rate.
-    run(data="watch", out=out, epochs=epochs, lr=1e-2, seeds=1)
+    # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo.
+    run(data="watch", out=out, epochs=epochs, lr=1e-2, seeds=1, time=DEMO_TIME)
