@@ -59,7 +59,7 @@ def test_what_is_tabulated_of_windows_counts(monkeypatch: pytest.MonkeyPatch, ne
 
 
 def test_memory_is_counted_as_it_was_measured() -> None:
-    """64 channels × 256 samples, batches of 128, on a CPU, with log power: how much higher the peak of 24 members is than
+    """64 channels × 256 samples, batches of 128, on a CPU, with log power: how much the peak of 24 members is above
     that of 12, in MiB a member. With scales it is that of 12 over that of 4, without kernels: 147, with them 112 (24
     over 12). The count may be a little less; a part of the memory is left free."""
     recordings = at.synthetic(n_subjects=4, trials_per_class=64, n_channels=64, n_times=256)
