@@ -180,3 +180,10 @@ def test_the_methods_paragraph_has_the_facts() -> None:
     assert text.replace("\n", "").isprintable()
     with pytest.raises(UserError, match="not finished"):
         methods_paragraph(replace(run, choice=None))
+
+
+def test_a_person_without_a_score_says_nothing_of_the_next() -> None:
+    found = next_person([*(k / 20 for k in range(18)), float("nan")])
+    assert found is not None
+    assert (found.people, found.assumes) == (18, "normal")
+    assert np.isfinite(found.high)

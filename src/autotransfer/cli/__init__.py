@@ -80,5 +80,6 @@ def main() -> None:
     except (OSError, MemoryError) as error:
         print(f"autotransfer: {machine_trouble(error)}", file=sys.stderr)
         raise SystemExit(1) from None
-    except (KeyboardInterrupt, Stopped) as stop:
+    except (KeyboardInterrupt, Stopped) as stop:  # who has something to keep says so and how to go on, before this
+        print("autotransfer: interrupted", file=sys.stderr)
         raise SystemExit(getattr(stop, "exit_code", 130)) from None

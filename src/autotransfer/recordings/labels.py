@@ -40,6 +40,12 @@ def encode(values: object, n_trials: int, what: str, names: object = None) -> tu
     return torch.tensor([code[label] for label in labels], dtype=torch.int64), known
 
 
+def named(values: object, n_trials: int, what: str, names: object = None) -> list[Label]:
+    """Labels (N,), as names where they count into `names`."""
+    codes, known = encode(values, n_trials, what, names)
+    return [known[code] for code in codes.tolist()]
+
+
 def encode_session(values: object, n_trials: int) -> Tensor:
     """Sessions (N,) int64: integers stay as they are, anything else is numbered like labels."""
     labels = as_list(values, "session")

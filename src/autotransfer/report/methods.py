@@ -70,10 +70,14 @@ def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     kinds = Counter(one.setting.kind for one in choice.shortlist)
     listed = ", ".join(f"{kind_words(kind)} {n}" for kind, n in kinds.items())
     networks = [one for one in summary.trainings if not one.setting.network.closed_form]
-    seeds = sorted({one.seed for one in networks if one.stage == "folds"}) or list(options.every_seed)
+    seeds = sorted({one.seed for one in networks if one.stage == "folds"})
+    trained = (
+        f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most "
+        f"{count(options.max_epochs, 'epoch')}"
+    )
     yield (
-        f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); networks with "
-        f"{count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most {count(options.max_epochs, 'epoch')}."
+        f"Candidates: {len(choice.shortlist)} settings were trained on every fold ({listed}); "
+        f"{trained if seeds else 'no network was among them'}."
     )
     if options.time is not None:
         yield f"The run was planned for {options.time}."

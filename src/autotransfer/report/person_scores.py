@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import UserError
 from ..person.calibration import labels_of
 from ..recordings import Raw, check_windows
-from ..recordings.labels import as_list, encode
+from ..recordings.labels import named
 from ..runs.intervals import bootstrap_interval
 from ..runs.mixture import Model
 from ..runs.progress import printable
@@ -47,17 +47,14 @@ class PersonScores:
             y = labels_of(model.card.classes, raw.y, len(probability), raw.classes).numpy()
         except UserError as error:
             raise UserError(f"no scores: {error}") from None
-        people = None if raw.subject is None else as_list(raw.subject, "subject")
+        people = None if raw.subject is None else named(raw.subject, len(y), "subject", raw.subjects)
         return cls([str(name) for name in model.card.classes], y, probability, people)
 
     def seen(self, model: Model, raw: Raw, metric: Metric) -> list[str]:
         """Lines that say which of these people and windows are not new to the model, and what the score is without
         windows that it was calibrated with."""
         X, _ = check_windows(raw.X, None)
-        whose = None
-        if raw.subject is not None:
-            codes, names = encode(raw.subject, len(X), "subject", raw.subjects)
-            whose = [names[code] for code in codes.tolist()]
+        whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
         told, calibrated = seen_words(model.card.seen, raw.name, X, whose)
         rest = np.flatnonzero(~calibrated)
         if calibrated.any() and len(rest):

@@ -24,7 +24,8 @@ def answer(choice: Choice) -> list[str]:
     """The headline first; then what is delivered, and its scores beside those of simple models and the plain
     network."""
     left_out = [f"left out, for want of time: {'; '.join(choice.left_out)}"] if choice.left_out else []
-    return [*headline(choice), *_delivered(choice), *skipped_words(choice), *left_out]
+    ended = [f"ended: {choice.ended}"] if choice.ended is not None else []
+    return [*headline(choice), *_delivered(choice), *skipped_words(choice), *left_out, *ended]
 
 
 def _delivered(choice: Choice) -> list[str]:

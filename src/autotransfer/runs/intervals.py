@@ -48,13 +48,15 @@ class NextPerson:
 
 
 def next_person(scores: ArrayLike, *, level: float = PREDICTED) -> NextPerson | None:
-    """Prediction interval for one more score from those of n people (n,), within [0, 1]; None for n < 2.
+    """Prediction interval for one more score from those of n people (n,), within [0, 1]; None for n < 2. A person
+    without a score is left out.
 
     If the next person is like these, each of the n + 1 ranks is as likely, so the k-th smallest and the k-th largest
     score enclose them with probability (n + 1 − 2k) / (n + 1), whatever the distribution. For 90 % that takes 19
     people. Fewer have the predictive interval of Student's t.
     """
-    values = np.sort(np.asarray(scores, dtype=float))
+    values = np.asarray(scores, dtype=float)
+    values = np.sort(values[np.isfinite(values)])
     n = len(values)
     if n < 2:
         return None

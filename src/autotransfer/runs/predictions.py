@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..recordings import Raw
 from ..recordings.concerns import scale_concern, typical_scale
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list
+from ..recordings.labels import named
 from ..recordings.windows import people_of_windows
 from .mixture import Model
 
@@ -33,6 +33,6 @@ def predictions(model: Model, raw: Raw, probability: NDArray[np.float64] | None 
     table = pd.DataFrame(probability, columns=[f"p_{name}" for name in classes])
     table.insert(0, "prediction", [classes[k] for k in probability.argmax(1)])
     if raw.subject is not None:
-        table.insert(0, "subject", as_list(raw.subject, "subject"))
+        table.insert(0, "subject", named(raw.subject, len(table), "subject", raw.subjects))
     table.insert(0, "window", range(len(table)))
     return table

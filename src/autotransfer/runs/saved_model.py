@@ -288,6 +288,8 @@ def _no_model(folder: Path, missing: str) -> str:
         )
     if folder.name == "refit" and (folder.parent / "model.json").exists():
         return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({folder})"
+    if not run.exists():
+        return f"there is no folder {run}"
     return f"there is no model in {folder} ({missing} is missing)"
 
 

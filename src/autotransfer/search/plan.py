@@ -396,7 +396,9 @@ def cost_words(plan: Plan) -> list[str]:
     if len(plan.stages) > 1:
         lines = [f"first answer after about {span(plan.stages[0].seconds, plan.busy)}; {lines[0]}"]
     if plan.limit is not None:
-        until = "; sooner, if no more gain is expected" if plan.stops else ""
+        late = bool(plan.stages) and plan.stages[0].seconds * SURE > plan.limit
+        until = ", but not before its first answer" if late else ""
+        until += "; sooner, if no more gain is expected" if plan.stops else ""
         lines.append(f"it ends after {clock(plan.limit)}, with what is then trained{until} (--time none: everything)")
     if plan.left_out:
         lines.append(f"left out, so that a network of each kind fits into that: {'; '.join(plan.left_out)}")
