@@ -1,9 +1,10 @@
 """Simple models on the same folds: what a few lines of code give, so that whoever reads a result can see whether more
 was worth its time.
 
-Two are closed forms that runs have among their candidates, named as ours: what is trained is not trained again. The
-others are entries of PEERS. To add one, write a function that predicts the test rows of a fold from its training rows,
-and add a line. Where a run may use unlabelled windows of a new person, so may the peers that know how to.
+Some are closed forms that runs have among their candidates, named as ours: what is trained is not trained again. Beside
+two for any signal stands what the field would try first on such a signal. The others are entries of PEERS. To add one,
+write a function that predicts the test rows of a fold from its training rows, and add a line. Where a run may use
+unlabelled windows of a new person, so may the peers that know how to.
 """
 
 from __future__ import annotations
@@ -39,7 +40,12 @@ LDA = "Features + LDA (ours)"  # band power and means of stretches
 TANGENT = "Tangent space + LDA (ours)"
 PYRIEMANN = "pyRiemann tangent space + LDA"
 RECENTRED = "pyRiemann, re-centred by person"
-CLOSED = {"features": LDA, "tangent": TANGENT}  # by the kind of a setting
+CLOSED = {  # by the kind of a setting
+    "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA (ours)",
+    "rhythms": "Correlation with sines + LDA (ours)", "bands": "Band power + LDA (ours)",
+    "evoked": "xDAWN covariances + LDA (ours)", "beats": "Beat shapes + LDA (ours)",
+    "statistics": "Statistics + LDA (ours)",
+}  # fmt: skip
 PART = 10**7  # values of windows that are multiplied at a time
 FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it invertible
 COVARIANCES = "covariances of peers"  # where recordings keep them
