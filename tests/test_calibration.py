@@ -523,7 +523,7 @@ def test_mistakes_of_the_command(run: Path, tmp_path: Path) -> None:
     told("y has 5 entries but X has 6 trials", y=np.array(["left"] * 5))
     told("the model takes 2 channels, the data have 3", X=np.ones((6, 3, 16)) * np.arange(16))
     told("is a run; choose another --out", out=run)
-    told("there is no model in", source=tmp_path / "nowhere")
+    told("there is no folder", source=tmp_path / "nowhere")
     save_model(tmp_path / "early" / "model", without_effects(load_model(run / "model")))
     told("does not know how people differ", source=tmp_path / "early")
     (tmp_path / "file").write_text("")
