@@ -73,11 +73,14 @@ def calibrate(
     folder: Folder,
     data: Annotated[str, typer.Argument(metavar="PERSON", help="A few labelled windows of one person.")],
     out: Annotated[Path, typer.Option(help="Folder for the person's model, which predict, export and stream take.")],
+    new_day: Annotated[
+        bool, typer.Option("--new-day", help="For another day than those of the file; default: for its last session.")
+    ] = False,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
-    from ..person.calibration import calibrated_with
+    from ..person.calibration import calibrated_with, training_words
     from ..runs.files import refuse_links
     from ..runs.saved_model import load_model, save_model
 
@@ -88,10 +91,13 @@ def calibrate(
     for known in (folder, out):
         refuse_links(known)
     own = load_model(folder / "model", own_encoders(encoder))
-    made, counts = calibrated_with(own, windowing.read_for(own, data))
+    raw = windowing.read_for(own, data)
+    made, counts = calibrated_with(own, raw, new_day=new_day)
     save_model(out / "model", made)
     say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+    if (told := training_words(own, raw)) is not None:
+        print(told, file=sys.stderr)
 
 
 def export(
@@ -130,6 +136,9 @@ def stream(
     session: Annotated[
         Path | None, typer.Option(help="What is known of the person: read if it is there, and written at the end.")
     ] = None,
+    new_day: Annotated[
+        bool, typer.Option("--new-day", help="Of --session, take what people keep from day to day.")
+    ] = False,
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")
     ] = False,
@@ -151,6 +160,8 @@ def stream(
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
     found = session is not None and session.exists()
     person = Session.load(session, home, encoders=encoders) if session and found else Session(home, encoders=encoders)
+    if new_day:
+        person.new_day()
     line = LiveLine()
 
     def tell(text: str) -> None:

@@ -17,9 +17,10 @@ from torch import Tensor
 from ..person.calibration import adapted, calibrated, check_one_person, labels_of
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list, check_length
+from ..recordings.labels import as_list, check_length, encode_session
 from ..recordings.windows import people_of_windows
 from ..runs.mixture import Model
+from ..runs.seen import calibration_words
 from ..training.scoring import metric_of
 from .inputs import raw_windows
 
@@ -119,13 +120,20 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         windows = self._windows(X)
         return self.model_.features(windows, self._people(X, subjects, len(windows))).numpy()
 
-    def calibrate(self, X: object, y: object) -> Self:
+    def calibrate(self, X: object, y: object, session: object = None, *, new_day: bool = False) -> Self:
         """A new estimator for one person, of whom a few labelled windows X (n, channels, times), y (n,) are known; this
         one stays as it is. Where people held out in fit did not gain by so few labels, the new one predicts as this
-        one, and a warning says so."""
+        one, and a warning says so.
+
+        session: the day of each window (n,), where there are several. The new estimator is for the day of the last
+        window, or with new_day for another one: of labels of earlier days counts what people keep from day to day, as
+        far as people in fit came on several days (a column `session` of fit)."""
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
-        return self._with(calibrated(self.model_, windows, labels))
+        if (told := calibration_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
+            warnings.warn(told, stacklevel=2)
+        days = None if session is None else encode_session(session, len(windows))
+        return self._with(calibrated(self.model_, windows, labels, days, new_day=new_day))
 
     def adapt(self, X: object) -> Self:
         """The same from windows X (n, channels, times) of the person whose classes nobody knows."""

@@ -20,6 +20,7 @@ from ..model.encoders import ENCODERS
 from ..preprocessing import Person
 from ..runs.mixture import Mixture, Model
 from ..runs.saved_model import TINY, Correction, SavedModel
+from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .adaptation import Adaptation
@@ -27,7 +28,7 @@ from .asking import Recent
 from .labels import Labels
 
 STEP = 16  # windows worked on at once
-Named = TypeVar("Named", Effects, Correction)
+Named = TypeVar("Named", Effects, Correction, Days)
 Array = NDArray[Any]
 
 
@@ -68,7 +69,9 @@ class Decoder:
         """What takes labels of somebody new. model: the one that this was made of."""
         effects, weights = self.effects()
         directions = max(own.means.shape[-1] for own in effects)
-        return Labels(model, [own.wide(directions) for own in effects], weights)
+        days = [stack.days for stack in self.stacks if stack.days is not None]
+        together = Days(*map(torch.cat, zip(*days, strict=True))) if len(days) == len(self.stacks) else None
+        return Labels(model, [own.wide(directions) for own in effects], weights, together)
 
     @torch.inference_mode()
     def next(
@@ -188,6 +191,7 @@ class Stack:
 
         self.correction = _in_order([part.correction for part in parts], order)
         self.effects = _in_order([part.effects for part in parts], order)
+        self.days = _in_order([part.days for part in parts], order)
 
     def codes(self, x: Tensor) -> Tensor:
         """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""

@@ -117,6 +117,17 @@ class Session:
         labels.add(x, codes)
         self._follow_labels()
 
+    def new_day(self) -> None:
+        """The person comes again, on another day: what was learned without labels is forgotten, because electrodes lie
+        elsewhere; of labels so far, what people keep from day to day counts (training/days.py). Where the model does
+        not know that, labels of all days count alike."""
+        labels = self._labels
+        self.reset()
+        if labels is not None:
+            labels.new_day()
+            self._labels = labels
+            self._follow_labels()
+
     def expected_gain(self, window: object) -> float:
         """How much a label of a window (channels, times) is expected to change: the share, from 0 to 1, of the
         probability of the person's last windows that would move to other classes. 0 where held-out people gained by no
@@ -149,7 +160,7 @@ class Session:
         way = following(self.model)
         if self._labels is not None and self._adaptation is not None and way is not None:
             known = self._adaptation.known
-            self._adaptation = Adaptation(*self._labels.prior(), way)
+            self._adaptation = Adaptation(*self._labels.known(), way)
             self._adaptation.restore(known)
 
     def _projected(self, own: Read) -> Tensor:
@@ -204,8 +215,7 @@ class Session:
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
         if given := _below(state, "labels."):
-            labels = self._taking_labels()
-            labels.restore(_known(given, labels.state(), "labels"))
+            self._taking_labels().restore(given)
         if unknown := set(state) - set(self._state()):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
         if self._adaptation is not None:
@@ -289,14 +299,14 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
 
 
-def _known(state: dict[str, Tensor], like: dict[str, Tensor], whose: str = "adaptation") -> dict[str, Tensor]:
+def _known(state: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
     """What is known of a person; ValueError where it does not fit."""
     for name, wanted in like.items():
         own = state.get(name, torch.empty(0))
         if own.shape != wanted.shape or own.dtype != wanted.dtype:
-            raise ValueError(f"{whose}.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
+            raise ValueError(f"adaptation.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
         if name in NEVER_NEGATIVE and (own < 0).any():
-            raise ValueError(f"{whose}.{name} is below 0")
+            raise ValueError(f"adaptation.{name} is below 0")
     return state
 
 
