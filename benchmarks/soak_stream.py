@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from autotransfer.runs.saved_model import save_model
+from autotransfer.models.saved_model import save_model
 
 from .latency import random_mixture
 

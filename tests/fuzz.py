@@ -32,14 +32,14 @@ from scipy.io import savemat
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
+from autotransfer.models.assembly import assemble
+from autotransfer.models.binding import DIGEST, digest_of
+from autotransfer.models.mixture import Mixture
+from autotransfer.models.saved_model import load_model, save_model
 from autotransfer.recordings import Raw, load, read
 from autotransfer.recordings.npz import save_folder, save_npz
-from autotransfer.runs.assembly import assemble
-from autotransfer.runs.binding import DIGEST, digest_of
-from autotransfer.runs.mixture import Mixture
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
-from autotransfer.runs.saved_model import load_model, save_model
 from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, twisted
 from test_schema import KINDS, changed

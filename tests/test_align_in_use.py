@@ -13,10 +13,10 @@ from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.assembly import assemble
+from autotransfer.models.saved_model import SavedModel, load_model, save_model
 from autotransfer.recordings import Raw
-from autotransfer.runs.assembly import assemble
 from autotransfer.runs.predictions import predictions
-from autotransfer.runs.saved_model import SavedModel, load_model, save_model
 from test_align import MIXED
 from tiny import people
 

@@ -14,10 +14,10 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.any_module import AnyModule, build, saved_bytes
 from autotransfer.model.encoder import Size
-from autotransfer.runs.assembly import assemble
+from autotransfer.models.assembly import assemble
+from autotransfer.models.saved_model import load_model, save_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model, save_model
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 

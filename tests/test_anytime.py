@@ -14,14 +14,16 @@ import pytest
 from typer.testing import CliRunner
 
 import autotransfer as at
+from autotransfer import files
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.runs import executor, files, saved_model
+from autotransfer.models import saved_model
+from autotransfer.models.saved_model import load_model
+from autotransfer.runs import executor
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
 from autotransfer.search import plan as plans
 from autotransfer.search import procedure, stopping
 from autotransfer.search.plan import Plan, begin, read_plan

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.formats import as_text, to_safetensors
+from autotransfer.models import saved_model
+from autotransfer.models.mixture import Mixture
+from autotransfer.models.saved_model import load_model, save_model
 from autotransfer.recordings import npy
-from autotransfer.runs import saved_model
-from autotransfer.runs.mixture import Mixture
-from autotransfer.runs.saved_model import load_model, save_model
 from test_export import random_model
 
 Card = dict[str, Any]

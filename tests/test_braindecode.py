@@ -13,9 +13,9 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.braindecode_models import parse
+from autotransfer.models.saved_model import load_model, save_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model, save_model
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 

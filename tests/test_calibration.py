@@ -22,12 +22,12 @@ from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import largest_difference
 from autotransfer.folds import leave_one_subject_out
+from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.mixture import Mixture, Model
+from autotransfer.models.saved_model import SavedModel, load_model, save_model
 from autotransfer.person.adaptation import WAYS
 from autotransfer.person.calibration import LABELS, adapted
 from autotransfer.recordings import save_npz
-from autotransfer.runs.assembly import Part, assemble_mixture
-from autotransfer.runs.mixture import Mixture, Model
-from autotransfer.runs.saved_model import SavedModel, load_model, save_model
 from faults import assert_one_line, call, few_settings, whole_run
 from tiny import tiny, tiny_file
 

@@ -19,14 +19,14 @@ from autotransfer.export.deployed import deployed
 from autotransfer.export.proof import TOLERANCE
 from autotransfer.folds import Fold
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.models.assembly import assemble
+from autotransfer.models.saved_model import SavedModel, load_model, save_model
 from autotransfer.report.collect import collect
 from autotransfer.report.page import render
-from autotransfer.runs.assembly import assemble
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import SavedModel, load_model, save_model
 from autotransfer.search import procedure
 from autotransfer.search.costs import Costs
 from autotransfer.search.plan import plan_of

@@ -25,9 +25,9 @@ from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS, from_onnx, saved_model_of
 from autotransfer.export.proof import BATCHES, largest_difference, sample_windows
 from autotransfer.model.encoder import Size
+from autotransfer.models.saved_model import ModelCard, SavedModel
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import ModelCard, SavedModel
 from autotransfer.search.procedure import conduct
 from autotransfer.training.members import Members
 from tiny import tiny_file

@@ -20,11 +20,11 @@ from autotransfer.errors import UserError
 from autotransfer.export import export_model, formats, proof
 from autotransfer.export.formats import FORMATS
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.models.mixture import Mixture
+from autotransfer.models.saved_model import ModelCard, SavedModel
 from autotransfer.person.calibration import calibrated
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
-from autotransfer.runs.mixture import Mixture
-from autotransfer.runs.saved_model import ModelCard, SavedModel
 from autotransfer.training.effects import Effects
 from autotransfer.training.members import Members, size_of
 from tiny import people

@@ -573,7 +573,7 @@ def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
 
 
 def test_predict_cuts_as_the_model_needs(tmp_path: Path) -> None:
-    from autotransfer.runs.saved_model import save_model
+    from autotransfer.models.saved_model import save_model
     from faults import call
 
     draw = np.random.default_rng(0)
@@ -590,7 +590,7 @@ def test_predict_cuts_as_the_model_needs(tmp_path: Path) -> None:
 
 
 def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
-    from autotransfer.runs.saved_model import load_model, save_model
+    from autotransfer.models.saved_model import load_model, save_model
     from faults import assert_one_line, call
 
     draw = np.random.default_rng(0)

@@ -25,12 +25,12 @@ from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS, as_text
 from autotransfer.export.proof import largest_difference, sample_windows
 from autotransfer.model.encoder import Size
+from autotransfer.models.assembly import Part, assemble, assemble_mixture
+from autotransfer.models.mixture import Mixture, MixtureCard, card_from, combine
+from autotransfer.models.saved_model import ModelCard, SavedModel, load_model, save_model
 from autotransfer.recordings import Raw, save_npz
-from autotransfer.runs.assembly import Part, assemble, assemble_mixture
 from autotransfer.runs.csv_tables import csv_of
-from autotransfer.runs.mixture import Mixture, MixtureCard, card_from, combine
 from autotransfer.runs.predictions import predictions
-from autotransfer.runs.saved_model import ModelCard, SavedModel, load_model, save_model
 from autotransfer.training.members import Members
 from faults import assert_one_line, call
 from test_export import random_model

@@ -16,9 +16,9 @@ import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.assembly import assemble
+from autotransfer.models.saved_model import save_model
 from autotransfer.recordings import load, read
-from autotransfer.runs.assembly import assemble
-from autotransfer.runs.saved_model import save_model
 from tiny import tiny
 
 mne = pytest.importorskip("mne", reason="pip install 'autotransfer[mne]'")

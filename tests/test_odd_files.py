@@ -17,11 +17,12 @@ import autotransfer as at
 from autotransfer.cpu import compiling
 from autotransfer.errors import UserError
 from autotransfer.export.formats import as_text, to_safetensors
+from autotransfer.files import read_plain
+from autotransfer.models.saved_model import load_model, save_model
 from autotransfer.runs.checkpoint import load_checkpoint
-from autotransfer.runs.files import in_use, read_plain, refuse_links
 from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.lock import in_use, refuse_links
 from autotransfer.runs.run import begin_ledger
-from autotransfer.runs.saved_model import load_model, save_model
 from autotransfer.runs.study import read_study
 from test_session import model
 

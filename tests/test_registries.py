@@ -26,9 +26,9 @@ from autotransfer.jobs import HISTORY
 from autotransfer.model import encoder as encoders
 from autotransfer.model.encoder import Size
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.models.assembly import assemble
+from autotransfer.models.saved_model import SavedModel, load_model, save_model
 from autotransfer.preprocessing import TRANSFORMS, Preprocessing
-from autotransfer.runs.assembly import assemble
-from autotransfer.runs.saved_model import SavedModel, load_model, save_model
 from autotransfer.settings import field_names
 from tiny import people, tiny
 

@@ -19,9 +19,9 @@ from sklearn.pipeline import make_pipeline
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.mixture import Mixture
+from autotransfer.models.saved_model import ModelCard, SavedModel, save_model
 from autotransfer.preprocessing import TRANSFORMS
-from autotransfer.runs.mixture import Mixture
-from autotransfer.runs.saved_model import ModelCard, SavedModel, save_model
 from autotransfer.training.members import Members, size_of
 from tiny import people
 

@@ -20,9 +20,9 @@ from autotransfer.model.encoders import ENCODERS
 from autotransfer.model.moments import padding
 from autotransfer.model.power import FLOOR
 from autotransfer.model.shallow import Shallow, ShallowOptions, shallow_kernel_for
+from autotransfer.models.saved_model import ModelCard, SavedModel, load_model, save_model
 from autotransfer.randomness import as_keys
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.saved_model import ModelCard, SavedModel, load_model, save_model
 from autotransfer.training.members import Members
 from autotransfer.training.packing import program_of
 from test_export import difference, raw_windows, statistics

@@ -28,13 +28,13 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
+from autotransfer.models.mixture import Mixture
+from autotransfer.models.saved_model import save_model
 from autotransfer.person.stream import source as sources
 from autotransfer.person.stream.pace import BACK, UNTIMED, Pace
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
 from autotransfer.person.stream.source import Chunk
-from autotransfer.runs.mixture import Mixture
-from autotransfer.runs.saved_model import save_model
 from test_doors import known
 from test_session import OWN, REC, model
 

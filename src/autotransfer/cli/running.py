@@ -225,7 +225,7 @@ def run(
     if dry_run:
         _dry_run(options, encoders, again)
         return
-    from ..runs.files import Lock
+    from ..runs.lock import Lock
     from ..search.plan import begin
 
     assert out is not None, "checked above"
@@ -287,7 +287,7 @@ def resume(
     log: Log = None,
 ) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
-    from ..runs.files import Lock
+    from ..runs.lock import Lock
     from ..runs.run import check_is_run, reopen
 
     check_is_run(folder)

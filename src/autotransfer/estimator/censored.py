@@ -14,10 +14,10 @@ from ..folds import Fold
 from ..jobs import Job
 from ..model.any_module import Factory
 from ..model.encoders import ENCODERS
+from ..models.assembly import ensemble
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
-from ..runs.assembly import ensemble
 from ..runs.options import epochs_for
 from ..settings import Setting
 from ..training.packing import resolve_device

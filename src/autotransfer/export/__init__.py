@@ -12,12 +12,13 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from ..errors import UserError, check_choice, one_line
+from ..files import write_atomically
 from ..model.encoders import Encoders
-from ..runs.binding import check_size
-from ..runs.files import refuse_links, write_atomically
-from ..runs.mixture import Mixture, Model
-from ..runs.saved_model import SavedModel
-from ..runs.saved_model import load_model as load_folder
+from ..models.binding import check_size
+from ..models.mixture import Mixture, Model
+from ..models.saved_model import SavedModel
+from ..models.saved_model import load_model as load_folder
+from ..runs.lock import refuse_links
 from .deployed import refuse_what_graphs_cannot
 from .formats import FORMATS, MARK, Format, attempt, needed, saved_model_of
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from ..model.encoder import group_of
+from ..models.mixture import Model, refuse_parts
+from ..models.saved_model import TINY, Correction
 from ..person.decoder import Stack, stacks_of
-from ..runs.mixture import Model, refuse_parts
-from ..runs.saved_model import TINY, Correction
 
 
 def deployed(model: Model) -> nn.Module:

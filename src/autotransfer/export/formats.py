@@ -24,11 +24,11 @@ from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
+from ..models.binding import DIGEST, check_digest, check_shapes, digest_of
+from ..models.mixture import MixtureCard, Model, name_of
+from ..models.saved_model import ModelCard, SavedModel, card_of, model_of
 from ..person.decoder import likeness
-from ..runs.binding import DIGEST, check_digest, check_shapes, digest_of
-from ..runs.mixture import MixtureCard, Model, name_of
 from ..runs.run import versions
-from ..runs.saved_model import ModelCard, SavedModel, card_of, model_of
 from .deployed import deployed
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..runs.mixture import Model
-from ..runs.saved_model import SavedModel
+from ..models.mixture import Model
+from ..models.saved_model import SavedModel
 from .formats import Predict
 
 BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # 1,000 windows, in batches that fit into memory

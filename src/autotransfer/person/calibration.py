@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, shown
+from ..models.mixture import Mixture, Model, refuse_parts
+from ..models.saved_model import Correction, SavedModel
+from ..models.seen import calibration_seen
 from ..recordings import Raw
 from ..recordings.container import check_sfreq
 from ..recordings.labels import encode
 from ..recordings.messages import show
-from ..runs.mixture import Mixture, Model, refuse_parts
-from ..runs.saved_model import Correction, SavedModel
-from ..runs.seen import calibration_seen
 from ..training.effects import Effects
 from .adaptation import NO_WAY, WAYS
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..model.encoder import quick
 from ..model.encoders import ENCODERS
+from ..models.mixture import Mixture, Model
+from ..models.saved_model import TINY, Correction, SavedModel
 from ..preprocessing import Person
-from ..runs.mixture import Mixture, Model
-from ..runs.saved_model import TINY, Correction, SavedModel
 from ..training.effects import Effects
 from ..training.members import Members
 from .adaptation import Adaptation

@@ -16,13 +16,14 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import UserError, one_line, shown
+from ..files import read_plain, write_atomically
 from ..model.encoders import Encoders
+from ..models.binding import digest_of
+from ..models.mixture import Mixture, Model, refuse_parts
+from ..models.saved_model import SavedModel, load_model
 from ..preprocessing import check_online
 from ..recordings.windows import LARGEST
-from ..runs.binding import digest_of
-from ..runs.files import read_plain, refuse_links, write_atomically
-from ..runs.mixture import Mixture, Model, refuse_parts
-from ..runs.saved_model import SavedModel, load_model
+from ..runs.lock import refuse_links
 from .calibration import check_effects, following
 from .decoder import Decoder
 

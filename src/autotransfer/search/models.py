@@ -13,12 +13,12 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..runs.assembly import Part, assemble_mixture, ensemble
+from ..models.assembly import Part, assemble_mixture, ensemble
+from ..models.saved_model import save_model
+from ..models.seen import training_seen
 from ..runs.choice import Choice, Playback
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
-from ..runs.saved_model import save_model
-from ..runs.seen import training_seen
 from ..settings import Setting
 from ..training.train import train
 from .average import Weights

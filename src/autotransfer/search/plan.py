@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from .. import schema
 from ..augment import AUGMENTATIONS
 from ..errors import UserError
+from ..files import write_atomically
 from ..folds import USUAL_FOLDS, check_scorable
 from ..model.encoders import Encoders
 from ..recordings import Recordings, load
-from ..runs.files import write_atomically
 from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_columns, check_encoder, check_packages
 from ..settings import Setting

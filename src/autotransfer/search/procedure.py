@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import schema
+from ..files import write_atomically
 from ..folds import not_scored, scorable
 from ..machine import FEW, cores, threads
 from ..preprocessing import strongest
 from ..runs.choice import Average, Choice, Named, Playback, Scores, StageScore, Weighted, read_choice
 from ..runs.csv_tables import csv_of
 from ..runs.executor import LocalExecutor, OutOfTime
-from ..runs.files import write_atomically
 from ..runs.ledger import FINISHED, Entry, stage_name
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages

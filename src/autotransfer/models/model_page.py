@@ -10,9 +10,8 @@ from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .intervals import NextPerson
-from .progress import printable
-from .verdict import next_words
+from ..training.intervals import NextPerson, next_words
+from ..words import printable
 
 if TYPE_CHECKING:
     from .mixture import MixtureCard

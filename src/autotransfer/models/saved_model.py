@@ -17,6 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import UserError, check_positive, check_types, one_line
+from ..files import read_plain, sync_folder, write_atomically
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
@@ -26,7 +27,6 @@ from ..settings import Setting
 from ..training.effects import Effects
 from ..training.members import Members
 from .binding import DIGEST, check_digest, check_file, digest_of
-from .files import read_plain, sync_folder, write_atomically
 from .model_page import model_page
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ import torch
 from safetensors import safe_open
 
 from ..errors import UserError, shown
+from ..files import check_plain
 from ..model.encoder import Size
 from ..model.encoders import ENCODERS, is_ours
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members
-from .files import check_plain
 
 if TYPE_CHECKING:
     from .mixture import MixtureCard
