@@ -23,7 +23,7 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.estimator import auto as module
 from autotransfer.model.encoders import ENCODERS
-from autotransfer.models.saved_model import load_model
+from autotransfer.models.loading import load_model
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run

@@ -20,8 +20,9 @@ from autotransfer.errors import UserError
 from autotransfer.export import export_model, formats, proof
 from autotransfer.export.formats import FORMATS
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.models.card import ModelCard
 from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import ModelCard, SavedModel
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.person.calibration import calibrated
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS

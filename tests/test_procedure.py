@@ -17,7 +17,7 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.jobs import Record
-from autotransfer.models.saved_model import load_model
+from autotransfer.models.loading import load_model
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import SAID

@@ -20,8 +20,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.card import ModelCard
 from autotransfer.models.model_page import model_page
-from autotransfer.models.saved_model import ModelCard
 from autotransfer.report.live import LivePage, rank, state_of
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice

@@ -17,8 +17,8 @@ from .. import schema
 from ..errors import UserError, one_line
 from ..model.any_module import Factory
 from ..model.encoders import Encoders
+from ..models.loading import load_model
 from ..models.mixture import Mixture
-from ..models.saved_model import load_model
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import plotly_of, write
