@@ -13,10 +13,10 @@ from torch import Tensor
 from ..errors import shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
-from .base import BaseModel
 from .card import MixtureCard
 from .ensemble import TINY
 from .graph import Graph
+from .interface import BaseModel
 from .saved_model import SavedModel
 
 

@@ -16,10 +16,10 @@ from ..preprocessing import Person
 from ..settings import Setting
 from ..training.effects import Effects
 from ..training.members import Members
-from .base import BaseModel
 from .card import ModelCard
 from .ensemble import TINY, Correction
 from .graph import Graph
+from .interface import BaseModel
 
 CHUNK = 256
 
