@@ -19,6 +19,7 @@ from ..models.ensemble import TINY
 from ..models.mixture import Model
 from ..models.stacks import stacks_of
 from ..preprocessing import Person
+from ..training.effects import Effects
 from .adaptation import Adaptation
 from .asking import Recent
 from .labels import Labels
