@@ -48,6 +48,7 @@ class StackGraph(nn.Module):
     head_bias: Tensor
     mean: Tensor  # (K, P) the mean over the members of each part
     exponents: Tensor  # (K,)
+    tiny: Tensor  # a buffer: exporters write a number of `clamp` in single precision, where it is 0
 
     def __init__(self, stack: PartStack, exponents: Tensor) -> None:
         super().__init__()
@@ -58,6 +59,7 @@ class StackGraph(nn.Module):
         self.register_buffer("head_bias", stack.bias)
         self.register_buffer("mean", stack.mean)
         self.register_buffer("exponents", exponents)
+        self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
         weights = exponents @ stack.mean
         self.correction = None if stack.correction is None else Added(stack.correction, weights)
 
@@ -66,7 +68,7 @@ class StackGraph(nn.Module):
         z = self.encoder(x if x.shape[0] == 1 else x.index_select(0, self.group))  # (P, N, D)
         each = (torch.matmul(z, self.head) + self.head_bias).double().softmax(-1)
         classes = each.shape[-1]
-        parts = torch.matmul(self.mean, each.flatten(1)).clamp(min=TINY).log()  # (K, N · classes)
+        parts = torch.matmul(self.mean, each.flatten(1)).maximum(self.tiny).log()  # (K, N · classes)
         log_p: Tensor = torch.matmul(self.exponents, parts).view(-1, classes)
         return log_p if self.correction is None else log_p + self.correction(z)
 

@@ -19,7 +19,10 @@ from ..models.ensemble import TINY
 from ..models.mixture import Model
 from ..models.stacks import stacks_of
 from ..preprocessing import Person
+from ..training.effects import Effects
 from .adaptation import Adaptation
+from .asking import Recent
+from .labels import Labels
 
 STEP = 16  # windows worked on at once
 Array = NDArray[Any]
@@ -47,25 +50,54 @@ class Decoder:
         """Somebody new."""
         return [stack.preprocessing.follow() for stack in self.stacks]
 
-    def adaptation(self, way: str = "shift") -> Adaptation:
-        """What follows somebody new in the codes, in one of WAYS."""
+    def effects(self) -> tuple[list[Effects], list[Tensor]]:
+        """How people differ in the codes of each stack, and what a correction of each member (P,) counts."""
         effects = [stack.effects for stack in self.stacks]
         exponents = torch.split(self.exponents, [len(stack.mean) for stack in self.stacks])
         weights = [own @ stack.mean for own, stack in zip(exponents, self.stacks, strict=True)]
-        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights], way)
+        return [own for own in effects if own is not None], [own.float() for own in weights]
+
+    def adaptation(self, way: str = "shift") -> Adaptation:
+        """What follows somebody new in the codes, in one of WAYS."""
+        return Adaptation(*self.effects(), way)
+
+    def labels(self, model: Model) -> Labels:
+        """What takes labels of somebody new. model: the one that this was made of."""
+        effects, weights = self.effects()
+        directions = max(own.means.shape[-1] for own in effects)
+        return Labels(model, [own.wide(directions) for own in effects], weights)
 
     @torch.inference_mode()
-    def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
-        """The next windows (n, channels, times) of a person -> (n, classes)."""
+    def next(
+        self,
+        X: Tensor,
+        people: Sequence[Person],
+        adaptation: Adaptation | None = None,
+        labels: Labels | None = None,
+        recent: Recent | None = None,
+    ) -> NDArray[np.float64]:
+        """The next windows (n, channels, times) of a person -> (n, classes). recent: keeps them for questions."""
         if X.shape[0] <= STEP:
-            return self._next(X, people, adaptation)
-        return np.concatenate([self._next(piece, people, adaptation) for piece in torch.split(X, STEP)])
+            return self._next(X, people, adaptation, labels, recent)
+        pieces = torch.split(X, STEP)
+        return np.concatenate([self._next(piece, people, adaptation, labels, recent) for piece in pieces])
 
-    def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> NDArray[np.float64]:
+    def _next(
+        self,
+        X: Tensor,
+        people: Sequence[Person],
+        adaptation: Adaptation | None,
+        labels: Labels | None,
+        recent: Recent | None,
+    ) -> NDArray[np.float64]:
         codes = self._codes(X, people)
         log_p = self._log_p(codes)
+        if recent is not None:
+            recent.add(X, codes, torch.from_numpy(log_p))
+        if labels is not None and labels.counted:
+            log_p = labels.correct(self.project(codes), torch.from_numpy(log_p)).numpy()
         if adaptation is not None:
-            log_p = adaptation.follow(self._projected(codes), torch.from_numpy(log_p)).numpy()
+            log_p = adaptation.follow(self.project(codes), torch.from_numpy(log_p)).numpy()
         return _softmax(log_p)
 
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
@@ -93,7 +125,7 @@ class Decoder:
         found: NDArray[np.float64] = log_p.reshape(n, classes)
         return found
 
-    def _projected(self, codes: Sequence[Tensor]) -> Tensor:
+    def project(self, codes: Sequence[Tensor]) -> Tensor:
         """As `Adaptation.project`, which takes as long as following for a single window: (n, P of all stacks, R)."""
         size = self.mean.shape[1], codes[0].shape[1], max(own.shape[2] for own in self._axes)
         found, start = np.zeros(size, dtype=np.float32), 0
