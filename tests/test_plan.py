@@ -32,9 +32,7 @@ MANY = tiny(24, per_class=2)
 
 
 def options(**changes: object) -> RunOptions:
-    return RunOptions.of(
-        "recommended", **{"source": "tiny.npz", "preprocessing": "zero-shot", "device": "cpu"} | changes
-    )
+    return RunOptions.of("recommended", **{"source": "tiny.npz", "adaptation": "zero-shot", "device": "cpu"} | changes)
 
 
 def planned(**changes: object) -> Plan:
@@ -58,8 +56,8 @@ def test_a_limit_is_usual_where_kinds_are_averaged_and_nowhere_else() -> None:
     assert options().time == "30m"
     assert options(time="none").seconds is None
     for changes in ({"rule": "published"}, {"grid": "paper"}, {"search": "tpe"}):
-        assert options(**{"preprocessing": "auto"} | changes).time is None
-        assert options(**{"preprocessing": "auto", "time": "1h"} | changes).seconds == 3600
+        assert options(**{"adaptation": "auto"} | changes).time is None
+        assert options(**{"adaptation": "auto", "time": "1h"} | changes).seconds == 3600
 
 
 def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
@@ -176,10 +174,10 @@ def test_presets_of_a_run() -> None:
     assert options(grid="paper", preprocessing=None).rule == "published"
     assert options(grid="paper", preprocessing=None, rule="average").rule == "average"
     assert options(grid="paper", preprocessing=None).for_data(MANY).n_folds is None
-    short = RunOptions.of("quick", source="x", preprocessing="auto")
+    short = RunOptions.of("quick", source="x", adaptation="auto")
     assert {name: getattr(short, name) for name in PRESETS["quick"]} == PRESETS["quick"]
     assert RunOptions.of("quick", source="x", seeds=2).seeds == 2
-    assert RunOptions.of("quick", source="x", preprocessing="auto", search="tpe").grid == "quick"
+    assert RunOptions.of("quick", source="x", adaptation="auto", search="tpe").grid == "quick"
     published = RunOptions.of("quick", source="x", rule="published")
     assert (published.grid, published.folds) == ("quick", "all")
     with pytest.raises(UserError, match="preset"):

@@ -11,9 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import UserError, shown
 from ..recordings.windows import people_of_windows, windows_for_model
 from .card import Card, as_array
 from .saving import write_model
+
+
+def save_model(model: object, path: str | os.PathLike[str]) -> None:
+    """Write a model to a folder, from which `load_model` reads it.
+
+    model: what `load_model` or `Outcome.model()` gave, or a fitted estimator
+    path: the folder; a model that is there already is replaced
+    """
+    model = getattr(model, "model_", model)
+    if not isinstance(model, BaseModel):
+        raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
+    if (Path(path) / "ledger.sqlite").exists():
+        raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
+    try:
+        model.save(path)
+    except OSError as error:
+        raise UserError(f"cannot write to {path} ({error.strerror or error}); choose another folder") from None
 
 
 class BaseModel(ABC):

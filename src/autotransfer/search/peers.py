@@ -109,7 +109,7 @@ def _missing(run: Run, until: float | None) -> Iterator[tuple[str, Callable[[], 
 
 def adaptation_of(options: RunOptions) -> str:
     """The most that a run's candidates may use of a new person's unlabelled windows."""
-    asked = (options.preprocessing, options.standardise, options.align)
+    asked = (options.adaptation, options.standardise, options.align)
     return next((kind for kind in ("transductive", "online") if kind in asked), "none")
 
 
@@ -127,8 +127,8 @@ def closed_peers(run: Run) -> dict[str, Setting]:
     return {name: found[name] for name in sorted(found)}
 
 
-def _closed(recordings: Recordings, preprocessing: str) -> list[Setting]:
-    return closed_forms(RunOptions(source="peers", preprocessing=preprocessing), recordings)
+def _closed(recordings: Recordings, adaptation: str) -> list[Setting]:
+    return closed_forms(RunOptions(source="peers", adaptation=adaptation), recordings)
 
 
 def _solved(run: Run, setting: Setting) -> Scores:

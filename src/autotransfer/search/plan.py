@@ -185,7 +185,7 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
         stops=options.staged and options.seconds is not None,
         pairs=len(settings) * folds * (folds - 1) // 2 if options.nested == "full" else 0,
     )  # fmt: skip
-    apart = options.preprocessing is not None
+    apart = options.adaptation is not None
     if options.search == "tpe" or options.search == "halving" or not all_go_on(settings, apart=apart):
         tpe = options.search == "tpe"
         counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)

@@ -66,7 +66,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Stage one: every setting on one fixed split, of which not all go on. Returns the networks that do, the baseline
     first."""
     options, split = run.options, run.scored_split()
-    apart = options.preprocessing is not None  # networks of several kinds, each with the grid
+    apart = options.adaptation is not None  # networks of several kinds, each with the grid
     if options.search == "tpe":
         from .tpe import tpe_search
 
