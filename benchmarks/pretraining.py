@@ -189,7 +189,7 @@ def measure(name: str, sets: dict[str, at.Recordings], options: argparse.Namespa
     names = base.bind(sets[name])
     lap("base")
     for adaptation in ADAPTATIONS:
-        forms = closed_forms(RunOptions(source="", preprocessing=adaptation), sets[name])
+        forms = closed_forms(RunOptions(source="", adaptation=adaptation), sets[name])
         target.solve(adaptation, "closed", [one for one in forms if one.turn == "none"])  # turning takes its time
         for kind in ("base", "random_base"):
             target.solve(adaptation, kind, of_base(names, kind, adaptation))
