@@ -28,8 +28,8 @@ import pandas as pd
 import torch
 
 import autotransfer as at
+from autotransfer.files import write_atomically
 from autotransfer.runs.csv_tables import csv_of, read_table
-from autotransfer.runs.files import write_atomically
 from autotransfer.search.labelled import first_of_each
 from autotransfer.search.playback import own_classifier
 from autotransfer.training.metrics import balanced_accuracy_of

@@ -12,9 +12,9 @@ from sklearn.base import clone
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.mixture import Mixture
 from autotransfer.person.asking import LIKELY, RECENT, WORTH
 from autotransfer.person.calibration import LABELS
-from autotransfer.runs.mixture import Mixture
 from test_calibration import CLASSES, FEW, KINDS, OWN, REST, SEEN, S, X, Y, both, single, with_card, with_model
 
 TRUSTED = {str(number): [0.6, 0.7] for number in LABELS}

@@ -12,11 +12,11 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.loading import load_model
+from autotransfer.models.mixture import Mixture
 from autotransfer.person.calibration import calibrated, calibrated_with
 from autotransfer.recordings import Raw
-from autotransfer.runs.assembly import Part, assemble_mixture
-from autotransfer.runs.mixture import Mixture
-from autotransfer.runs.saved_model import load_model, save_model
 from autotransfer.settings import Setting
 from autotransfer.training.days import Days, fit_days, on_another_day
 from autotransfer.training.effects import Effects, Evidence, fit_effects
@@ -138,7 +138,7 @@ def test_a_session_on_another_day_is_a_calibration(model: Mixture, tmp_path: Pat
 
 
 def test_shares_are_saved_and_a_reader_tells_days(model: Mixture, tmp_path: Path) -> None:
-    save_model(tmp_path, model)
+    model.save(tmp_path)
     again = load_model(tmp_path)
     both = np.append(FIRST, SECOND)
     raw = Raw(X=REC.X[both].numpy(), y=labels_of(both).numpy(), session=DAYS[both])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..runs.mixture import Model
+from ..models.mixture import Model
 from ..training.days import Days, on_another_day
 from ..training.effects import Effects, Evidence
 from .calibration import lost_with, trust_in

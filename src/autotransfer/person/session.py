@@ -16,13 +16,16 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import UserError, one_line, shown
+from ..files import read_plain, write_atomically
 from ..model.encoders import Encoders
+from ..models.binding import digest_of
+from ..models.ensemble import refuse_parts
+from ..models.loading import load_model
+from ..models.mixture import Mixture, Model
+from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
 from ..recordings.windows import LARGEST
-from ..runs.binding import digest_of
-from ..runs.files import read_plain, refuse_links, write_atomically
-from ..runs.mixture import Mixture, Model, refuse_parts
-from ..runs.saved_model import SavedModel, load_model
+from ..runs.lock import refuse_links
 from .adaptation import Adaptation
 from .asking import WORTH, Read, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
@@ -60,7 +63,7 @@ class Session:
         self, model: Model | BaseEstimator | str | Path, *, adapt: bool = False, encoders: Encoders | None = None
     ) -> None:
         self.model, self.classes_ = _model_and_classes(model, encoders)
-        refuse_parts(self.model, lambda part: check_online(part.setting.preprocessing))
+        refuse_parts(self.model.parts, lambda part: check_online(part.setting.preprocessing))
         self.adapts = adapt and self._may_adapt()
         self._decoder = Decoder(self.model)
         self._shape = (len(self.model.card.channels), self.model.card.n_times)

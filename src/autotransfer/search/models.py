@@ -13,12 +13,11 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..runs.assembly import Part, assemble_mixture, ensemble
+from ..models.assembly import Part, assemble_mixture, ensemble
+from ..models.seen import training_seen
 from ..runs.choice import Choice, Playback
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
-from ..runs.saved_model import save_model
-from ..runs.seen import training_seen
 from ..settings import Setting
 from ..training.train import train
 from .average import Weights
@@ -73,14 +72,14 @@ def _save(
         own = (part.setting, part.states, part.folds)
         single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
         single.card = replace(single.card, seen=training_seen(rec))
-        save_model(folder, single)
+        single.save(folder)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     model.card = replace(model.card, seen=training_seen(rec))
     if played is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
-    save_model(folder, model)
+    model.save(folder)
 
 
 def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:
