@@ -29,7 +29,7 @@ from ..runs.binding import DIGEST, check_digest, check_shapes, digest_of
 from ..runs.mixture import MixtureCard, Model, name_of
 from ..runs.run import versions
 from ..runs.saved_model import ModelCard, SavedModel, card_of, model_of
-from .deployed import deployed
+from .deployed import WithConfidence, deployed
 
 logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
@@ -58,12 +58,12 @@ def from_text(metadata: dict[str, str]) -> dict[str, Any]:
 # torch
 
 
-def exported_program(saved: Model) -> torch.export.ExportedProgram:
-    """The deployed model as a graph with any number of windows."""
+def exported_program(saved: Model, *, confidence: bool = False) -> torch.export.ExportedProgram:
+    """The deployed model as a graph with any number of windows. confidence: as a second output."""
     card = saved.card
     example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
-    module = deployed(saved)
+    module = WithConfidence(deployed(saved)) if confidence else deployed(saved)
     with torch.no_grad(), _quiet():
         module(example)  # tables that are kept are made here: while torch traces they would hold no numbers
         program = torch.export.export(module, (example,), dynamic_shapes=any_number)
@@ -144,9 +144,9 @@ def to_onnx(saved: Model) -> bytes:
     onnx = needed("onnx")
     needed("onnxscript")
     with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
-        graph = exported_program(saved)
+        graph = exported_program(saved, confidence=True)
     with attempt(saved, "torch cannot make an ONNX graph", ["torch", "safetensors"], to_onnx), _quiet():
-        names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
+        names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities", "confidence"]}
         program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
         assert program is not None, "dynamo gives a program"
         proto = program.model_proto

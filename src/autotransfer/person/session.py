@@ -23,6 +23,7 @@ from ..runs.binding import digest_of
 from ..runs.files import read_plain, refuse_links, write_atomically
 from ..runs.mixture import Mixture, Model, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
+from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .calibration import check_effects, following
 from .decoder import Decoder
 
@@ -34,7 +35,7 @@ NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation
 MARK = "autotransfer_session"  # what the header of a session's file has
 # What cards have said since 0.2. Where it is empty, the digest is that of a card without it: sessions that 0.1 saved
 # still belong to their models.
-ADDED = ("seen",)
+ADDED = ("seen", "thresholds")
 
 
 class Session:
@@ -82,9 +83,24 @@ class Session:
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
-    def predict(self, window: object) -> Any:
-        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
-        return self.classes_[self.predict_proba(window).argmax(-1)]
+    def predict(self, window: object, abstain: float | None = None) -> Any:
+        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,).
+
+        abstain: the share of a person's windows to leave unanswered, as of a model's `predict`; `unanswered_` stands
+        in their place.
+        """
+        least = least_confidence(self.model.card.thresholds, abstain)
+        return decisions(self.predict_proba(window), self.classes_, least)
+
+    def predict_set(self, window: object, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Whether each class is in the prediction set of the next window (classes,), or of n windows (n, classes)."""
+        least = least_probability(self.model.card.thresholds, coverage)
+        return sets_at(self.predict_proba(window), least)
+
+    @property
+    def unanswered_(self) -> Any:
+        """What `predict` gives in place of a class that it does not answer with."""
+        return unanswered_value(self.classes_.tolist())
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""

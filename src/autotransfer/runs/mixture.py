@@ -17,6 +17,15 @@ from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..recordings.windows import people_of_windows, windows_for_model
 from ..settings import Setting
+from ..training.conformal import (
+    Thresholds,
+    decisions,
+    least_confidence,
+    least_probability,
+    sets_at,
+    thresholds_from,
+    unanswered_value,
+)
 from .saved_model import TINY, ModelCard, SavedModel
 
 KIND = "mixture"
@@ -45,9 +54,11 @@ class MixtureCard:
     # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
     trust: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
+    thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
 
     def __post_init__(self) -> None:
         check_types(self)
+        object.__setattr__(self, "thresholds", thresholds_from(self.thresholds))
         check_trust(self.trust)
         if self.kind != KIND:
             raise UserError(f"the kind of a mixture is {shown(self.kind)}, it must be {KIND!r}")
@@ -154,10 +165,27 @@ class Mixture:
         """(classes,): what the columns of `predict_proba` stand for."""
         return self.parts[0].classes_
 
-    def predict(self, X: object, subject: object = None) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`."""
-        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject).argmax(1)]
+    def predict(self, X: object, subject: object = None, abstain: float | None = None) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`.
+
+        abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
+        `unanswered_` stands in their place.
+        """
+        least = least_confidence(self.card.thresholds, abstain)
+        predicted: NDArray[Any] = decisions(self.predict_proba(X, subject), self.classes_, least)
         return predicted
+
+    def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
+        """Whether each class is in the prediction set of each window (N, classes); X and subject as of
+        `predict_proba`. The true class of a new person's window is in its set with about the probability
+        `coverage`."""
+        least = least_probability(self.card.thresholds, coverage)
+        return sets_at(self.predict_proba(X, subject), least)
+
+    @property
+    def unanswered_(self) -> Any:
+        """What `predict` gives in place of a class that it does not answer with."""
+        return unanswered_value(self.card.classes)
 
     def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times) of subjects (N,) -> (N, classes), as of `SavedModel.predict_proba`."""
