@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 import autotransfer as at
-from autotransfer.runs.assembly import Part, assemble_mixture
-from autotransfer.runs.mixture import Mixture
+from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.mixture import Mixture
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms, networks
 from autotransfer.search.models import most_of_each

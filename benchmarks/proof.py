@@ -22,12 +22,13 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.errors import UserError
+from autotransfer.files import write_atomically
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Playback, Scores
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.executor import LocalExecutor
-from autotransfer.runs.files import Lock, write_atomically
+from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.results import Trained, trained
 from autotransfer.runs.run import Run

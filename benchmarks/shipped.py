@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from autotransfer.files import write_atomically
 from autotransfer.report.wording import score, signed
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.csv_tables import csv_of, read_table
-from autotransfer.runs.files import write_atomically
-from autotransfer.runs.intervals import bootstrap_interval
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import is_run, reopen
 from autotransfer.search.plan import begin
 from autotransfer.search.procedure import conduct
+from autotransfer.training.intervals import bootstrap_interval
 
 from .markdown import NOTHING, markdown
 

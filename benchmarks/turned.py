@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.folds import Fold
-from autotransfer.runs.assembly import assemble
+from autotransfer.models.assembly import assemble
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.runs.csv_tables import harmless
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.saved_model import SavedModel
 from autotransfer.search.kinds import closed_forms
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy, confusion_counts

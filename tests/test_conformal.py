@@ -3,7 +3,8 @@ and every door to them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
+from autotransfer.models.loading import load_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
 from autotransfer.search.answering import answering
 from autotransfer.search.procedure import conduct
 from autotransfer.training.conformal import (
@@ -248,3 +249,18 @@ def test_a_model_without_thresholds_says_so() -> None:
     assert set(clf.predict(X)) <= {0, 1}
     held = at.CensoredClassifier(max_epochs=1, device="cpu", validation_subjects=[2, 3, 4]).fit(X, y, subjects=s)
     assert held.predict_set(X, coverage=0.95).shape == (len(X), 2)
+
+
+@pytest.mark.slow
+def test_an_onnx_file_has_the_confidence_and_the_thresholds(run: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rec = tiny(3)
+    part = next(part for part in load_model(run / "run/model").parts if part.adaptation == "none")
+    part.card = replace(part.card, thresholds=thresholds())
+    file = at.export_model(part, "onnx", run / "model.onnx").path
+    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+    probabilities, confidence = session.run(None, {"windows": rec.X.numpy()})
+    assert (confidence == probabilities.max(1)).all()
+    kept = json.loads(session.get_modelmeta().custom_metadata_map["thresholds"])
+    assert kept == asdict(thresholds())

@@ -23,10 +23,10 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.estimator import auto as module
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.models.loading import load_model
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 

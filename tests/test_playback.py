@@ -12,11 +12,11 @@ import torch
 
 import autotransfer as at
 from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.mixture import Mixture
 from autotransfer.person.adaptation import WAYS
 from autotransfer.person.calibration import LABELS, calibrated
-from autotransfer.runs.assembly import Part, assemble_mixture
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.mixture import Mixture
 from autotransfer.search import following, playback
 from autotransfer.search.playback import ORDERS, played
 from autotransfer.search.trust import SHARES, SHARPNESS, best, try_all

@@ -17,13 +17,13 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.jobs import Record
+from autotransfer.models.loading import load_model
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import SAID
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
 from autotransfer.search import procedure
 from autotransfer.search.plan import plan_of
 from autotransfer.search.procedure import conduct

@@ -20,18 +20,18 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.card import ModelCard
+from autotransfer.models.model_page import model_page
 from autotransfer.report.live import LivePage, rank, state_of
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.files import Lock
 from autotransfer.runs.follower import Follower
 from autotransfer.runs.ledger import Ledger
-from autotransfer.runs.model_page import model_page
+from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import Pulse, Standing
 from autotransfer.runs.results import trained
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import ModelCard
 from autotransfer.search.procedure import conduct
 from browser import Browser, find_chromium
 from test_cli import assert_mistake, call

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .estimator.censored import CensoredClassifier as CensoredClassifier
     from .export import Exported as Exported
     from .export import export_model as export_model
-    from .export import load_model as load_model
     from .folds import Fold as Fold
     from .folds import leave_one_subject_out as leave_one_subject_out
     from .grids import grid as grid
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from .jobs import Outcome as Outcome
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
+    from .models.loading import load_model as load_model
     from .person.session import Session as Session
     from .recordings import Recordings as Recordings
     from .recordings import load as load
@@ -63,7 +63,7 @@ _HOME = {
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",
     "load": ".recordings",
-    "load_model": ".export",
+    "load_model": ".models.loading",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
     "scores": ".censoring.scores",

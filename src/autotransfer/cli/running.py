@@ -225,7 +225,7 @@ def run(
     if dry_run:
         _dry_run(options, encoders, again)
         return
-    from ..runs.files import Lock
+    from ..runs.lock import Lock
     from ..search.plan import begin
 
     assert out is not None, "checked above"
@@ -287,7 +287,7 @@ def resume(
     log: Log = None,
 ) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
-    from ..runs.files import Lock
+    from ..runs.lock import Lock
     from ..runs.run import check_is_run, reopen
 
     check_is_run(folder)
@@ -312,7 +312,7 @@ def status(folder: Folder) -> None:
         say(line)
 
 
-DEMO_TIME = "80s"
+DEMO_TIME = "90s"
 
 
 def demo(
@@ -332,5 +332,7 @@ def demo(
 
             say_answer(read_choice(out))
         return
-    # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo.
-    run(data="watch", out=out, epochs=epochs, lr=1e-2, seeds=1, time=DEMO_TIME)
+    # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
+    # kernels (MiniRocket) would take as long as all else.
+    quick: dict[str, Any] = {"networks": "main", "kinds": "statistics", "epochs": epochs, "lr": 1e-2, "seeds": 1}
+    run(data="watch", out=out, time=DEMO_TIME, **quick)

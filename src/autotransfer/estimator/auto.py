@@ -17,17 +17,17 @@ from .. import schema
 from ..errors import UserError, one_line
 from ..model.any_module import Factory
 from ..model.encoders import Encoders
+from ..models.loading import load_model
+from ..models.mixture import Mixture
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import plotly_of, write
 from ..report.summary import Summary
 from ..runs.choice import Choice, read_choice
-from ..runs.files import Lock
-from ..runs.mixture import Mixture
+from ..runs.lock import Lock
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages, fingerprint, is_run, reopen
-from ..runs.saved_model import load_model
 from ..search.plan import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT

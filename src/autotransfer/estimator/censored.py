@@ -15,12 +15,12 @@ from ..folds import Fold
 from ..jobs import Job
 from ..model.any_module import Factory
 from ..model.encoders import ENCODERS
+from ..models.assembly import ensemble
+from ..models.saved_model import SavedModel
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
-from ..runs.assembly import ensemble
 from ..runs.options import epochs_for
-from ..runs.saved_model import SavedModel
 from ..settings import Setting
 from ..training.conformal import FEWEST, Thresholds
 from ..training.packing import resolve_device

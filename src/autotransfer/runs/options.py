@@ -16,7 +16,7 @@ from ..model.encoders import ENCODERS, encoder_name
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
-from .intervals import check_at_least
+from ..training.intervals import check_at_least
 
 if TYPE_CHECKING:
     from ..recordings import Recordings

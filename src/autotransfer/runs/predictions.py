@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..models.mixture import Model
 from ..recordings import Raw
 from ..recordings.concerns import scale_concern, typical_scale
 from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at
-from .mixture import Model
 
 
 def probabilities(model: Model, raw: Raw) -> NDArray[np.float64]:

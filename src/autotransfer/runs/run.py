@@ -25,6 +25,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..errors import UserError
+from ..files import sync_folder, writable, write_atomically
 from ..folds import check_scorable, divide, leave_groups_out, make_fold, scorable
 from ..jobs import Job
 from ..model.any_module import latent_dim
@@ -41,8 +42,8 @@ from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, SAID, Executor, LocalExecutor
-from .files import companions, sync_folder, writable, write_atomically
 from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
+from .lock import companions
 from .options import RunOptions
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text

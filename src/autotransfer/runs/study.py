@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, one_line
+from ..files import read_plain
 from ..recordings import absolute
-from .files import read_plain
 from .options import EVERYTHING, RunOptions
 
 NAME = "study.toml"

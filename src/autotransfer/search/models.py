@@ -13,12 +13,11 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..runs.assembly import Part, assemble_mixture, ensemble
+from ..models.assembly import Part, assemble_mixture, ensemble
+from ..models.seen import training_seen
 from ..runs.choice import Choice
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
-from ..runs.saved_model import save_model
-from ..runs.seen import training_seen
 from ..settings import Setting
 from ..training.train import train
 from .average import Weights
@@ -70,13 +69,13 @@ def _save(run: Run, place: str, parts: Sequence[Part], kind: str, choice: Choice
         own = (part.setting, part.states, part.folds)
         single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
         single.card = replace(single.card, seen=training_seen(rec), thresholds=thresholds)
-        save_model(folder, single)
+        single.save(folder)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     model.card = replace(model.card, seen=training_seen(rec), thresholds=thresholds)
     if (played := choice.playback) is not None:
         model.card = replace(model.card, follows=played.follows, calibrates=played.calibrates, trust=played.trust)
-    save_model(folder, model)
+    model.save(folder)
 
 
 def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from .. import schema
 from ..augment import AUGMENTATIONS
 from ..errors import UserError
+from ..files import write_atomically
 from ..folds import USUAL_FOLDS, check_scorable
 from ..model.encoders import Encoders
 from ..recordings import Recordings, load
-from ..runs.files import write_atomically
 from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_columns, check_encoder, check_packages
 from ..settings import Setting
@@ -136,6 +136,14 @@ class Plan:
     def with_stage(self, number: int, stage: Stage) -> Plan:
         return replace(self, stages=[*self.stages[:number], stage, *self.stages[number + 1 :]])
 
+    def divided(self, number: int, whole: list[Training], cut: list[Training], why: str) -> Plan:
+        """With a stage in two: what of it was trained on every fold, and what was not. Stages after it keep their
+        numbers, because answers name theirs: what was not trained comes last."""
+        stage = self.stages[number]
+        rest = Stage(f"the rest of {stage.name}", cut, main=stage.main, left_out=why)
+        done = replace(stage, name=f"{stage.name} (a part)", trainings=whole)
+        return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
+
     def among(self, candidates: Sequence[Setting]) -> Plan:
         """For the candidates that went on from a search. With a limit each is a stage of its own, so that those which
         were trained were trained on every fold; otherwise all are one."""
@@ -237,13 +245,16 @@ def _called(options: RunOptions, setting: Setting, seed: int) -> str:
 
 
 def _timed(plan: Plan, options: RunOptions, costs: Costs | None) -> Plan:
-    """With the cost of every stage; stages after the first that are short on their own become one."""
+    """With the cost of every stage; stages after the first that are short on their own become one, those that a limit
+    makes room for apart from the rest, which it may cut."""
     if costs is not None:
         plan = replace(plan, stages=[replace(s, seconds=_seconds(s, plan, options, costs)) for s in plan.stages])
     stages: list[Stage] = []
     for stage in plan.stages:
-        if stages and not stages[-1].solved and max(stages[-1].seconds, stage.seconds) < SHORT:
-            stages[-1] = _joined(stages[-1], stage, costs)
+        before = stages[-1] if stages else None
+        alike = before is not None and not before.solved and before.main == stage.main
+        if before is not None and alike and max(before.seconds, stage.seconds) < SHORT:
+            stages[-1] = _joined(before, stage, costs)
         else:
             stages.append(stage)
     return replace(plan, stages=stages)

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..models.assembly import Part, assemble_mixture
+from ..models.mixture import Mixture
 from ..person.adaptation import NO_WAY, WAYS
 from ..person.calibration import LABELS
 from ..person.decoder import Decoder
 from ..recordings import Recordings
-from ..runs.assembly import Part, assemble_mixture
 from ..runs.choice import Playback, Scores
-from ..runs.mixture import Mixture
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import Classes

@@ -1,0 +1,85 @@
+"""What models of either kind have in common."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..recordings.windows import people_of_windows, windows_for_model
+from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
+from .card import Card, as_array
+from .saving import write_model
+
+
+class BaseModel(ABC):
+    """A model that takes raw windows and prepares them itself. `card` says what it was made for."""
+
+    card: Card
+
+    def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
+        """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
+        return windows_for_model(X, self.card, channels, sfreq)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """(classes,): what the columns of `predict_proba` stand for."""
+        return as_array(self.card.classes)
+
+    def predict(self, X: object, subject: object = None, abstain: float | None = None) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`.
+
+        abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
+        `unanswered_` stands in their place.
+        """
+        least = least_confidence(self.card.thresholds, abstain)
+        predicted: NDArray[Any] = decisions(self.predict_proba(X, subject), self.classes_, least)
+        return predicted
+
+    def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
+        """Whether each class is in the prediction set of each window (N, classes); X and subject as of
+        `predict_proba`. The true class of a new person's window is in its set with about the probability `coverage`
+        (docs/decisions.md)."""
+        least = least_probability(self.card.thresholds, coverage)
+        return sets_at(self.predict_proba(X, subject), least)
+
+    @property
+    def unanswered_(self) -> Any:
+        """What `predict` gives in place of a class that it does not answer with."""
+        return unanswered_value(self.card.classes)
+
+    def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
+        """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
+
+        subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
+        themselves, in the order of the rows. Without it all windows are one person's.
+        """
+        windows = self.check(X)
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+
+    def features(self, X: object, subject: object = None) -> Tensor:
+        """X and subject as of `predict_proba` -> the codes of all members of all parts side by side (N, n_features):
+        all that a prediction depends on."""
+        windows = self.check(X)
+        return self.features_checked(windows, people_of_windows(subject, len(windows)))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
+        write_model(Path(folder), self.card, self.tensors())
+
+    @abstractmethod
+    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+        """As `predict_proba`, for windows that `check` gave, and people as numbers (N,)."""
+
+    @abstractmethod
+    def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
+        """As `features`, for the same."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """What is saved beside the card, by name."""
