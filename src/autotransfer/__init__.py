@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
     from .settings import Setting as Setting
+    from .training.conformal import UNANSWERED as UNANSWERED
     from .training.latent import encode as encode
     from .training.leakage import Leakage as Leakage
     from .training.leakage import leakage as leakage
@@ -55,6 +56,7 @@ _HOME = {
     "Recordings": ".recordings",
     "Session": ".person.session",
     "Setting": ".settings",
+    "UNANSWERED": ".training.conformal",
     "UserError": ".errors",
     "encode": ".training.latent",
     "export_model": ".export",
