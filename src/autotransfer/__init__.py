@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from .jobs import Outcome as Outcome
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
+    from .models.base import load_base as load_base
     from .person.session import Session as Session
+    from .pretraining.pretrain import pretrain as pretrain
+    from .pretraining.studies import Studies as Studies
     from .recordings import Recordings as Recordings
     from .recordings import load as load
     from .recordings import synthetic as synthetic
@@ -54,6 +57,7 @@ _HOME = {
     "Recordings": ".recordings",
     "Session": ".person.session",
     "Setting": ".settings",
+    "Studies": ".pretraining.studies",
     "UserError": ".errors",
     "encode": ".training.latent",
     "export_model": ".export",
@@ -61,9 +65,11 @@ _HOME = {
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",
     "load": ".recordings",
+    "load_base": ".models.base",
     "load_model": ".export",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
+    "pretrain": ".pretraining.pretrain",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
     "train": ".training.train",
