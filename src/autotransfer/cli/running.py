@@ -124,6 +124,14 @@ def run(
             panel=SEARCH, help="Signals (emg, eeg, …) or representations to try, with commas. Default: by the data."
         ),
     ] = None,
+    base: Annotated[
+        Path | None,
+        _option(
+            panel=SEARCH,
+            metavar="BASE",
+            help="Folder of a base (autotransfer pretrain): its networks, trained on other studies, are candidates.",
+        ),
+    ] = None,
     encoder: OwnEncoder = "eegnet",
     search: Annotated[
         str, _option(panel=SEARCH, help="grid; halving: stop the worse settings early; tpe: Optuna.")
@@ -200,6 +208,8 @@ def run(
 
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
+    if base is not None and cluster is not None:
+        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     if time is None and cluster is not None:
         time = EVERYTHING  # nobody can say how long it takes elsewhere
     options = RunOptions.of(
@@ -208,6 +218,7 @@ def run(
         search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align,
         preprocessing=adaptation if preprocessing is None else preprocessing,
+        base=None if base is None else str(base),
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
         **asdict(windowing),
