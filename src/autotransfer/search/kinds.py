@@ -202,7 +202,7 @@ def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, An
         return []
     names = base_kinds(options.base, recordings)
     plain = [LINEAR | {"represent": name} for name in names.values()]
-    adapted = [] if options.preprocessing == "zero-shot" else [one | {"centre": options.preprocessing} for one in plain]
+    adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
     return [*plain, *adapted]
 
 
