@@ -16,7 +16,7 @@ from .voice import say
 if TYPE_CHECKING:
     from ..runs.run import Run
 
-PROBING = 60.0  # seconds after which less is read off the weights for the report
+PROBING = 15.0  # seconds after which less is read off the weights for the report
 
 
 def write_report(opened: Run, at_least: float | None = None) -> Path:

@@ -65,7 +65,8 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
 
 def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     """The baseline, the chosen setting where it is another one and, where it is a third one that was trained on the
-    same folds, the chosen one without its penalty: the baseline may preprocess its windows in another way."""
+    same folds, the chosen one without its penalty: the baseline may preprocess its windows in another way. Networks
+    alone: what is solved in closed form has learned no representation that could be read."""
     baseline, chosen = choice.baseline.setting, choice.chosen.setting
     found = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
     if chosen.penalty is not None:
@@ -76,7 +77,7 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
         twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
         twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), baseline)
         found |= {"uncensored": twin} if twin != baseline else {}
-    return found
+    return {role: setting for role, setting in found.items() if not setting.network.closed_form}
 
 
 def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry]) -> tuple[Split, ...]:

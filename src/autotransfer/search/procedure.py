@@ -31,7 +31,7 @@ from .average import Nested, Weights, calibration, confusion, find_nested, find_
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .peers import peer_scores
-from .plan import Plan, Stage, left_out_words, plan_of, span, write_plan
+from .plan import Plan, Stage, answer_seconds, left_out_words, plan_of, span, write_plan
 from .playback import PEOPLE, play_back
 from .said import Said
 from .stages import (
@@ -345,7 +345,9 @@ class Conductor:
         return True
 
     def _fits(self, stage: Stage) -> bool:
-        return stage.seconds * self.slowness <= self.left and self.left_to_train > 0
+        """Whether it can be trained before the last answer must be begun. Its cost has an answer in it."""
+        training = stage.seconds - answer_seconds(self.run.recordings) if stage.seconds else 0.0
+        return training * self.slowness <= self.left_to_train and self.left_to_train > 0
 
     def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
         """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
