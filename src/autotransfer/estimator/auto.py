@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -172,6 +172,10 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         """Write the report, one self-contained HTML file."""
         check_is_fitted(self)
         return write(self.summary_, path)
+
+
+# What help() shows: the types alone.
+AutoTransferClassifier.__init__.__annotations__ |= get_type_hints(AskedOptions)
 
 
 def _write_report(summary: Summary, path: Path) -> None:
