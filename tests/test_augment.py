@@ -392,7 +392,7 @@ def test_networks_of_a_run_meet_every_augmentation() -> None:
         assert len(found) == 1 + 2 * (count - (not ring))
         assert any(setting.channel_rotation for setting in found) == ring
         assert all_go_on(found, apart=True)
-        plain = replace(options, preprocessing=None)
+        plain = replace(options, adaptation=None)
         assert len(networks(plain, plain.settings(), recordings)) == count - (not ring)
     with pytest.raises(UserError, match="augmented grid has none"):
         RunOptions(source="x", grid="augmented", search="tpe")

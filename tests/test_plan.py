@@ -117,7 +117,7 @@ def test_whatever_the_limit_the_first_stage_is_planned_for() -> None:
 
 
 def test_the_papers_rule_keeps_its_folds() -> None:
-    asked = {"grid": "quick", "rule": "published", "preprocessing": None}
+    asked = {"grid": "quick", "rule": "published", "adaptation": None}
     whole = cut(MANY, options(**asked, time="none"), Known(MANY))
     plan = cut(MANY, options(**asked, time=f"{whole.stages[0].seconds / 40:.0f}s"), Known(MANY))
     assert plan.folds == 24

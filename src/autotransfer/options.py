@@ -21,7 +21,7 @@ class About(NamedTuple):
     group: str = USUAL
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class AskedOptions:
     """What a user may ask of a run. None: as the preset, the grid or the size of the data says."""
 
