@@ -165,7 +165,7 @@ def test_many_people_are_told_why_they_are_grouped() -> None:
     whole, short = planned(time="none"), planned()
     assert "10 folds, because there are 24 people" in " ".join(why_folds(MANY, options(), whole))
     assert short.folds == 5
-    assert "5 folds" in " ".join(why_folds(MANY, options(), short)), "those that are planned"
+    assert why_folds(MANY, options(), short) == [], "the limit is the reason, and what is left out for it is told"
     assert why_folds(MANY, options(folds=10), whole) == []
     assert why_folds(tiny(), options(), plan_of(options().for_data(tiny()), tiny())) == []
 
@@ -189,9 +189,10 @@ def test_costs_are_measured_and_grow_with_the_work() -> None:
     costs = Costs.measure(rec, own)
 
     def trained(changed: RunOptions) -> float:
-        return sum(costs.training(s, changed) for stage in plan_of(changed, rec).stages for s, _ in stage.trainings)
+        trainings = [one for stage in plan_of(changed, rec).stages for one, _ in stage.trainings]
+        return sum(costs.training(one, changed) for one in trainings if not one.network.closed_form)
 
-    assert trained(replace(own, seeds=3)) == pytest.approx(3 * trained(replace(own, seeds=1)), rel=0.3)
+    assert trained(replace(own, seeds=3)) == pytest.approx(3 * trained(replace(own, seeds=1)), rel=0.05)
     assert trained(replace(own, epochs=8)) > 1.5 * trained(own)
     assert all(isinstance(speed, Speed) and speed.row > 0 for speed in costs.speeds.values())
 

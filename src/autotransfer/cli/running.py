@@ -82,7 +82,10 @@ def run(
     asked: AskedOptions = UNASKED,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="No penalties, one seed, five folds, 1,000 steps, unless you say otherwise."),
+        typer.Option(
+            "--quick",
+            help="A rougher answer: no penalties, one seed, five folds, 1,000 steps, unless you say otherwise.",
+        ),
     ] = False,
     preprocessing: Annotated[str | None, typer.Option(hidden=True)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
@@ -173,7 +176,11 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     say(work_words(plan))
     for line in (*stage_lines(plan), *cost_words(plan)):
         say(line)
-    say(f"about {costs.bytes(resolved, encoders) / 2**30:.1f} GiB of memory")
+    say(f"about {_size(costs.bytes(resolved, encoders))} of memory")
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"
 
 
 def resume(

@@ -77,7 +77,8 @@ def _save(
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     model.card = replace(model.card, seen=training_seen(rec))
     if played is not None:
-        model.card = replace(model.card, follows=played.follows, calibrates=played.calibrates, trust=played.trust)
+        helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
+        model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
     model.save(folder)
 
 

@@ -36,15 +36,15 @@ from ..training.train import run as train_population
 from ..training.windows import release, windows_for
 from .kinds import closed_forms
 
-LDA = "Features + LDA (ours)"  # band power and means of stretches
-TANGENT = "Tangent space + LDA (ours)"
+LDA = "Features + LDA (built in)"  # band power and means of stretches
+TANGENT = "Tangent space + LDA (built in)"
 PYRIEMANN = "pyRiemann tangent space + LDA"
 RECENTRED = "pyRiemann, re-centred by person"
 CLOSED = {  # by the kind of a setting
-    "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA (ours)",
-    "rhythms": "Correlation with sines + LDA (ours)", "bands": "Band power + LDA (ours)",
-    "evoked": "xDAWN covariances + LDA (ours)", "beats": "Beat shapes + LDA (ours)",
-    "statistics": "Statistics + LDA (ours)",
+    "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA (built in)",
+    "rhythms": "Correlation with sines + LDA (built in)", "bands": "Band power + LDA (built in)",
+    "evoked": "xDAWN covariances + LDA (built in)", "beats": "Beat shapes + LDA (built in)",
+    "statistics": "Statistics + LDA (built in)",
 }  # fmt: skip
 PART = 10**7  # values of windows that are multiplied at a time
 FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it invertible

@@ -34,6 +34,7 @@ from .kinds import closed_forms, list_of, networks
 from .stages import SHORTLIST_PER_METHOD
 
 PLAN = "plan.json"
+CLOSED_FORMS = "closed forms"  # the first stage
 FEWEST = 5  # folds that a limit may ask for
 SHORT = 20.0  # seconds: an answer more often than that is worth nobody's time
 COSTLY = 30.0  # seconds: closed forms that take longer do not keep the first answer waiting
@@ -42,6 +43,7 @@ ROOM = 0.9  # of a limit that the main networks may take: the rest is for answer
 HALVED = 0.4  # of the epochs of stage one are left with successive halving
 # Values of training windows, steps and trainings multiplied: far below this nobody needs an estimate.
 LITTLE = 2e9
+NAMED = 2  # stages that a line names, of those that were left out
 
 
 class Training(NamedTuple):
@@ -79,6 +81,10 @@ class Stage:
     def solved(self) -> bool:
         """Whether all of it is solved in closed form."""
         return all(setting.network.closed_form for setting, _ in self.trainings)
+
+    @property
+    def words(self) -> str:
+        return f"{self.name} (linear models, solved at once)" if self.name == CLOSED_FORMS else self.name
 
 
 def _stage(name: str, settings: Iterable[Setting], seeds: Sequence[int], *, main: bool = False) -> Stage:
@@ -154,7 +160,7 @@ class Plan:
         solved = [one for one in candidates if one.network.closed_form]
         others = [one for one in candidates if not one.network.closed_form]
         first = [_stage(_called(options, others[0], seeds[0]), others[:1], seeds[:1], main=True)] if others else []
-        stages = [*first, *([_stage("closed forms", solved, seeds[:1], main=True)] if solved else [])]
+        stages = [*first, *([_stage(CLOSED_FORMS, solved, seeds[:1], main=True)] if solved else [])]
         later = [(one, seed) for seed in seeds for one in others][1:]
         return replace(
             self, stages=[*stages, *(_stage(_called(options, one, seed), [one], [seed]) for one, seed in later)]
@@ -219,7 +225,7 @@ def _stages(
     kinds = [one.kind for one in others]
     main = [one for place, one in enumerate(others) if kinds.index(one.kind) == place] or [plain]
     rest = [one for one in (plain, *others) if one not in main]
-    stages = [_stage("closed forms", quick, seeds[:1], main=True)] if quick else []
+    stages = [_stage(CLOSED_FORMS, quick, seeds[:1], main=True)] if quick else []
     stages += [_stage(_called(options, one, seeds[0]), [one], seeds[:1], main=True) for one in main]
     stages += [_stage("costlier closed forms", costly, seeds[:1])] if costly else []
     stages += [_stage(_called(options, one, seeds[0]), [one], seeds[:1]) for one in rest]
@@ -426,7 +432,15 @@ def stage_lines(plan: Plan) -> Iterator[str]:
             when = f"answer after {span(spent, plan.busy)}" if spent else "not timed"
         else:
             when = f"takes {span(stage.seconds, plan.busy)}: not in this time"
-        yield f"  {number}. {stage.name}: {many} training{'s' * (many != 1)}, {when}"
+        yield f"  {number}. {stage.words}: {many} training{'s' * (many != 1)}, {when}"
+
+
+def left_out_words(plan: Plan) -> list[str]:
+    """Stages that were not trained, and why: the first few by name."""
+    stages = [stage for stage in plan.stages if stage.left_out]
+    named = stages if len(stages) <= NAMED + 1 else stages[:NAMED]
+    more = len(stages) - len(named)
+    return [f"{stage.name} ({stage.left_out})" for stage in named] + ([f"{more} more stages"] if more else [])
 
 
 def work_words(plan: Plan) -> str:
@@ -449,9 +463,9 @@ def work_words(plan: Plan) -> str:
 
 
 def why_folds(recordings: Recordings, asked: RunOptions, plan: Plan) -> list[str]:
-    """Why there are fewer folds than people, where nobody asked for it."""
+    """Why there are fewer folds than people, where nobody asked for it and no limit is the reason."""
     people, folds = recordings.n_subjects, plan.folds
-    if asked.folds not in ("auto", "all") or folds >= people:
+    if asked.folds not in ("auto", "all") or folds >= people or any("folds" in words for words in plan.left_out):
         return []
     return [
         f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "

@@ -30,7 +30,7 @@ from .average import Nested, Weights, calibration, confusion, find_nested, find_
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .peers import peer_scores
-from .plan import Plan, Stage, plan_of, span, write_plan
+from .plan import Plan, Stage, left_out_words, plan_of, span, write_plan
 from .playback import PEOPLE, play_back
 from .said import Said
 from .stages import (
@@ -374,7 +374,7 @@ class Conductor:
         stage, folds = self.plan.stages[number], len(self.run.folds())
         if self.run.options.staged:
             cost = f", {span(stage.seconds * self.slowness, self.plan.busy)}" if stage.seconds else ""
-            return f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {folds} folds{cost}"
+            return f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {folds} folds{cost}"
         seeds = {seed for _, seed in stage.trainings}
         numbers = {"candidate": len(stage.settings), "fold": folds, "seed": len(seeds)}
         work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
@@ -422,8 +422,7 @@ class Conductor:
         choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
         if nested is not None:
             choice = replace(choice, playback=self._play(candidates, nested, late, since, last=last))
-        left_out = [f"{stage.name}: {stage.left_out}" for stage in self.plan.stages if stage.left_out]
-        choice = replace(choice, left_out=[*self.plan.left_out, *left_out])
+        choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
         with working("models", shown=self.shown):
