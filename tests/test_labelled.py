@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from autotransfer.models.assembly import Part, assemble_mixture
 
 import autotransfer as at
 from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.person.calibration import LABELS
 from autotransfer.search.labelled import first_of_each, groups_of, labelled_and_scored
 from autotransfer.search.playback import played, windows_of_each

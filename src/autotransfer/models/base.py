@@ -30,9 +30,9 @@ from ..recordings.copies import Traces, traces
 from ..recordings.layout import channel_map
 from ..settings import Setting
 from ..training.members import Members
+from .base_page import base_page
 from .binding import check_digest, check_size, digest_of
 from .card import DIGEST
-from .base_page import base_page
 
 CARD, WEIGHTS, NEXT, PAGE = "base.json", "base.safetensors", "base.next.safetensors", "README.md"
 FILES = (CARD, WEIGHTS, PAGE)
@@ -105,7 +105,7 @@ class Base:
         keys, people = (tensors[name].numpy() for name in (KEYS, PEOPLE))
         if keys.ndim != 1 or keys.shape != people.shape or keys.dtype != np.int64 or people.dtype != np.int64:
             raise ValueError("the people of a base are not two lists of numbers")
-        if len(people) and not (0 <= people.min() and people.max() < card.people):
+        if len(people) and not (people.min() >= 0 and people.max() < card.people):
             raise ValueError(f"a base of {card.people} people names the person {people.max()}")
         self.traces = Traces(np.sort(keys.view(np.uint64)), people[np.argsort(keys.view(np.uint64), kind="stable")])
 

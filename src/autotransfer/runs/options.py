@@ -252,7 +252,7 @@ class RunOptions(AskedOptions):
 
     def name_of(self, setting: Setting) -> str:
         """The setting's name in this run: it says what but censoring differs from the run's plain network."""
-        return setting.name_beside(self.plain)
+        return setting.name_relative_to(self.plain)
 
     @cached_property
     def plain(self) -> Setting:
