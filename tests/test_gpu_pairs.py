@@ -155,7 +155,7 @@ def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: st
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("target", [30.0, 3.0])
 def test_perplexity_scales(batch: tuple[int, int, int, int], target: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "PERPLEXITY", target)  # 3: what bounds it in batches as small as these
+    monkeypatch.setattr(kernel_matrices, "PERPLEXITY", target)  # 3: what bounds it in batches as small as these
     z, groups = problem(*batch)
     d2, mask = kernel_matrices.own_distances(z), torch.cat([groups.group, groups.context])
     expected = kernel_matrices.perplexity_scales(d2.double().repeat(2, 1, 1), mask)

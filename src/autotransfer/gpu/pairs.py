@@ -92,7 +92,7 @@ def next_groups(place: Tensor, nuisance: Tensor, context: Tensor, group: Tensor)
 
 
 def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
-    """censoring.kernel_matrices.median_distances, (P, B, B) and (R·P, B, B) -> (R·P, B), of at most IN_REGISTERS rows."""
+    """`kernel_matrices.median_distances`: (P, B, B), (R·P, B, B) -> (R·P, B), for at most IN_REGISTERS rows."""
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
     block = tile(rows)
