@@ -160,7 +160,8 @@ def test_perplexity_scales(batch: tuple[int, int, int, int], target: float, monk
     d2, mask = kernel_matrices.own_distances(z), torch.cat([groups.group, groups.context])
     expected = kernel_matrices.perplexity_scales(d2.double().repeat(2, 1, 1), mask)
     found = pairs.perplexity_scales(
-        d2.to(DEVICE), mask.to(DEVICE), target, least=kernel_matrices._SMALLEST_PERPLEXITY, bracket=kernel_matrices._BRACKET,
+        d2.to(DEVICE), mask.to(DEVICE), target,
+        least=kernel_matrices._SMALLEST_PERPLEXITY, bracket=kernel_matrices._BRACKET,
         steps=kernel_matrices._STEPS,
     )  # fmt: skip
     torch.testing.assert_close(found.cpu().double(), expected, rtol=3e-4, atol=0)
