@@ -251,7 +251,7 @@ def test_an_encoder_is_the_same_for_a_few_windows(name: str, times: int, given: 
             torch.testing.assert_close(encoders.quick(net)(x, sizes), want, rtol=1e-4, atol=1e-4)
             x[:, :, 1:] = x[:, :, 1:, :1]
             want = net(x, group=encoders.group_of(sizes))
-            torch.testing.assert_close(encoders.quick(net, levels=2)(x, sizes), want, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(encoders.quick(net, n_constant=2)(x, sizes), want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", names("ENCODERS"))
