@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Annotated, Any, NamedTuple
 
 # How `run --help` groups its options, the usual ones first.
@@ -19,6 +20,7 @@ class About(NamedTuple):
 
     help: str
     group: str = USUAL
+    metavar: str | None = None  # what stands for a value, where its type does not say it
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -65,6 +67,14 @@ class AskedOptions:
     kinds: Annotated[
         str | None,
         About("Signals (emg, eeg, …) or representations to try, with commas. Default: by the data.", SEARCH),
+    ] = None
+    base: Annotated[
+        str | PathLike[str] | None,
+        About(
+            "Folder of a base (autotransfer pretrain): its networks, trained on other studies, are candidates.",
+            SEARCH,
+            metavar="BASE",
+        ),
     ] = None
     search: Annotated[str, About("grid; halving: stop the worse settings early; tpe: Optuna.", SEARCH)] = "grid"
     trials: Annotated[int, About("Settings to sample with --search tpe.", SEARCH)] = 40

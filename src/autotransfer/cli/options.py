@@ -95,7 +95,7 @@ def _option(name: str) -> Any:
     kind: Any = str if str in kinds else next(one for one in kinds if one is not NoneType)
     flags = [f"--{name.replace('_', '-')}"] if kind is bool else []  # and no --no-… beside it
     panel = None if about.group == USUAL else about.group
-    option = typer.Option(*flags, help=about.help, rich_help_panel=panel)
+    option = typer.Option(*flags, help=about.help, rich_help_panel=panel, metavar=about.metavar)
     return Annotated[kind | None if NoneType in kinds else kind, option]
 
 

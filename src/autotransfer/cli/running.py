@@ -114,6 +114,8 @@ def run(
 
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
+    if asked.base is not None and cluster is not None:
+        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     if asked.time is None and cluster is not None:
         asked = replace(asked, time=EVERYTHING)  # nobody can say how long it takes elsewhere
     if preprocessing is not None:

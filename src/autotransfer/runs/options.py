@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -68,6 +69,7 @@ class RunOptions(AskedOptions):
     # one of ADAPTATIONS; auto: zero-shot where nothing else fixes it; None: the settings of the grid as they are, and
     # nothing beside them
     adaptation: str | None = None
+    base: str | None = None  # see models.base
     encoder: str = USUAL_ENCODER
     rule: str = "average"
     folds: int | str = "all"  # auto: all, or 10 for more than 20 people
@@ -88,6 +90,8 @@ class RunOptions(AskedOptions):
 
     def __post_init__(self) -> None:
         self.grid = grid_text(self.grid)
+        if isinstance(self.base, os.PathLike):
+            self.base = os.fspath(self.base)
         if isinstance(self.folds, str) and self.folds.isdigit():
             self.folds = int(self.folds)  # as the command line has it
         check_types(self)
@@ -119,6 +123,11 @@ class RunOptions(AskedOptions):
         self.apply(Setting())  # complains about any number that no setting may have
         if self.lists_settings and self.search == "tpe":
             raise UserError("a tpe search samples settings itself; use search grid with settings that are listed")
+        if self.base is not None and self.adaptation is None:
+            raise UserError(
+                "a base stands beside candidates of several kinds, and this run has none; leave --base out, or give "
+                "--adaptation zero-shot, online or transductive"
+            )
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
         if self.nested == "full" and self.rule == "average":
