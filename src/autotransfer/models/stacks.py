@@ -49,7 +49,7 @@ class PartStack:
         self.setting, card = parts[0].setting, parts[0].card
         spec = self.setting.preprocessing
         self.network = net
-        self.net = quick(net, spec.levels(len(card.channels), card.n_times))
+        self.net = quick(net, spec.n_constant(len(card.channels), card.n_times))
         self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
         self.bias = tensors["classifier.bias"][order, None]

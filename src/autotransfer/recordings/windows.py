@@ -96,7 +96,9 @@ def window_array(X: object) -> Array | Tensor:
     source = _dense_tensor(X) if isinstance(X, Tensor) else _numeric_array(X)
     shape = tuple(source.shape)
     if len(shape) != 3:
-        raise UserError(f"X has the shape {shape}; it must have three axes (trials, channels, times)")
+        raise UserError(
+            f"X has the shape {shape}; it must have three axes. Reshape your data to (trials, channels, times)"
+        )
     for size, axis in zip(shape, ("trials", "channels", "times"), strict=True):
         if size == 0:
             raise UserError(f"X has the shape {shape}, so it holds no {axis}; none of its axes may be empty")
@@ -121,10 +123,14 @@ def _dense_tensor(X: Tensor) -> Tensor:
 def _numeric_array(X: object) -> Array:
     if masked := _masked(X):
         raise UserError(f"X masks {masked} values; drop or interpolate them")
+    if hasattr(X, "toarray") and hasattr(X, "nnz"):  # SciPy's, of which NumPy would make one object
+        raise UserError("X is a sparse matrix; windows are dense: give an array (trials, channels, times)")
     try:
         source = np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise UserError(f"X is not an array of numbers ({reason(error)}); give (trials, channels, times)") from None
+    if source.dtype.kind == "c":
+        raise UserError(f"Complex data not supported: X holds {source.dtype} values; {REAL}")
     if source.dtype.kind not in "biuf":
         raise UserError(f"X holds {source.dtype} values; {REAL}")
     return source

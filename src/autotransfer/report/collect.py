@@ -25,7 +25,7 @@ from ..training.nuisance import columns_of, groups_of
 from ..training.packing import resolve_device
 from .summary import Leak, Point, Split, Summary, WeightsStory
 
-SHOWN = ("prepare", "search", "folds")
+SHOWN = ("search", "folds")
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
 PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
 DRAWN_TRIALS = 600

@@ -91,7 +91,7 @@ CHANNELS = {  # how channels of each are called
 SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or brain, unless it says so
 
 
-class Way(NamedTuple):
+class NetworkSpec(NamedTuple):
     """What but its penalty makes a network; a shortlist is made for each."""
 
     encoder: str
@@ -102,15 +102,17 @@ class Way(NamedTuple):
     checkpoint: str
 
 
-def way_of(setting: Setting) -> Way:
+def network_spec(setting: Setting) -> NetworkSpec:
     own, training = setting, setting.training
-    return Way(own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint)
+    return NetworkSpec(
+        own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint
+    )
 
 
 def list_of(setting: Setting, *, apart: bool) -> object:
     """Settings that agree in this compete for the places of one shortlist. apart: networks of several kinds are
     averaged, and each has its own; augmentations have theirs in any case, because they are there to be compared."""
-    return way_of(setting) if apart else setting.augmentation
+    return network_spec(setting) if apart else setting.augmentation
 
 
 def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
