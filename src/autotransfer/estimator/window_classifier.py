@@ -72,26 +72,30 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         named = hasattr(self, "feature_names_in_")
         return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
 
-    def _people(self, X: object, subjects: object, n_trials: int) -> Tensor | None:
+    def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
         """Whose each window is (N,), where that matters and anybody says so."""
-        if subjects is None and self.model_.adaptation != "none":
+        if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = raw_windows(X).subject
         return people_of_windows(subjects, n_trials, "subjects")
 
-    def predict_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
+    def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble the members' mean, of a
-        mixture the product of such means, each to the power of its exponent, normalised."""
+        mixture the product of such means, each to the power of its exponent, normalised.
+
+        adapt: "all" uses all windows of each person, without labels and in no order, where people held out in fit
+        gained by that; without `subjects` they are one person's.
+        """
         windows = self._windows(X)
-        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows)))
+        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows), adapt), adapt)
 
     def predict_log_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
         """Their logarithms (N, classes)."""
         with np.errstate(divide="ignore"):  # log 0 is -inf
             return np.log(self.predict_proba(X, subjects))
 
-    def predict(self, X: object, subjects: object = None) -> Array:
-        """The likeliest class of each window (N,), in the values that y had."""
-        likeliest = self.predict_proba(X, subjects).argmax(1)
+    def predict(self, X: object, subjects: object = None, *, adapt: str | None = None) -> Array:
+        """The likeliest class of each window (N,), in the values that y had; adapt as of `predict_proba`."""
+        likeliest = self.predict_proba(X, subjects, adapt=adapt).argmax(1)
         predicted: Array = self.classes_[likeliest]
         return predicted
 

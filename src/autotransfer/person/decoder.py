@@ -20,20 +20,23 @@ from ..model.encoders import ENCODERS
 from ..preprocessing import Person
 from ..runs.mixture import Mixture, Model
 from ..runs.saved_model import TINY, Correction, SavedModel
+from ..training.centring import Centring, CentringRule, stacked_centring
 from ..training.effects import Effects
 from ..training.members import Members
 from .adaptation import Adaptation
+from .online import Follow, Said
 
 STEP = 16  # windows worked on at once
-Named = TypeVar("Named", Effects, Correction)
+Named = TypeVar("Named", Effects, Correction, Centring)
 Array = NDArray[Any]
 
 
 class Decoder:
     """Raw windows of one person, in order -> probabilities. It remembers nobody: `follow()` gives what does."""
 
-    def __init__(self, model: Model) -> None:
-        self.stacks, exponents = (list(each) for each in zip(*stacks_of(model), strict=True))
+    def __init__(self, model: Model, *, online: bool = False) -> None:
+        """online: of the average that uses a person's windows, which the model must have."""
+        self.stacks, exponents = (list(each) for each in zip(*stacks_of(model, online=online), strict=True))
         self.exponents = torch.cat(exponents)  # (parts,)
         # (parts, P of all stacks)
         self.mean: Tensor = torch.block_diag(*(stack.mean for stack in self.stacks))  # type: ignore[no-untyped-call]
@@ -44,6 +47,10 @@ class Decoder:
         self._counts = self._exponents @ self._mean  # (P,): of each member's correction
         # Of each stack (P, D, R): the directions of its codes in which people differ.
         self._axes = [stack.effects.projection.numpy() for stack in self.stacks if stack.effects is not None]
+        self._moves = np.concatenate(
+            [np.full(stack.mean.shape[1], stack.centring is not None) for stack in self.stacks]
+        )
+        self._moved = (self._mean[:, self._moves] > 0).any(1)  # (parts,)
         # Of stacks whose transforms remember nothing of a person, somebody who serves for everybody.
         self._anybody = [person if not person.state() else None for person in self.follow()]
 
@@ -57,6 +64,22 @@ class Decoder:
         exponents = torch.split(self.exponents, [len(stack.mean) for stack in self.stacks])
         weights = [own @ stack.mean for own, stack in zip(exponents, self.stacks, strict=True)]
         return Adaptation([own for own in effects if own is not None], [own.float() for own in weights], way)
+
+    def online(self, rule: CentringRule | tuple[CentringRule, ...]) -> Follow:
+        """What follows somebody in the logits of the centred members, by one rule, or by several side by side."""
+        centring = stacked_centring([stack.centring for stack in self.stacks if stack.centring is not None])
+        return Follow(centring, self._mean[np.ix_(self._moved, self._moves)], self._exponents[self._moved], rule)
+
+    @torch.inference_mode()
+    def say(self, X: Tensor) -> Said:
+        """Raw windows (n, channels, times) of one person, before anything is known of them."""
+        parts = [self._logits(self._codes(piece, self._anybody)) for piece in torch.split(X, STEP)]
+        logits = np.concatenate(parts, 1)  # (P of all, n, classes)
+        stays, mean = ~self._moves, self._mean[np.ix_(~self._moved, ~self._moves)]
+        members, n, classes = logits[stays].shape
+        probability = mean @ _softmax(logits[stays]).reshape(members, n * classes)
+        settled = self._exponents[~self._moved] @ np.log(np.maximum(probability, TINY))
+        return Said(settled.reshape(n, classes), np.ascontiguousarray(logits[self._moves].transpose(1, 0, 2)))
 
     @torch.inference_mode()
     def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
@@ -78,16 +101,18 @@ class Decoder:
         codes = self._codes(X, people)
         return codes, torch.from_numpy(self._log_p(codes))
 
-    def _codes(self, X: Tensor, people: Sequence[Person]) -> list[Tensor]:
-        """Of each stack (P, n, D)."""
-        each = zip(self.stacks, self._anybody, people, strict=True)
-        return [stack.codes((anybody or person).feed(X)) for stack, anybody, person in each]
+    def _codes(self, X: Tensor, people: Sequence[Person | None]) -> list[Tensor]:
+        """Of each stack (P, n, D). people: need not be there where transforms remember nothing."""
+        found = []
+        for stack, anybody, own in zip(self.stacks, self._anybody, people, strict=True):
+            person = anybody or own
+            assert person is not None, "given"
+            found.append(stack.codes(person.feed(X)))
+        return found
 
     def _log_p(self, codes: Sequence[Tensor]) -> NDArray[np.float64]:
         """Codes of each stack (P, n, D) -> log-probabilities (n, classes), up to a number for each window."""
-        each = [np.matmul(z.numpy(), weight) + bias for z, (weight, bias) in zip(codes, self._heads, strict=True)]
-        # (P of all, n, classes), or twice as many classes with corrections
-        said = (each[0] if len(each) == 1 else np.concatenate(each)).astype(np.float64)
+        said = self._logits(codes)
         members, n, classes = said.shape
         classes //= 2 if self.corrected else 1
         probability = self._mean @ _softmax(said[..., :classes]).reshape(members, n * classes)
@@ -96,6 +121,11 @@ class Decoder:
             log_p += self._counts @ said[..., classes:].reshape(members, n * classes)
         found: NDArray[np.float64] = log_p.reshape(n, classes)
         return found
+
+    def _logits(self, codes: Sequence[Tensor]) -> NDArray[np.float64]:
+        """(P of all, n, classes), or twice as many classes with corrections."""
+        each = [np.matmul(z.numpy(), weight) + bias for z, (weight, bias) in zip(codes, self._heads, strict=True)]
+        return (each[0] if len(each) == 1 else np.concatenate(each)).astype(np.float64)
 
     def _projected(self, codes: Sequence[Tensor]) -> Tensor:
         """As `Adaptation.project`, which takes as long as following for a single window: (n, P of all stacks, R)."""
@@ -115,13 +145,19 @@ def _softmax(logits: Array) -> NDArray[np.float64]:
     return power
 
 
-def stacks_of(model: Model) -> list[tuple[Stack, Tensor]]:
-    """The parts of a model, those that are alike in all but their weights together, with their exponents (K,)."""
+def stacks_of(model: Model, *, online: bool = False) -> list[tuple[Stack, Tensor]]:
+    """The parts of a model, those that are alike in all but their weights together, with their exponents (K,). online:
+    of its average that uses a person's windows."""
+    parts, powers = model.parts, model.exponents if isinstance(model, Mixture) else [1.0]
+    if online:
+        assert isinstance(model, Mixture), "nothing else has one"
+        assert model.online is not None, "asked for where there is one"
+        parts, powers = map(list, zip(*model.online.used, strict=True))
     places: dict[object, list[int]] = {}
-    for place, part in enumerate(model.parts):
+    for place, part in enumerate(parts):
         places.setdefault(likeness(part), []).append(place)
-    exponents = torch.tensor(model.exponents if isinstance(model, Mixture) else [1.0], dtype=torch.float64)
-    return [(Stack([model.parts[place] for place in alike]), exponents[alike]) for alike in places.values()]
+    exponents = torch.tensor(powers, dtype=torch.float64)
+    return [(Stack([parts[place] for place in alike]), exponents[alike]) for alike in places.values()]
 
 
 class Stack:
@@ -157,6 +193,7 @@ class Stack:
 
         self.correction = _in_order([part.correction for part in parts], order)
         self.effects = _in_order([part.effects for part in parts], order)
+        self.centring = _in_order([part.centring for part in parts], order)
 
     def codes(self, x: Tensor) -> Tensor:
         """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""
@@ -188,7 +225,7 @@ def likeness(part: SavedModel) -> object:
     if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
         return id(part)
     directions = None if part.effects is None else part.effects.shift.shape[1]
-    known = part.correction is not None, directions
+    known = part.correction is not None, directions, part.centring is not None
     return setting.preprocessing, setting.encoder, setting.network.program(part.card.sfreq), known
 
 

@@ -21,10 +21,12 @@ from ..preprocessing import check_online
 from ..recordings.windows import LARGEST
 from ..runs.binding import digest_of
 from ..runs.files import read_plain, refuse_links, write_atomically
-from ..runs.mixture import Mixture, Model, refuse_parts
+from ..runs.mixture import Mixture, Model, normalised, refuse_parts
 from ..runs.saved_model import SavedModel, load_model
+from ..training.centring import Known
 from .calibration import check_effects, following
 from .decoder import Decoder
+from .online import Follow
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -34,15 +36,16 @@ NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation
 MARK = "autotransfer_session"  # what the header of a session's file has
 # What cards have said since 0.2. Where it is empty, the digest is that of a card without it: sessions that 0.1 saved
 # still belong to their models.
-ADDED = ("seen",)
+ADDED = ("seen", "online")
 
 
 class Session:
     """One person and a model: what a model that adapts learns of the person stays here, and the model as it is.
 
     model: a fitted estimator, a model that `load_model` gave, or the folder of a run or of a model
-    adapt: follow where the person's codes lie, from their windows alone (person/adaptation.py). It is not done, with a
-        warning, where held-out people lost by it
+    adapt: learn from the person's windows, without labels, in the way that held-out people gained most by: with an
+        average of its own (person/online.py), or by following where their codes lie (person/adaptation.py). It is not
+        done, with a warning, where held-out people lost by it
     encoders: the factory of a user's own encoder, by name, where a folder is given
 
     Every call of `predict_proba` or `predict` takes the person's next windows, once: for class and probabilities of a
@@ -55,8 +58,9 @@ class Session:
     ) -> None:
         self.model, self.classes_ = _model_and_classes(model, encoders)
         refuse_parts(self.model, lambda part: check_online(part.setting.preprocessing))
-        self.adapts = adapt and self._may_adapt()
-        self._decoder = Decoder(self.model)
+        self._uses_online = adapt and has_online(self.model)
+        self.adapts = adapt and (self._uses_online or self._may_adapt())
+        self._decoder = Decoder(self.model, online=self._uses_online)
         self._shape = (len(self.model.card.channels), self.model.card.n_times)
         self.reset()
 
@@ -71,14 +75,20 @@ class Session:
         """As if the person had not come yet."""
         self.n_windows = 0  # fed so far
         self._people = self._decoder.follow()
-        way = following(self.model) if self.adapts else None
+        way = following(self.model) if self.adapts and not self._uses_online else None
         self._adaptation = None if way is None else self._decoder.adaptation(way)
+        self._follow = online_of(self.model, self._decoder) if self._uses_online else None
+        self._known: Known = {} if self._follow is None else self._follow.centred.begin()
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
         """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
         times) -> (n, classes)."""
         windows, single = self._check(window)
-        probability = self._decoder.next(windows, self._people, self._adaptation)
+        if self._follow is None:
+            probability = self._decoder.next(windows, self._people, self._adaptation)
+        else:
+            log_p, self._known = self._follow.next(self._decoder.say(windows), self._known)
+            probability = normalised(log_p)
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
@@ -104,7 +114,7 @@ class Session:
     # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, and adaptation.NAME."""
+        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, and adaptation.NAME or online.NAME."""
         found = {
             f"stacks.{k}.{name}": tensor
             for k, person in enumerate(self._people)
@@ -112,7 +122,7 @@ class Session:
         }
         if self._adaptation is not None:
             found |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.known.items()}
-        return found
+        return found | {f"online.{name}": torch.from_numpy(own) for name, own in self._known.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
@@ -120,6 +130,8 @@ class Session:
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
         if self._adaptation is not None:
             self._adaptation.restore(_known(_below(state, "adaptation."), self._adaptation.known))
+        online = {name: torch.from_numpy(own) for name, own in self._known.items()}
+        self._known = {name: own.numpy() for name, own in _known(_below(state, "online."), online, "online").items()}
         for k, person in enumerate(self._people):
             person.restore(_below(state, f"stacks.{k}."))
 
@@ -198,15 +210,32 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
 
 
-def _known(state: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+def _known(state: dict[str, Tensor], like: dict[str, Tensor], what: str = "adaptation") -> dict[str, Tensor]:
     """What is known of a person; ValueError where it does not fit."""
     for name, wanted in like.items():
         own = state.get(name, torch.empty(0))
         if own.shape != wanted.shape or own.dtype != wanted.dtype:
-            raise ValueError(f"adaptation.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
+            raise ValueError(f"{what}.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
         if name in NEVER_NEGATIVE and (own < 0).any():
-            raise ValueError(f"adaptation.{name} is below 0")
+            raise ValueError(f"{what}.{name} is below 0")
     return state
+
+
+def has_online(model: Model) -> bool:
+    """Whether a session learns with the model's online average: held-out people gained by it in every order, and the
+    model is not one person's already."""
+    return (
+        isinstance(model, Mixture)
+        and model.online is not None
+        and model.online.card.session
+        and all(part.correction is None for part in model.parts)
+    )
+
+
+def online_of(model: Model, decoder: Decoder) -> Follow:
+    assert isinstance(model, Mixture), "nothing else has one"
+    assert model.online is not None, "asked for where there is one"
+    return decoder.online(model.online.card.centring_rule)
 
 
 def _read(content: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:

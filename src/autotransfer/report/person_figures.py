@@ -103,7 +103,7 @@ def adaptation(summary: Summary) -> Figure | None:
         caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
         "one, and class after class. A dot is a person's balanced accuracy with adaptation minus without; right of "
         "zero they gain. How a person is followed is decided by the others. The mean over all orders is "
-        f"{follow_words(played.follows, played.gain)}.",
+        f"{follow_words(played.session, played.gain)}.",
         data=data,
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UserError, check_types, shown
+from ..errors import UserError, check_choice, check_types, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
 from ..recordings.windows import people_of_windows, windows_for_model
 from ..settings import Setting
+from .online import ALL, Online, OnlineCard, check_exponents, online_card
 from .saved_model import TINY, ModelCard, SavedModel
 
 KIND = "mixture"
@@ -45,6 +47,7 @@ class MixtureCard:
     # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
     trust: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
+    online: OnlineCard | None = None  # the average that uses a person's windows; None: there is none
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -55,11 +58,12 @@ class MixtureCard:
             raise UserError("a mixture needs at least one part, each with a card of its own")
         if len(self.exponents) != len(self.parts):
             raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
-        for value in self.exponents:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST:
-                raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
+        check_exponents(self.exponents)
         object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
-        for number, part in enumerate(self.parts, 1):
+        extra = [] if self.online is None else self.online.parts
+        if self.online is not None and len(self.online.exponents) != len(self.parts) + len(extra):
+            raise UserError("the online average of the mixture has another number of exponents than of parts")
+        for number, part in enumerate([*self.parts, *extra], 1):
             for name in SHARED:
                 own, common = getattr(part, name), getattr(self, name)
                 if own != common:
@@ -96,7 +100,8 @@ def card_from(values: Any) -> ModelCard | MixtureCard:
     parts = values.get("parts")
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise UserError(f"parts of the mixture is {shown(parts)}; it must be a list of cards")
-    return MixtureCard(**values | {"parts": [ModelCard(**part) for part in parts]})
+    online = online_card(values.get("online"))
+    return MixtureCard(**values | {"parts": [ModelCard(**part) for part in parts], "online": online})
 
 
 class Mixture:
@@ -113,27 +118,46 @@ class Mixture:
         self.parts = list(parts)
         self.card = MixtureCard.of([part.card for part in self.parts], exponents, scores or {})
         self.exponents = self.card.exponents
+        self.online: Online | None = None
+
+    def with_online(self, card: OnlineCard, parts: Sequence[SavedModel]) -> Self:
+        """The same with an average that uses a person's windows; parts: its own."""
+        self.online = Online(card, self.parts, parts)
+        self.card = replace(self.card, online=card)
+        return self
 
     @classmethod
     def restore(cls, card: MixtureCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Self:
         """From what `tensors()` gave."""
-        own: list[dict[str, Tensor]] = [{} for _ in card.parts]
-        places = {f"{number}": found for number, found in enumerate(own)}
+        cards = {"parts": card.parts, "online": [] if card.online is None else card.online.parts}
+        places: dict[tuple[str, str], dict[str, Tensor]] = {
+            (word, f"{number}"): {} for word, own in cards.items() for number in range(len(own))
+        }
         for name, tensor in tensors.items():
             word, _, rest = name.partition(".")
             number, _, rest = rest.partition(".")
-            if word != "parts" or number not in places:
-                raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(own)} parts")
-            places[number][rest] = tensor
-        parts = [SavedModel(one, found, encoders) for one, found in zip(card.parts, own, strict=True)]
+            if (word, number) not in places:
+                raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(card.parts)} parts")
+            places[word, number][rest] = tensor
+        parts, own = (
+            [SavedModel(one, places[word, f"{number}"], encoders) for number, one in enumerate(cards[word])]
+            for word in cards
+        )
         mixture = cls(parts, card.exponents, card.scores)
+        if card.online is not None:
+            mixture.with_online(card.online, own)
         mixture.card = card
         return mixture
 
     def tensors(self) -> dict[str, Tensor]:
         """What `save_model` writes. Copies: parts may share statistics, and a file cannot hold a tensor twice."""
-        own = [part.tensors() for part in self.parts]
-        return {f"parts.{k}.{name}": tensor.clone() for k, found in enumerate(own) for name, tensor in found.items()}
+        every = {"parts": self.parts, "online": [] if self.online is None else self.online.parts}
+        return {
+            f"{word}.{k}.{name}": tensor.clone()
+            for word, parts in every.items()
+            for k, part in enumerate(parts)
+            for name, tensor in part.tensors().items()
+        }
 
     @property
     def heaviest(self) -> SavedModel:
@@ -154,19 +178,48 @@ class Mixture:
         """(classes,): what the columns of `predict_proba` stand for."""
         return self.parts[0].classes_
 
-    def predict(self, X: object, subject: object = None) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`."""
-        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject).argmax(1)]
+    def predict(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; the rest as of `predict_proba`."""
+        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject, adapt=adapt).argmax(1)]
         return predicted
 
-    def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
-        """Raw windows (N, channels, times) of subjects (N,) -> (N, classes), as of `SavedModel.predict_proba`."""
-        windows = self.check(X)
-        return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+    def predict_proba(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
+        """Raw windows (N, channels, times) of subjects (N,) -> (N, classes), as of `SavedModel.predict_proba`.
 
-    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+        adapt: "all" prepares each person by all of their windows, without labels and in no order, where held-out
+        people gained by that; where they did not, the probabilities are the usual ones, with a warning
+        """
+        windows = self.check(X)
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
+
+    def predict_checked(
+        self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
+    ) -> NDArray[np.float64]:
         """The same for windows that `check` gave, and people as numbers (N,)."""
-        return combine([part.predict_checked(X, subject) for part in self.parts], self.exponents)
+        online = None if adapt is None else self._for_all_windows(adapt)
+        found = combine([part.predict_checked(X, subject) for part in self.parts], self.exponents)
+        if online is None:
+            return found
+        people = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
+        for person in people.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (people == person).nonzero()[:, 0]
+            found[rows] = normalised(online.all_windows(X[rows], found[rows]))
+        return found
+
+    def _for_all_windows(self, adapt: str) -> Online | None:
+        """What uses all windows of a person; None, with a warning, where held-out people did not gain by it."""
+        check_choice("adapt", adapt, (None, ALL))
+        if self.online is None:
+            raise UserError(
+                "the model has no average that could use all windows of a person (it was made by an earlier version, "
+                "or adapts already); leave adapt='all' out, or make it again with the usual --preprocessing"
+            )
+        if any(part.correction is not None for part in self.parts):
+            raise UserError("the model is one person's already; leave adapt='all' out, or use the model of the run")
+        if self.online.card.all_windows:
+            return self.online
+        warnings.warn("held-out people did not gain by adapt='all': the model stays as it is", stacklevel=4)
+        return None
 
     def latents(self, X: Tensor, subject: Tensor | None = None) -> list[Tensor]:
         """Windows that `check` gave -> the codes of each part (members, N, D), whose D differ."""
@@ -190,9 +243,14 @@ def combine(probabilities: Sequence[NDArray[np.float64]], exponents: Sequence[fl
     total = np.zeros(probabilities[0].shape)
     for probability, exponent in zip(probabilities, exponents, strict=True):
         total += exponent * np.log(np.maximum(probability, TINY))
-    power: NDArray[np.float64] = np.exp(total - total.max(1, keepdims=True))
-    normalised: NDArray[np.float64] = power / power.sum(1, keepdims=True)
-    return normalised
+    return normalised(total)
+
+
+def normalised(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-probabilities (N, classes), up to a number for each row -> probabilities."""
+    power: NDArray[np.float64] = np.exp(log_p - log_p.max(1, keepdims=True))
+    found: NDArray[np.float64] = power / power.sum(1, keepdims=True)
+    return found
 
 
 def refuse_parts(model: Model, check: Callable[[SavedModel], object]) -> None:

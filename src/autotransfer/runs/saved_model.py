@@ -16,13 +16,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ..errors import UserError, check_positive, check_types, one_line
+from ..errors import UserError, check_choice, check_positive, check_types, one_line
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
 from ..recordings.filters import filter_of
 from ..recordings.windows import people_of_windows, windows_for_model
 from ..settings import Setting
+from ..training.centring import Centring, check_centring
 from ..training.effects import Effects
 from ..training.members import Members
 from .binding import DIGEST, check_digest, check_file, digest_of
@@ -85,6 +86,7 @@ class SavedModel:
     """An ensemble: the mean of its members' probabilities. Takes raw windows and prepares them itself.
 
     effects: how people differ in the members' codes; None where nobody has looked
+    centring: where the logits of training people lie; of parts that are centred by person in a session
     correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
         because of what is known of one person; None: the model is everybody's
     """
@@ -100,12 +102,16 @@ class SavedModel:
         self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
         self.effects: Effects | None = _some(Effects, _named("effects", tensors))
         self.correction: Correction | None = _some(Correction, _named("correction", tensors))
+        self.centring: Centring | None = _some(Centring, _named("centring", tensors))
         self._check_people()
 
     def tensors(self) -> dict[str, Tensor]:
         """What `save_model` writes."""
         found = self.members.tensors()
-        own = {"preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "correction": self.correction}
+        own = {
+            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "correction": self.correction,
+            "centring": self.centring,
+        }  # fmt: skip
         for prefix, some in own.items():
             some = some._asdict() if isinstance(some, tuple) else some or {}
             found |= {f"{prefix}.{name}": tensor for name, tensor in some.items()}
@@ -121,6 +127,8 @@ class SavedModel:
                 raise ValueError("a variance of effects is not above 0")
         if self.correction is not None:
             _check_shapes("correction", self.correction, [(dim, classes), (classes,)])
+        if self.centring is not None:
+            check_centring(self.centring, self.card.members, classes)
 
     @property
     def parts(self) -> list[SavedModel]:
@@ -141,22 +149,31 @@ class SavedModel:
         """(classes,): what the columns of `predict_proba` stand for."""
         return as_array(self.card.classes)
 
-    def predict(self, X: object, subject: object = None) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`."""
-        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject).argmax(1)]
+    def predict(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; the rest as of `predict_proba`."""
+        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject, adapt=adapt).argmax(1)]
         return predicted
 
-    def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
+    def predict_proba(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
 
         subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
         themselves, in the order of the rows. Without it all windows are one person's.
+        adapt: "all" uses all windows of each person, without labels, where the model is an average that can
         """
         windows = self.check(X)
-        return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
 
-    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+    def predict_checked(
+        self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
+    ) -> NDArray[np.float64]:
         """The same for windows that `check` gave, and people as numbers (N,)."""
+        if adapt is not None:
+            check_choice("adapt", adapt, (None, "all"))
+            raise UserError(
+                "the model is no average that could use all windows of a person; leave adapt='all' out, or take the "
+                "model of a run with the usual --preprocessing"
+            )
         return self.probabilities(self.latents(X, subject))
 
     @torch.no_grad()

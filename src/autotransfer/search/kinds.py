@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
@@ -192,6 +193,26 @@ def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = 
         bases += [*special, *(base | {"centre": adapted} for base in special)]
     forms = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
     return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
+
+
+def online_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
+    """Closed forms for sessions, beside candidates that use nothing of a new person: the same representations, centred
+    by person."""
+    if options.preprocessing != "zero-shot":
+        return []
+    forms = closed_forms(replace(options, preprocessing="online"), recordings)
+    kept = ("represent", "centre", "delays", "standardise", "mu_law")
+    return [one for one in forms if "centre" in (own := _traits(one)) and not own - set(kept)]
+
+
+def uncentred(setting: Setting) -> Setting:
+    """A closed form as it is without being centred by person."""
+    return setting.replace(centre="none")
+
+
+def _traits(setting: Setting) -> set[str]:
+    """Names of its transforms."""
+    return {name for name, _ in setting.preprocessing.named()}
 
 
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:
