@@ -155,10 +155,9 @@ def adaptation(summary: Summary) -> Figure | None:
         key="adaptation",
         title="What following a person is worth",
         caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
-        "one, class after class, and one class before the others. A dot is a person's balanced accuracy with adaptation "
-        "minus without; right of zero they gain. How a person is followed is decided by the others. The mean over all "
-        "orders is "
-        f"{follow_words(played.session, played.gain)}.",
+        "one, class after class, and one class before the others. A dot is a person's balanced accuracy with "
+        "adaptation minus without; right of zero they gain. How a person is followed is decided by the others. "
+        f"The mean over all orders is {follow_words(played.session, played.gain)}.",
         data=data,
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),
