@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
+from autotransfer.files import write_atomically
 from autotransfer.recordings import Recordings
 from autotransfer.runs.csv_tables import csv_of, read_table
-from autotransfer.runs.files import write_atomically
 
 from .shallow import lda, riemann, task_of
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from autotransfer.report.wording import SIGNIFICANT, probability, share, signed
-from autotransfer.runs.intervals import bootstrap_interval
+from autotransfer.training.intervals import bootstrap_interval
 
 from .markdown import markdown
 

@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 
 from autotransfer.errors import UserError
+from autotransfer.files import write_atomically
 from autotransfer.person.calibration import LABELS
 from autotransfer.report.wording import score
 from autotransfer.runs.csv_tables import csv_of, read_table
-from autotransfer.runs.files import write_atomically
 
 from . import played
 from .averages import PEERS

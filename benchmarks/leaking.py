@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.censoring import CENSORS
+from autotransfer.files import write_atomically
 from autotransfer.runs.csv_tables import csv_of, read_table
-from autotransfer.runs.files import write_atomically
 from autotransfer.runs.options import RunOptions
 from autotransfer.settings import Setting
 from autotransfer.training.latent import encode

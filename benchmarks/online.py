@@ -44,7 +44,7 @@ def playback_of(source: Path, folder: Path, options: argparse.Namespace) -> Play
     """Of a run with the usual options."""
     if not (folder / "choice.json").exists() or read_choice(folder).ended is None:
         given = {"networks": options.networks, "device": options.device, "time": options.time, "seeds": options.seeds}
-        asked = RunOptions.of("recommended", source=str(source), preprocessing="zero-shot", **given)
+        asked = RunOptions.of("recommended", source=str(source), adaptation="zero-shot", **given)
         run = reopen(folder, None, print) if is_run(folder) else begin(folder, asked, tell=print)
         with closing(run.ledger):
             conduct(run, print, shown=False, played=options.people)

@@ -22,12 +22,13 @@ from pathlib import Path
 import pandas as pd
 
 from autotransfer.errors import UserError
+from autotransfer.files import write_atomically
 from autotransfer.report.collect import collect
 from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Playback, Scores
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.executor import LocalExecutor
-from autotransfer.runs.files import Lock, write_atomically
+from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.results import Trained, trained
 from autotransfer.runs.run import Run
@@ -36,7 +37,7 @@ from autotransfer.settings import Setting
 
 TABLES = ("results", "scores", "leakage", "playback")
 # of RunOptions
-ASKED = ("grid", "epochs", "seeds", "standardise", "align", "preprocessing", "lr", "batch_size", "patience", "nested",
+ASKED = ("grid", "epochs", "seeds", "standardise", "align", "adaptation", "lr", "batch_size", "patience", "nested",
          "rule")  # fmt: skip
 STOPPED = 3
 
@@ -184,7 +185,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, help="default: 2,500 steps' worth")
     parser.add_argument("--standardise", help="for all settings; default: each setting's own")
     parser.add_argument("--align")
-    parser.add_argument("--preprocessing", help="zero-shot, online or transductive: find the best one first")
+    parser.add_argument(
+        "--adaptation", "--preprocessing", help="zero-shot, online or transductive: find the best one first"
+    )
     parser.add_argument("--lr", type=float)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--patience", type=int)

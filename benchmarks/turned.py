@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 import autotransfer as at
 from autotransfer.folds import Fold
-from autotransfer.runs.assembly import assemble
+from autotransfer.models.assembly import assemble
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.runs.csv_tables import harmless
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.saved_model import SavedModel
 from autotransfer.search.kinds import closed_forms
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy, confusion_counts
@@ -32,7 +32,7 @@ COLUMNS = ("dataset", "turn", "subject", "places", "score")
 
 def settings(recordings: at.Recordings) -> tuple[Setting, Setting]:
     """As a transductive run has them: the first one centres a person's tangent vectors, the other turns as well."""
-    found = closed_forms(RunOptions(source=recordings.name, preprocessing="transductive"), recordings)
+    found = closed_forms(RunOptions(source=recordings.name, adaptation="transductive"), recordings)
     own = [one for one in found if one.kind == "tangent" and _value(one, "centre") == "transductive"]
     plain, turned = (next(one for one in own if (_value(one, "turn") != "none") == turns) for turns in (False, True))
     return plain, turned

@@ -32,14 +32,16 @@ from scipy.io import savemat
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
+from autotransfer.models.assembly import assemble
+from autotransfer.models.binding import digest_of
+from autotransfer.models.card import DIGEST
+from autotransfer.models.loading import load_model
+from autotransfer.models.mixture import Mixture
+from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw, load, read
 from autotransfer.recordings.npz import save_folder, save_npz
-from autotransfer.runs.assembly import assemble
-from autotransfer.runs.binding import DIGEST, digest_of
-from autotransfer.runs.mixture import Mixture
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
-from autotransfer.runs.saved_model import load_model, save_model
 from fuzz_runs import RunTargets, unchanged_outside
 from mutations import NASTY, damaged, twisted
 from test_schema import KINDS, changed
@@ -113,7 +115,7 @@ class Fuzz(RunTargets):
         setting = at.Setting(max_epochs=1, batch_size=16)
         (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
         card, tensors = assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={})
-        save_model(folder / "model", card, tensors)
+        write_model(folder / "model", card, tensors)
         self.model = load_model(folder / "model")
         mixture = Mixture([self.model.parts[0]] * 2, [0.5, 1.0])
         self.mixture = json.dumps(asdict(mixture.card)), save(mixture.tensors())

@@ -14,14 +14,16 @@ import pytest
 from typer.testing import CliRunner
 
 import autotransfer as at
+from autotransfer import files
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.runs import executor, files, saved_model
+from autotransfer.models import saving
+from autotransfer.models.loading import load_model
+from autotransfer.runs import executor
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
 from autotransfer.search import plan as plans
 from autotransfer.search import procedure, stopping
 from autotransfer.search.plan import Plan, begin, read_plan
@@ -52,7 +54,7 @@ def options(folder: Path, **changes: object) -> RunOptions:
         "grid": "uncensored",
         "seeds": 1,
     }
-    return RunOptions(**given | {"preprocessing": "zero-shot"} | changes)
+    return RunOptions(**given | {"adaptation": "zero-shot"} | changes)
 
 
 def start(folder: Path, **changes: object) -> Run:
@@ -152,7 +154,7 @@ def writes(monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]) -> None
         act(path)
         real(path, content)
 
-    for module in (saved_model, procedure, plans):
+    for module in (saving, procedure, plans):
         monkeypatch.setattr(module, "write_atomically", write)
 
 
@@ -205,19 +207,17 @@ def test_a_reader_between_card_and_weights_finds_both(
     shutil.copytree(whole / "model", folder)
     model = load_model(folder)
     model.card = replace(model.card, scores={"new": True})
-    monkeypatch.setattr(saved_model.os, "replace", _fail)
+    monkeypatch.setattr(saving.os, "replace", _fail)
     with pytest.raises(Interrupted):
-        saved_model.save_model(folder, model)
+        model.save(folder)
     monkeypatch.undo()
     assert not load_model(folder).card.scores.get("new"), "the card was never replaced"
-    real = saved_model.os.replace
-    monkeypatch.setattr(
-        saved_model.os, "replace", lambda a, b: _fail() if Path(b).name == saved_model.WEIGHTS else real(a, b)
-    )
+    real = saving.os.replace
+    monkeypatch.setattr(saving.os, "replace", lambda a, b: _fail() if Path(b).name == saving.WEIGHTS else real(a, b))
     with pytest.raises(Interrupted):
-        saved_model.save_model(folder, model)
+        model.save(folder)
     monkeypatch.undo()
-    (folder / saved_model.WEIGHTS).write_bytes(b"older weights")
+    (folder / saving.WEIGHTS).write_bytes(b"older weights")
     assert load_model(folder).card.scores == {"new": True}
 
 

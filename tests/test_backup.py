@@ -17,8 +17,8 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.runs import ledger as ledger_module
 from autotransfer.runs.data_facts import Data
-from autotransfer.runs.files import Lock
 from autotransfer.runs.ledger import Ledger, backup_of
+from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run, reopen
 from autotransfer.runs.sqlite_errors import DamagedLedger, explained

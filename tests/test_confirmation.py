@@ -16,7 +16,7 @@ from benchmarks.evidence import read
 from benchmarks.markdown import best_in_bold
 from scipy import stats
 
-from autotransfer.runs.intervals import bootstrap_interval
+from autotransfer.training.intervals import bootstrap_interval
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"

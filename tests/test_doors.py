@@ -15,13 +15,13 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.estimator.window_classifier import WindowClassifier
 from autotransfer.export.formats import to_safetensors
+from autotransfer.models.assembly import effects_of
+from autotransfer.models.mixture import Mixture, Model
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.person.calibration import calibrated, calibrated_with
 from autotransfer.person.stream.source import NpzSource
 from autotransfer.recordings.raw import Raw
-from autotransfer.runs.assembly import effects_of
-from autotransfer.runs.mixture import Mixture, Model
 from autotransfer.runs.predictions import probabilities
-from autotransfer.runs.saved_model import SavedModel
 from test_session import REC, TRAINING, model
 
 N, CHANNELS, TIMES = 6, 3, 24

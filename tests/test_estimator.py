@@ -22,7 +22,7 @@ from torch import nn
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.estimator.censored import validation_fold
-from autotransfer.runs.mixture import Mixture
+from autotransfer.models.mixture import Mixture
 from tiny import tiny
 
 RECORDINGS = tiny()

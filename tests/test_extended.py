@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
+from autotransfer.models.loading import load_model
 from autotransfer.report.terminal import answer
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
 from autotransfer.search.plan import plan_of
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file

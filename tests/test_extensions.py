@@ -21,6 +21,7 @@ from autotransfer.censoring.method import Method
 from autotransfer.censoring.terms import Term
 from autotransfer.model.encoder import EncoderOptions, Size
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.models.loading import load_model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.transform import Fitted, Rows, Stage, Transform
 from autotransfer.randomness import uniform
@@ -28,7 +29,6 @@ from autotransfer.report.collect import collect
 from autotransfer.report.page import render
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
 from autotransfer.search import procedure
 from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
@@ -174,8 +174,8 @@ def test_from_training_to_the_report(
 @every_kind
 def test_it_exports(kind: str, added: at.Setting, tmp_path: Path) -> None:
     recordings = at.load(tiny_file(tmp_path))
-    from autotransfer.runs.assembly import assemble
-    from autotransfer.runs.saved_model import SavedModel
+    from autotransfer.models.assembly import assemble
+    from autotransfer.models.saved_model import SavedModel
 
     folds = at.leave_one_subject_out(recordings)[:2]
     outcomes = at.train(recordings, [at.Job(added, fold) for fold in folds], device="cpu")

@@ -32,8 +32,8 @@ from autotransfer.errors import UserError
 from autotransfer.recordings import save_folder, save_npz
 from autotransfer.runs import executor
 from autotransfer.runs.checkpoint import load_checkpoint
-from autotransfer.runs.files import Lock
 from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
 from autotransfer.runs.run import begin_ledger

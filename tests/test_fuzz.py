@@ -13,11 +13,12 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.binding import digest_of
+from autotransfer.models.card import DIGEST
+from autotransfer.models.loading import load_model
 from autotransfer.recordings import load, save_npz
-from autotransfer.runs.binding import DIGEST, digest_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import check_encoder
-from autotransfer.runs.saved_model import load_model
 from autotransfer.training.packing import resolve_device
 from faults import assert_one_line, call, few_settings, tampered
 from fuzz import SOME, Fuzz

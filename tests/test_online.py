@@ -12,10 +12,10 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture, with_online
+from autotransfer.models.loading import load_model
+from autotransfer.models.mixture import Mixture
 from autotransfer.person.decoder import Decoder
-from autotransfer.runs.assembly import Part, assemble_mixture, with_online
-from autotransfer.runs.mixture import Mixture
-from autotransfer.runs.saved_model import load_model, save_model
 from autotransfer.search import following, kinds, playback
 from autotransfer.search.following import Followed
 from autotransfer.search.playback import ORDERS
@@ -178,7 +178,7 @@ def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Mixture, tmp_
     session = at.Session(model, adapt=True)
     first = [session.predict_proba(window) for window in OWN[:17]]
     session.save(tmp_path / "ann.session")
-    save_model(tmp_path / "model", model)
+    model.save(tmp_path / "model")
     again = at.Session.load(tmp_path / "ann.session", load_model(tmp_path / "model"))
     assert again.n_windows == 17
     rest = again.predict_proba(OWN[17:])
@@ -319,5 +319,5 @@ def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
     assert kinds.online_forms(at_options("online"), REC) == []
 
 
-def at_options(preprocessing: str) -> kinds.RunOptions:
-    return kinds.RunOptions(source="x", preprocessing=preprocessing)
+def at_options(adaptation: str) -> kinds.RunOptions:
+    return kinds.RunOptions(source="x", adaptation=adaptation)

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
+from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream import lsl
 from autotransfer.person.stream.causal import Causal
 from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
@@ -33,8 +34,6 @@ from autotransfer.person.stream.sink import CsvSink, open_sink
 from autotransfer.person.stream.smoothing import Majority, Posterior, smoothing_of
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
 from autotransfer.recordings.filters import Filter
-from autotransfer.runs.mixture import Mixture
-from autotransfer.runs.saved_model import save_model
 from test_session import OWN, REC, model
 
 ROOT = Path(__file__).parent.parent
@@ -45,7 +44,7 @@ CHANNELS, TIMES, RATE = 3, 24, 24.0  # of the models of test_session
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As a run leaves it: a mixture that adapts."""
     folder = tmp_path_factory.mktemp("run")
-    save_model(folder / "model", Mixture([model(standardise="online"), model(1, encoder="shallow")], [0.5, 0.7]))
+    Mixture([model(standardise="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
     return folder
 
 
@@ -205,7 +204,7 @@ def test_a_filter_is_stated_in_meta_kept_by_the_model_and_used(tmp_path: Path) -
     at.recordings.save_npz(tmp_path / "rec.npz", rec)
     rec = at.load(tmp_path / "rec.npz")
     assert rec.filter == Filter(2.0, 9.0, (11.0,))
-    from autotransfer.runs.assembly import assemble
+    from autotransfer.models.assembly import assemble
 
     plain = model()
     states = [{k: t[m] for k, t in plain.members.tensors().items()} for m in range(2)]

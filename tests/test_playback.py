@@ -12,11 +12,11 @@ import torch
 
 import autotransfer as at
 from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.mixture import Mixture
 from autotransfer.person.adaptation import WAYS
 from autotransfer.person.calibration import LABELS, calibrated
-from autotransfer.runs.assembly import Part, assemble_mixture
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.mixture import Mixture
 from autotransfer.search import following, playback
 from autotransfer.search.playback import ORDERS, played
 from autotransfer.search.trust import SHARES, SHARPNESS, best, try_all
@@ -89,6 +89,10 @@ def test_labels_that_people_lose_by_are_not_used() -> None:
     assert helped(one=-0.1, two=0.0, five=0.1, ten=0.2) == [2, 5, 10]
     assert helped(one=-0.1, two=-0.1, five=0.1, ten=-0.05) == []  # less than what they lose by the others
     assert playback.calibrates({}, {}) == []
+    few = {"1": people, "2": people}  # nobody has windows for more
+    gained, lost = ({name: value + gain for name, value in people.items()} for gain in (0.1, -0.05))
+    assert playback.calibrates(few, {"1": lost, "2": gained}) == [2, 5, 10]
+    assert playback.calibrates(few, {"1": gained, "2": lost}) == [1]
 
 
 def followed(gains: dict[tuple[str, str], float]) -> following.Followed:

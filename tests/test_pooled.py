@@ -9,7 +9,7 @@ from scipy import stats
 from autotransfer.report.pooled import pooled, stratified_interval
 from autotransfer.report.statistics import holm
 from autotransfer.report.wording import significance
-from autotransfer.runs.intervals import bootstrap_interval
+from autotransfer.training.intervals import bootstrap_interval
 
 
 def sets(*sizes: int, gain: float = 0.05, seed: int = 0) -> dict[str, dict[str, float]]:

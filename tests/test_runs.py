@@ -17,12 +17,13 @@ import torch
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
+from autotransfer.files import write_atomically
 from autotransfer.folds import make_fold
 from autotransfer.recordings import save_npz
-from autotransfer.runs import files
+from autotransfer.runs import lock
 from autotransfer.runs.checkpoint import load_checkpoint, restore, save_checkpoint
-from autotransfer.runs.files import Lock, in_use, write_atomically
 from autotransfer.runs.ledger import Entry, Ledger
+from autotransfer.runs.lock import Lock, in_use
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.training.train import run as train_population
@@ -171,11 +172,11 @@ def test_the_lock_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     fake = Msvcrt()
     monkeypatch.setitem(sys.modules, "msvcrt", fake)
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    monkeypatch.setattr(files, "POSIX", False)
+    monkeypatch.setattr(lock, "POSIX", False)
     monkeypatch.delattr(os, "O_NOFOLLOW", raising=False)
     assert not in_use(tmp_path)
     with Lock(tmp_path):
-        assert [position for _, position in fake.held] == [files.FAR]
+        assert [position for _, position in fake.held] == [lock.FAR]
         assert (tmp_path / "lock").read_bytes() == f"pid {os.getpid()}".encode()
         assert in_use(tmp_path)
         with pytest.raises(UserError, match=rf"in use by another process \(pid {os.getpid()}\)"), Lock(tmp_path):

@@ -13,16 +13,16 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.loading import load_model
+from autotransfer.models.mixture import Mixture
+from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
 from autotransfer.person.calibration import calibrated_with
 from autotransfer.recordings import Raw
 from autotransfer.report.person_scores import PersonScores
-from autotransfer.runs.assembly import Part, assemble_mixture
-from autotransfer.runs.mixture import Mixture
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import probabilities
 from autotransfer.runs.run import Run
-from autotransfer.runs.saved_model import load_model
-from autotransfer.runs.seen import MOST, SIZE, seen_words, training_seen, window_digests
 from autotransfer.training.scoring import METRICS
 from tiny import tiny_file
 

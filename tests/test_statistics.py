@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from autotransfer.report.statistics import holm, paired, signed_rank_p, spread
-from autotransfer.runs.intervals import bootstrap_interval
+from autotransfer.training.intervals import bootstrap_interval
 
 
 def enumerated(data: np.ndarray) -> float:

@@ -14,7 +14,7 @@ import pytest
 
 from autotransfer.errors import UserError
 from autotransfer.export import export_model
-from autotransfer.runs.files import Lock
+from autotransfer.runs.lock import Lock
 from autotransfer.runs.run import Run, reopen
 from autotransfer.search import tpe
 from autotransfer.search.procedure import conduct

@@ -14,13 +14,13 @@ from scipy import stats
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
+from autotransfer.models.loading import load_model
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.terminal import answer
 from autotransfer.runs.choice import Choice, read_choice
-from autotransfer.runs.intervals import next_person
-from autotransfer.runs.saved_model import load_model
-from autotransfer.runs.verdict import best_peer, headline, next_words
+from autotransfer.runs.verdict import best_peer, headline
+from autotransfer.training.intervals import next_person, next_words
 from report_example import averaged, finished
 from report_outline import Outline, light, place
 from tiny import tiny

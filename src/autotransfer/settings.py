@@ -173,7 +173,7 @@ class Setting:
         name."""
         for transform in self.preprocessing.transforms:
             if isinstance(transform, Represent) and self.encoder == "linear":
-                return transform.kind
+                return transform.kind.partition(":")[0]  # without the digest of a base
         return self.encoder
 
     if not TYPE_CHECKING:

@@ -15,8 +15,8 @@ import typer
 from ..errors import UserError
 
 if TYPE_CHECKING:
+    from ..models.mixture import Model
     from ..recordings import Raw
-    from ..runs.mixture import Model
 
 Source = Annotated[
     str,

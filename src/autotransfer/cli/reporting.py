@@ -54,8 +54,8 @@ def report(
 ) -> None:
     """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
     --tensorboard, --moabb or --methods, write or serve that instead."""
-    from ..runs.intervals import check_at_least
     from ..runs.run import Run, check_is_run
+    from ..training.intervals import check_at_least
 
     check_at_least(at_least)
     if watch or tensorboard is not None or moabb is not None:
@@ -82,9 +82,9 @@ def _report_elsewhere(folder: Path, tensorboard: Path | None, moabb: Path | None
         n = EventFiles(folder, tensorboard).update()
         say(f"{n} training{'s' * (n != 1)}; look at them with: tensorboard --logdir {tensorboard}")
     if moabb is not None:
+        from ..files import write_atomically
         from ..report.moabb_results import moabb_results
         from ..runs.csv_tables import csv_of
-        from ..runs.files import write_atomically
 
         write_atomically(moabb, csv_of(moabb_results(folder)))
         say(f"scores in MOABB's columns: {moabb}")

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError
+from ..models.mixture import Model
 from ..person.calibration import adapted, calibrated, check_effects, check_one_person, labels_of
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.windows import windows_for_model
-from ..runs.mixture import Model
 from .inputs import raw_windows
 
 

@@ -14,12 +14,12 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ..models.mixture import Model
 from ..person.calibration import adapted, calibrated, check_one_person, labels_of
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
 from ..recordings.labels import as_list, check_length
 from ..recordings.windows import people_of_windows
-from ..runs.mixture import Model
 from ..training.scoring import metric_of
 from .inputs import raw_windows
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runs.saved_model import TINY
+from ..models.ensemble import TINY
 from ..training.centring import Centred, Centring, CentringRule, Known
 
 Floats = NDArray[np.float64]

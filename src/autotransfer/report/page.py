@@ -11,8 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ..files import write_atomically
 from ..recordings.optional import need
-from ..runs.files import write_atomically
 from ..runs.options import RunOptions
 from .answer import answer
 from .averaging import alternatives, kinds

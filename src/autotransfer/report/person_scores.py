@@ -12,14 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import UserError
+from ..models.mixture import Model
+from ..models.seen import seen_words
 from ..person.calibration import labels_of
 from ..recordings import Raw, check_windows
 from ..recordings.labels import named
-from ..runs.intervals import bootstrap_interval
-from ..runs.mixture import Model
-from ..runs.progress import printable
-from ..runs.seen import seen_words
+from ..training.intervals import bootstrap_interval
 from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, metric_of
+from ..words import printable
 from .escaping import short
 from .statistics import spread
 from .wording import count, score

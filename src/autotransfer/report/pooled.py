@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..runs.intervals import RESAMPLES, bootstrap_interval
+from ..training.intervals import RESAMPLES, bootstrap_interval
 from .statistics import TIE, signed_rank_p
 
 LEVEL = 0.95

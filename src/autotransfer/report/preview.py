@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import write_atomically
 from ..recordings.overview import Overview, Picture
-from ..runs.files import write_atomically
 
 MOST_CHANNELS = 16  # traces of a picture
 MOST_POINTS = 600  # of a trace

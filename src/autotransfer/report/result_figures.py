@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from ..runs.intervals import bootstrap_interval
+from ..training.intervals import bootstrap_interval
 from . import plot
 from .comparison import Contender, contenders, find, honest, rival, subject_order
 from .escaping import plot_text

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from ..runs.intervals import FEWEST_TO_TEST as FEWEST_TO_TEST
-from ..runs.intervals import bootstrap_interval
+from ..training.intervals import FEWEST_TO_TEST as FEWEST_TO_TEST
+from ..training.intervals import bootstrap_interval
 
 MOST_TO_ENUMERATE = 50  # beyond, the normal approximation is good and the exact one slow
 TIE = 1e-9  # balanced accuracies that differ by rounding alone are equal

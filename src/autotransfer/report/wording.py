@@ -10,11 +10,11 @@ from typing import Any
 from ..censoring import CENSORS
 from ..errors import number
 from ..runs.choice import Average
-from ..runs.verdict import count as count
-from ..runs.verdict import range_words
-from ..runs.verdict import score as score
-from ..runs.verdict import signed as signed
 from ..settings import SUBJECT, Setting
+from ..words import count as count
+from ..words import range_words
+from ..words import score as score
+from ..words import signed as signed
 from .pooled import Pooled
 from .statistics import FEWEST_TO_TEST, Paired
 from .summary import Summary

@@ -12,13 +12,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from ..files import read_plain, write_atomically
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..training.closed_form import population_of
 from ..training.trainer import Trainer
 from ..training.windows import Windows
-from .files import read_plain, write_atomically
 
 
 def save_checkpoint(path: Path, population: Trainer, keys: list[str]) -> None:

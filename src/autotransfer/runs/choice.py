@@ -10,12 +10,12 @@ from typing import Any
 
 from .. import schema
 from ..errors import UserError
+from ..models.card import check_trust
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..training.centring import CentringRule
+from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
 from ..training.scoring import BALANCED_ACCURACY
-from .intervals import NextPerson, bootstrap_interval, check_at_least, next_person
-from .mixture import check_trust
 from .verdict import BestPeer, best_peer, verdict
 
 Scores = dict[str, float]  # by subject or by the name of a setting

@@ -17,10 +17,11 @@ from urllib.parse import quote
 
 from .. import schema
 from ..errors import UserError
+from ..files import sync_folder, writable
 from ..jobs import Record
 from ..settings import Setting
 from .checksums import CHECKED, checksum
-from .files import companions, refuse_links, sync_folder, writable
+from .lock import companions, refuse_links
 from .sqlite_errors import DamagedLedger, explained
 
 SCHEMA = """

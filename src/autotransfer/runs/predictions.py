@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..models.mixture import Model
 from ..recordings import Raw
 from ..recordings.concerns import scale_concern, typical_scale
 from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.windows import people_of_windows
-from .mixture import Model
 
 
 def probabilities(model: Model, raw: Raw) -> NDArray[np.float64]:

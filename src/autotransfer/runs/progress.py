@@ -14,9 +14,10 @@ from ..errors import UserError
 from ..training.evaluation import MEASURED
 from ..training.progress import Progress, clock, jobs_words
 from ..training.trainer import Trainer
+from ..words import printable
 from .checks import check_entries
-from .files import in_use
 from .ledger import FINISHED, Entry, Ledger
+from .lock import in_use
 
 MOST_CURVES, MOST_POINTS = 40, 60  # of a pulse
 
@@ -122,7 +123,8 @@ class Standing:
     def lines(self) -> list[str]:
         lines = [f"{self.folder}: {self.state}", self.jobs]
         if self.left is not None:
-            lines.append(f"{clock(self.spent)} of training so far, about {clock(self.left)} left")
+            left = f", about {clock(self.left)} left" if self.left else ""
+            lines.append(f"{clock(self.spent)} of training so far{left}")
         if self.started and self.working:
             lines.append(printable(f"started {self.started}"))
         return lines + [f"failed: {failure}" for failure in self.failures]
@@ -134,11 +136,6 @@ def standing(folder: Path) -> list[str]:
         entries = ledger.entries()
         check_entries(ledger, entries)
         return Standing.of(folder, ledger, entries).lines()
-
-
-def printable(text: str) -> str:
-    """Without what would command a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _plus(left: float | None, planned: float) -> float | None:

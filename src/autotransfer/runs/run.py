@@ -25,6 +25,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..errors import UserError
+from ..files import sync_folder, writable, write_atomically
 from ..folds import check_scorable, divide, leave_groups_out, make_fold, scorable
 from ..jobs import Job
 from ..model.any_module import latent_dim
@@ -41,8 +42,8 @@ from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, SAID, Executor, LocalExecutor
-from .files import companions, sync_folder, writable, write_atomically
 from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
+from .lock import companions
 from .options import RunOptions
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
@@ -358,14 +359,14 @@ def check_columns(options: RunOptions, recordings: Recordings) -> None:
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
-    if options.encoder not in ENCODERS:
-        find_factory(options.encoder, encoders)
+    for name in {setting.encoder for setting in options.settings()} - set(ENCODERS):
+        find_factory(name, encoders)
 
 
 def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
     """An encoder that is not ours must be able to take these windows."""
-    if options.encoder not in ENCODERS:
-        setting = options.apply(Setting())
+    foreign = {one.encoder: one for one in reversed(options.settings()) if one.encoder not in ENCODERS}
+    for setting in foreign.values():
         size = size_of(recordings, setting)
         module = encoder_options(setting.encoder, setting.network, encoders).module(size)
         latent_dim(module, torch.zeros(2, size.channels, size.times))

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..training.intervals import FEWEST_TO_TEST, bootstrap_interval, next_words
 from ..training.scoring import METRICS, chance_words
-from .intervals import FEWEST_TO_TEST, NextPerson, bootstrap_interval
-from .progress import printable
+from ..words import count, printable, range_words, score, signed
 
 if TYPE_CHECKING:
     from .choice import Choice
@@ -81,17 +81,6 @@ def _beside(peer: BestPeer | None) -> str:
     )
 
 
-def next_words(next_person: NextPerson | None) -> str | None:
-    """What to expect of one more person; None where there was only one."""
-    if next_person is None:
-        return None
-    low, high, n = next_person.low, next_person.high, next_person.people
-    rests = f"from {n} people, with no distribution assumed"
-    if next_person.assumes != "nothing":
-        rests = f"from {n} people, assuming normally distributed scores"
-    return f"Next person: {score(low)} to {score(high)} ({100 * next_person.level:.0f} % prediction interval {rests})."
-
-
 def worst_words(choice: Choice) -> str | None:
     """Who scores lowest and, where the user named a threshold, who is below it."""
     if not choice.estimate:
@@ -160,25 +149,6 @@ def metric_words(choice: Choice, chance: float | None = None) -> str:
     known = choice.chance if choice.chance is not None else chance
     told = "" if known is None else f" ({chance_words(known)})"
     return f"{metric_label(choice)} on {count(len(choice.estimate), 'test subject')}{told}"
-
-
-def range_words(limits: tuple[float, ...] | None) -> str:
-    """Of a difference."""
-    return "–" if limits is None else f"{signed(limits[0])} to {signed(limits[1])}"
-
-
-def score(value: float | None) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{value:.3f}"
-
-
-def signed(value: float) -> str:
-    """With a true minus, and no sign on what rounds to zero."""
-    text = f"{abs(value):.3f}"
-    return text if float(text) == 0 else ("+" if value > 0 else "−") + text
-
-
-def count(n: int, one: str, many: str | None = None) -> str:
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def _name(text: str) -> str:

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..models.mixture import Mixture, normalised
 from ..person.adaptation import NO_WAY, WAYS
 from ..person.decoder import Decoder
-from ..runs.mixture import Mixture, normalised
 from ..training.centring import CENTRING_RULES
 from ..training.metrics import balanced_accuracy_of
 

@@ -13,12 +13,11 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..runs.assembly import Part, assemble_mixture, ensemble, with_online
+from ..models.assembly import Part, assemble_mixture, ensemble, with_online
+from ..models.seen import training_seen
 from ..runs.choice import Choice, Playback
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
-from ..runs.saved_model import save_model
-from ..runs.seen import training_seen
 from ..settings import Setting
 from ..training.train import train
 from .average import Weights
@@ -88,18 +87,19 @@ def _save(
         own = (part.setting, part.states, part.folds)
         single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
         single.card = replace(single.card, seen=training_seen(rec))
-        save_model(folder, single)
+        single.save(folder)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     model.card = replace(model.card, seen=training_seen(rec))
     if played is not None:
-        model.card = replace(model.card, follows=played.follows, calibrates=played.calibrates, trust=played.trust)
+        helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
+        model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
         if more is not None and more[1] and played.rule is not None:
             with_online(
                 rec, model, *more, played.rule, session=played.online_session, all_windows=played.online_all_windows,
                 kind=kind, encoders=run.encoders,
             )  # fmt: skip
-    save_model(folder, model)
+    model.save(folder)
 
 
 def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:

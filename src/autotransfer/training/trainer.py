@@ -26,7 +26,7 @@ from .evaluation import MEASURED, HeldOut, Snapshots
 from .groups import Groups
 from .members import Members, size_of
 from .memory import out_of_memory
-from .metrics import balanced_accuracy, balanced_accuracy_of, class_weights, row_losses, weighted_mean, weighted_nll
+from .metrics import apart, balanced_accuracy, balanced_accuracy_of, class_weights, row_losses, weighted_mean, weighted_nll
 from .optimiser import AdamW
 from .packing import program_of
 from .program import Program, quick_products
@@ -69,6 +69,7 @@ class Trainer:
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
         self.y, self.in_memory = windows.y, windows.in_memory
+        self.apart = None if recordings.heads is None else apart(recordings.heads).to(device=device, dtype=dtype)
         self.augmentation = [one.bound(recordings, first.preprocessing, device) for one in first.augmentation]
         self.signals = first.preprocessing.signals(recordings.n_channels, recordings.n_times)
         self.held_out = HeldOut(folds, device)
@@ -222,7 +223,7 @@ class Trainer:
 
         z = codes.detach().requires_grad_()
         self.censors.train_critics(z, y, s, active, self.decay)
-        nll, weight = weighted_nll(self.classifier(z), y, self.weights)
+        nll, weight = weighted_nll(self._competing(self.classifier(z), y), y, self.weights)
         task = weighted_mean(nll, weight)
         losses = row_losses(nll, weight) if self.censors.read_losses else None
         penalty = self.censors.penalty(z, y, s, losses)
@@ -278,7 +279,11 @@ class Trainer:
         x = self.prepared.held_out(rows)
         with quick_products(x.device):
             z = self.net(x, group=self.groups.shared)
-        return self.classifier(z)  # type: ignore[no-any-return]
+        return self._competing(self.classifier(z), self.y[rows][self.groups.of_member])
+
+    def _competing(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Logits (P, B, C) of windows of the classes y (P, B), among the classes that these compete with."""
+        return logits if self.apart is None else logits + self.apart[y]
 
     def finished(self) -> dict[int, str | None]:
         """Members whose training is over, with the reason if that is a failure. Waits for the device."""

@@ -1,13 +1,10 @@
-"""Files that are whole or not there, and the lock that one process holds on a run."""
+"""The lock that one process holds on a run, and what may lie in a run's folder."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
-import stat
-import tempfile
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -21,55 +18,9 @@ LEFTOVER = re.compile(
 )
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write beside the target and rename: a reader sees the old file or the new one, never half of one."""
-    # Names of files and people may hold lone surrogates, which have no UTF-8.
-    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def read_plain(path: Path) -> bytes:
-    """The content of a plain file. OSError for a pipe or a device: it may never begin, or never end."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(handle, "rb") as file:
-        check_plain(os.fstat(handle), path)
-        return file.read()
-
-
-def check_plain(found: os.stat_result, path: Path) -> None:
-    """Raise OSError unless what was found at the path is a plain file."""
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "not a plain file", str(path))
-
-
-def writable(folder: Path) -> bool:
-    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
 def companions(path: Path) -> tuple[Path, Path]:
     """SQLite's write-ahead log of a database and the index to it."""
     return path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
-
-
-def sync_folder(folder: Path) -> None:
-    """Without it a power cut may undo a rename, though the file itself is on the disk."""
-    with contextlib.suppress(OSError):  # not every system can
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def refuse_links(folder: Path) -> None:

@@ -18,9 +18,9 @@ from ..recordings.concerns import typical_scale
 from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.effects import Effects, fit_effects, stacked
+from .card import ModelCard, OnlineCard
 from .mixture import Mixture
-from .online import OnlineCard
-from .saved_model import ModelCard, SavedModel
+from .saved_model import SavedModel
 
 ENOUGH = 2000  # windows that effects are found on
 LEAST_OF_EACH = 4  # of a person and class

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from ..errors import UserError
+from ..words import score
 
 RESAMPLES = 10_000
 FEWEST_TO_TEST = 6  # with 5 people the smallest two-sided p of a signed-rank test is 2/2⁵ = 0.0625
@@ -67,6 +68,17 @@ def next_person(scores: ArrayLike, *, level: float = PREDICTED) -> NextPerson | 
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
     return NextPerson(max(0.0, mean - reach), min(1.0, mean + reach), level, n, "normal")
+
+
+def next_words(next_person: NextPerson | None) -> str | None:
+    """What to expect of one more person; None where there was only one."""
+    if next_person is None:
+        return None
+    low, high, n = next_person.low, next_person.high, next_person.people
+    rests = f"from {n} people, with no distribution assumed"
+    if next_person.assumes != "nothing":
+        rests = f"from {n} people, assuming normally distributed scores"
+    return f"Next person: {score(low)} to {score(high)} ({100 * next_person.level:.0f} % prediction interval {rests})."
 
 
 def check_at_least(value: float | None) -> None:

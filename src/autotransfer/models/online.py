@@ -8,58 +8,18 @@ These take the centre of the training people for that of a new person, until win
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import UserError, check_types, shown
-from ..training.centring import Centred, Centring, CentringRule, stacked_centring
-from .saved_model import TINY, ModelCard, SavedModel
+from ..training.centring import Centred, Centring, stacked_centring
+from .card import OnlineCard
+from .ensemble import TINY
+from .saved_model import SavedModel
 
 ALL = "all"  # of `adapt`: with all windows of a person
-MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
-
-
-@dataclass(frozen=True)
-class OnlineCard:
-    """Such an average in the card of its mixture."""
-
-    exponents: list[float]  # (K + E,): of the mixture's parts, then of its own
-    parts: list[ModelCard]  # (E,)
-    rule: dict[str, object]  # a CentringRule
-    session: bool  # whether held-out people gained by it window after window, in every order
-    all_windows: bool  # whether they did with all windows at once
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        if not self.parts or not all(isinstance(part, ModelCard) for part in self.parts):
-            raise UserError("an online average needs at least one part, each with a card of its own")
-        check_exponents(self.exponents)
-        object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
-        CentringRule(**self.rule)  # type: ignore[arg-type]  # checked there
-
-    @property
-    def centring_rule(self) -> CentringRule:
-        return CentringRule(**self.rule)  # type: ignore[arg-type]  # checked
-
-
-def check_exponents(exponents: Sequence[object]) -> None:
-    for value in exponents:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST:
-            raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
-
-
-def online_card(values: object) -> OnlineCard | None:
-    """From what JSON held; whatever is wrong raises."""
-    if values is None:
-        return None
-    parts = values.get("parts") if isinstance(values, dict) else None
-    if not isinstance(values, dict) or not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise UserError(f"online of the mixture is {shown(values)}; it must have a list of cards")
-    return OnlineCard(**values | {"parts": [ModelCard(**part) for part in parts]})
 
 
 class Online:

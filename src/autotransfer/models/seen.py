@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..recordings import Recordings
 from ..recordings.labels import as_list
-from .verdict import count
+from ..words import count
 
 SIZE = 5  # bytes of a digest: among 10⁴ windows beside 10⁴ known ones, one in 10⁴ times two are taken for each other
 MOST = 4000  # training windows that are remembered, spread over all people

@@ -1,0 +1,166 @@
+"""A trained model of one setting: an ensemble of its members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError, check_choice
+from ..model.encoder import Size
+from ..model.encoders import Encoders
+from ..preprocessing import Person
+from ..settings import Setting
+from ..training.centring import Centring, check_centring
+from ..training.effects import Effects
+from ..training.members import Members
+from .card import ModelCard
+from .ensemble import TINY, Correction
+from .graph import Graph
+from .interface import BaseModel
+
+CHUNK = 256
+
+
+class SavedModel(BaseModel):
+    """An ensemble: the mean of its members' probabilities. Takes raw windows and prepares them itself.
+
+    effects: how people differ in the members' codes; None where nobody has looked
+    centring: where the logits of training people lie; of parts that are centred by person in a session
+    correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
+        because of what is known of one person; None: the model is everybody's
+    """
+
+    card: ModelCard
+    exponents = (1.0,)  # as of a mixture, which has one for each part
+
+    def __init__(self, card: ModelCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> None:
+        self.card, self.setting = card, Setting.from_dict(card.setting)
+        self.preprocessing = self.setting.preprocessing.restore(_named("preprocessing", tensors))
+        _check_statistics(self.preprocessing.state_dict(), card)
+        channels, times = self.setting.preprocessing.shape(len(card.channels), card.n_times)
+        self.size = Size(channels, times, len(card.classes), card.sfreq)
+        self.members = Members(self.setting, self.size, range(card.members), encoders=encoders)
+        self.members.load_stacked(tensors)
+        self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
+        self.effects: Effects | None = _some(Effects, _named("effects", tensors))
+        self.correction: Correction | None = _some(Correction, _named("correction", tensors))
+        self.centring: Centring | None = _some(Centring, _named("centring", tensors))
+        self._check_people()
+
+    def tensors(self) -> dict[str, Tensor]:
+        found = self.members.tensors()
+        own = {
+            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "correction": self.correction,
+            "centring": self.centring,
+        }  # fmt: skip
+        for prefix, some in own.items():
+            some = some._asdict() if isinstance(some, tuple) else some or {}
+            found |= {f"{prefix}.{name}": tensor for name, tensor in some.items()}
+        return found
+
+    def _check_people(self) -> None:
+        """Raise where what is known of people does not fit the members."""
+        dim, classes = self.members.latent_dim, len(self.card.classes)
+        if self.effects is not None:
+            rank = self.effects.projection.shape[-1]
+            _check_shapes("effects", self.effects, [(dim, rank), (classes, rank), (rank,), (rank,)])
+            if not (self.effects.shift > 0).all() or not (self.effects.interaction > 0).all():
+                raise ValueError("a variance of effects is not above 0")
+        if self.correction is not None:
+            _check_shapes("correction", self.correction, [(dim, classes), (classes,)])
+        if self.centring is not None:
+            check_centring(self.centring, self.card.members, classes)
+
+    @property
+    def parts(self) -> list[SavedModel]:
+        """Itself: a mixture has several."""
+        return [self]
+
+    @property
+    def adaptation(self) -> str:
+        """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
+        return self.setting.adaptation
+
+    def predict_checked(
+        self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
+    ) -> NDArray[np.float64]:
+        if adapt is not None:
+            check_choice("adapt", adapt, (None, "all"))
+            raise UserError(
+                "the model is no average that could use all windows of a person; leave adapt='all' out, or take the "
+                "model of a run with the usual --adaptation"
+            )
+        return self.probabilities(self.latents(X, subject))
+
+    @torch.no_grad()
+    def probabilities(self, z: Tensor) -> NDArray[np.float64]:
+        """Codes (members, N, D) -> (N, classes)."""
+        probability: Tensor = self.classifier(z).double().softmax(-1).mean(0)
+        if self.correction is not None:
+            probability = (probability.clamp(min=TINY).log() + self.correction(z)).softmax(-1)
+        return probability.numpy()
+
+    @torch.no_grad()
+    def latents(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
+        """Windows that `check` gave, people (N,) as numbers -> codes z (members, N, D)."""
+        if subject is None or self.setting.adaptation == "none":
+            return self.codes(X, self.preprocessing.follow())
+        z = torch.empty(self.card.members, len(X), self.members.latent_dim)
+        for person in subject.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (subject == person).nonzero()[:, 0]
+            z[:, rows] = self.codes(X[rows], self.preprocessing.follow())
+        return z
+
+    @torch.no_grad()
+    def codes(self, X: Tensor, person: Person) -> Tensor:
+        """The next raw windows (N, channels, times) of a person -> (members, N, D)."""
+        X = X.to(torch.float32)
+        at_once = person.feed(X) if person.at_once else None
+        parts = []
+        for start in range(0, len(X), CHUNK):
+            rows = slice(start, start + CHUNK)
+            x = person.feed(X[rows]) if at_once is None else at_once[:, rows]
+            parts.append(self.net(x[0] if len(x) == 1 else x))
+        return torch.cat(parts, 1)
+
+    def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
+        return self.latents(X, subject).transpose(0, 1).flatten(1)
+
+    @property
+    def n_features(self) -> int:
+        return self.card.members * self.members.latent_dim
+
+    def graph(self) -> Graph:
+        """The model as a module of plain operations (see `Graph`); what it cannot hold is refused."""
+        return Graph(self.parts, self.exponents).eval()
+
+
+def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin with it, without it."""
+    return {k.removeprefix(f"{prefix}."): t for k, t in tensors.items() if k.startswith(f"{prefix}.")}
+
+
+def _some(kind: type[Any], tensors: dict[str, Tensor]) -> Any:
+    """A named tuple of these tensors; None where there are none."""
+    if tensors and set(tensors) != set(kind._fields):
+        raise ValueError(f"{kind.__name__.lower()} has the tensors {sorted(tensors)}, not {sorted(kind._fields)}")
+    return kind(**tensors) if tensors else None
+
+
+def _check_shapes(name: str, found: tuple[Tensor, ...], shapes: Sequence[tuple[int, ...]]) -> None:
+    for part, tensor, shape in zip(type(found)._fields, found, shapes, strict=True):  # type: ignore[attr-defined]  # a NamedTuple
+        if tuple(tensor.shape[1:]) != shape or not torch.isfinite(tensor).all():
+            raise ValueError(f"the tensor {name}.{part} is not finite of the shape (…, *{shape})")
+
+
+def _check_statistics(statistics: dict[str, Tensor], card: ModelCard) -> None:
+    """Every member has its own: broadcasting would hide a loss."""
+    for name, tensor in statistics.items():
+        if len(tensor) != card.members:
+            shape = tuple(tensor.shape)
+            raise ValueError(f"the tensor preprocessing.{name} has the shape {shape} for {card.members} members")
