@@ -29,26 +29,36 @@ from pathlib import Path
 
 import pandas as pd
 
-from autotransfer.runs.choice import Playback, read_choice
+from autotransfer.files import write_atomically
+from autotransfer.runs.choice import Playback, StageScore
 from autotransfer.runs.csv_tables import csv_of, read_table
-from autotransfer.runs.files import write_atomically
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import is_run, reopen
-from autotransfer.search.plan import begin
-from autotransfer.search.procedure import conduct
+from autotransfer.search.online import find_online
+from autotransfer.search.plan import Plan, begin
+from autotransfer.search.playback import FEWEST, play_back
+from autotransfer.search.procedure import conduct, decide
 
 COLUMNS = ("dataset", "subject", "order", "method", "score", "loses")
 
 
 def playback_of(source: Path, folder: Path, options: argparse.Namespace) -> Playback | None:
-    """Of a run with the usual options."""
-    if not (folder / "choice.json").exists() or read_choice(folder).ended is None:
-        given = {"networks": options.networks, "device": options.device, "time": options.time, "seeds": options.seeds}
-        asked = RunOptions.of("recommended", source=str(source), adaptation="zero-shot", **given)
-        run = reopen(folder, None, print) if is_run(folder) else begin(folder, asked, tell=print)
-        with closing(run.ledger):
-            conduct(run, print, shown=False, played=options.people)
-    return read_choice(folder).playback
+    """Everybody with what a run with the usual options has trained; the run's own playback has a limit of time."""
+    given = {"networks": options.networks, "device": options.device, "time": options.time, "seeds": options.seeds}
+    asked = RunOptions.of("recommended", source=str(source), adaptation="zero-shot", **given)
+    run = reopen(folder, None, print) if is_run(folder) else begin(folder, asked, tell=print)
+    with closing(run.ledger):
+        if not run.ledger.recall("complete", bool):
+            conduct(run, print, shown=False, played=FEWEST)
+        plan, answers = run.ledger.recall("plan", Plan), run.ledger.recall("answers", list[StageScore])
+        assert plan is not None, "of a run that is complete"
+        done = [plan.stages[answer.number] for answer in answers or []]
+        candidates = list(dict.fromkeys(setting for stage in done for setting in stage.settings))
+        _, _, nested = decide(run, candidates)
+        assert nested is not None, "of an average"
+        centred = list(dict.fromkeys(setting for stage in done for setting, _ in stage.online))
+        online = find_online(run, candidates, centred)
+        return play_back(run, candidates, nested, options.people, None, online)
 
 
 def rows_of(dataset: str, played: Playback) -> Iterator[tuple[object, ...]]:
