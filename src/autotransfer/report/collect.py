@@ -40,6 +40,8 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in entries if entry.stage in SHOWN]
+    if run.options.adaptation == "zero-shot":  # what is solved for sessions is no candidate
+        shown = [entry for entry in shown if entry.setting.adaptation == "none"]
     complete = bool(ledger.recall("complete", bool))
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     return Summary(

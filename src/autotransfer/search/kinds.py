@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
@@ -206,6 +207,26 @@ def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, An
     plain = [LINEAR | {"represent": name} for name in names.values()]
     adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
     return [*plain, *adapted]
+
+
+def online_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
+    """Closed forms for sessions, beside candidates that use nothing of a new person: the same representations, centred
+    by person."""
+    if options.adaptation != "zero-shot":
+        return []
+    forms = closed_forms(replace(options, adaptation="online"), recordings)
+    kept = ("represent", "centre", "delays", "standardise", "mu_law")
+    return [one for one in forms if "centre" in (own := _traits(one)) and not own - set(kept)]
+
+
+def uncentred(setting: Setting) -> Setting:
+    """A closed form as it is without being centred by person."""
+    return setting.replace(centre="none")
+
+
+def _traits(setting: Setting) -> set[str]:
+    """Names of its transforms."""
+    return {name for name, _ in setting.preprocessing.named()}
 
 
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from ..training.batches import BALANCES, n_people
 from ..training.packing import resolve_device
 from ..training.progress import clock
 from .costs import Costs, people_held_out
-from .kinds import closed_forms, list_of, networks
+from .kinds import closed_forms, list_of, networks, online_forms, uncentred
 from .stages import SHORTLIST_PER_METHOD
 
 PLAN = "plan.json"
@@ -73,6 +73,11 @@ class Stage:
     seconds: float = 0.0  # for all folds and the answer, on this machine; 0: nobody has timed it
     main: bool = False  # whether a limit makes room for it
     left_out: str = ""  # why it was not trained
+    online: list[Training] = field(default_factory=list)  # for the average of sessions alone
+
+    @property
+    def every(self) -> list[Training]:
+        return [*self.trainings, *self.online]
 
     @property
     def settings(self) -> list[Setting]:
@@ -202,7 +207,11 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
     if not options.staged:
         return _timed(plan.among([*settings, *solved]), options, costs)
     dear = [one for one in closed_forms(options, recordings, costly=True) if one not in solved]
-    return _timed(replace(plan, stages=_stages(options, settings, solved, dear, folds, costs)), options, costs)
+    stages = _stages(options, settings, solved, dear, folds, costs)
+    first = set(stages[0].settings)
+    online = [Training(one, options.seed) for one in online_forms(options, recordings) if uncentred(one) in first]
+    stages[0] = replace(stages[0], online=online)
+    return _timed(replace(plan, stages=stages), options, costs)
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
@@ -279,7 +288,8 @@ def _joined(first: Stage, second: Stage, costs: Costs | None) -> Stage:
 
 
 def _seconds(stage: Stage, plan: Plan, options: RunOptions, costs: Costs) -> float:
-    training = plan.folds * sum(costs.training(setting, options) for setting, _ in stage.trainings)
+    every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
+    training = plan.folds * sum(costs.training(setting, options) for setting in every)
     return training + answer_seconds(costs.recordings) + (PLAYED if stage is plan.stages[0] else 0.0)
 
 
@@ -427,7 +437,7 @@ def stage_lines(plan: Plan) -> Iterator[str]:
     """A line for each stage, with the time at which its answer is expected."""
     spent, done = 0.0, plan.ahead if plan.limit is None else plan.within(plan.limit)
     for number, stage in enumerate(plan.ahead, 1):
-        many = plan.folds * len(stage.trainings)
+        many = plan.folds * len(stage.every)
         if stage in done:
             spent += stage.seconds
             when = f"answer after {span(spent, plan.busy)}" if spent else "not timed"

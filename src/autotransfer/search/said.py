@@ -96,6 +96,12 @@ class Said:
         return balanced_accuracy_of(log_p.argmax(1), self.y[person], log_p.shape[1])
 
 
+def alive(candidates: Sequence[Setting], entries: Sequence[Entry]) -> list[int]:
+    """Places of the candidates of which a training ended well."""
+    well = {entry.setting for entry in entries if entry.status == "done"}
+    return [k for k, setting in enumerate(candidates) if setting in well] or [0]
+
+
 def _logarithm(p: Array) -> Array:
     """Finite, whatever a network is sure of."""
     return np.log(np.maximum(p, np.finfo(np.float32).tiny))
