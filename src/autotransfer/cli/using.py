@@ -24,6 +24,14 @@ def predict(
     scores: Annotated[
         Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Prediction sets that hold the true class this often, such as .9: a column for each class."),
+    ] = None,
+    abstain: Annotated[
+        float | None,
+        typer.Option(help="The share of a new person's windows to leave unanswered, such as .2: a column answered."),
+    ] = None,
     model: WhichModel = "ensemble",
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
@@ -37,12 +45,16 @@ def predict(
     from ..runs.choice import unfinished
     from ..runs.csv_tables import csv_of
     from ..runs.predictions import predictions, probabilities
+    from ..training.conformal import least_confidence, least_probability
     from ..training.scoring import metric_of
 
     check_choice("model", model, ("ensemble", "refit"))
     metric_of(metric)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
+    if coverage is not None:
+        least_probability(saved.card.thresholds, coverage)
+    least_confidence(saved.card.thresholds, abstain)
     raw = windowing.read_for(saved, data)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
@@ -55,7 +67,7 @@ def predict(
         if scores is not None:
             raise
         scored, told = None, [*told, str(error)]
-    table = predictions(saved, raw, found)
+    table = predictions(saved, raw, found, coverage=coverage, abstain=abstain)
     if out is None:
         print(csv_of(table), end="", flush=True)
     else:

@@ -26,6 +26,7 @@ from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
 from ..recordings.windows import LARGEST
 from ..runs.lock import refuse_links
+from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .adaptation import Adaptation
 from .asking import WORTH, Read, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
@@ -40,7 +41,7 @@ NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation
 MARK = "autotransfer_session"  # what the header of a session's file has
 # What cards have said since 0.2. Where it is empty, the digest is that of a card without it: sessions that 0.1 saved
 # still belong to their models.
-ADDED = ("seen",)
+ADDED = ("seen", "thresholds")
 
 
 class Session:
@@ -93,9 +94,24 @@ class Session:
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
-    def predict(self, window: object) -> Any:
-        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
-        return self.classes_[self.predict_proba(window).argmax(-1)]
+    def predict(self, window: object, abstain: float | None = None) -> Any:
+        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,).
+
+        abstain: the share of a person's windows to leave unanswered, as of a model's `predict`; `unanswered_` stands
+        in their place.
+        """
+        least = least_confidence(self.model.card.thresholds, abstain)
+        return decisions(self.predict_proba(window), self.classes_, least)
+
+    def predict_set(self, window: object, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Whether each class is in the prediction set of the next window (classes,), or of n windows (n, classes)."""
+        least = least_probability(self.model.card.thresholds, coverage)
+        return sets_at(self.predict_proba(window), least)
+
+    @property
+    def unanswered_(self) -> Any:
+        """What `predict` gives in place of a class that it does not answer with."""
+        return unanswered_value(self.classes_.tolist())
 
     # ---- labels ----------------------------------------------------------------------------------------------------
 
