@@ -208,8 +208,8 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
         return _timed(plan.among([*settings, *solved]), options, costs)
     dear = [one for one in closed_forms(options, recordings, costly=True) if one not in solved]
     stages = _stages(options, settings, solved, dear, folds, costs)
-    first = set(stages[0].settings)
-    online = [Training(one, options.seed) for one in online_forms(options, recordings) if uncentred(one) in first]
+    quick = set(stages[0].settings)
+    online = [Training(one, options.seed) for one in online_forms(options, recordings) if uncentred(one) in quick]
     stages[0] = replace(stages[0], online=online)
     return _timed(replace(plan, stages=stages), options, costs)
 
