@@ -193,7 +193,7 @@ def measure(
     names = base.bind(sets[name])
     lap("base")
     for adaptation in ADAPTATIONS:
-        forms = closed_forms(RunOptions(source="", preprocessing=adaptation), sets[name])
+        forms = closed_forms(RunOptions(source="", adaptation=adaptation), sets[name])
         # Without those that turn the ring, which take their time.
         target.solve(adaptation, "closed", [one for one in forms if "turn" not in one.to_dict()])
         for kind in ("base", "random_base"):

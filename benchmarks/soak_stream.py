@@ -21,8 +21,6 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from autotransfer.models.saved_model import save_model
-
 from .latency import random_mixture
 
 CHANNELS, TIMES, RATE, HOP = 8, 200, 200.0, 50
@@ -40,7 +38,7 @@ level = -3
 
 
 def soak(folder: Path, seconds: float, drops: float, jitter: float) -> dict[str, object]:
-    save_model(folder / "run" / "model", random_mixture(CHANNELS, TIMES, RATE, "online"))
+    random_mixture(CHANNELS, TIMES, RATE, "online").save(folder / "run" / "model")
     draw = np.random.default_rng(0)
     meta = json.dumps({"sfreq": RATE})
     np.savez(folder / "signal.npz", X=draw.standard_normal((1, CHANNELS, 60 * int(RATE))).astype(np.float32), meta=meta)

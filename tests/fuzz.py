@@ -33,9 +33,11 @@ import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.assembly import assemble
-from autotransfer.models.binding import DIGEST, digest_of
+from autotransfer.models.binding import digest_of
+from autotransfer.models.card import DIGEST
+from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import load_model, save_model
+from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw, load, read
 from autotransfer.recordings.npz import save_folder, save_npz
 from autotransfer.runs.options import RunOptions
@@ -113,7 +115,7 @@ class Fuzz(RunTargets):
         setting = at.Setting(max_epochs=1, batch_size=16)
         (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
         card, tensors = assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={})
-        save_model(folder / "model", card, tensors)
+        write_model(folder / "model", card, tensors)
         self.model = load_model(folder / "model")
         mixture = Mixture([self.model.parts[0]] * 2, [0.5, 1.0])
         self.mixture = json.dumps(asdict(mixture.card)), save(mixture.tensors())

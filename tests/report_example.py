@@ -161,7 +161,7 @@ def _beside(nested: dict[str, float], n_classes: int) -> dict[str, Any]:
         return {s: float(np.clip(v - loss + e, 0, 1)) for (s, v), e in zip(nested.items(), noise, strict=True)}
 
     return {
-        "peers": {"Features + LDA (ours)": peer(0.12), "pyRiemann tangent space + LDA": peer(0.025)},
+        "peers": {"Features + LDA (built in)": peer(0.12), "pyRiemann tangent space + LDA": peer(0.025)},
         "skipped_peers": {"Random forest": "no time was left: it takes about 90 s"},
         "confusions": {s: _confusion(draw, n_classes, v).tolist() for s, v in nested.items()},
         "reliability": {s: Reliability(min(1.0, 0.1 + 0.9 * v), v, 0.05) for s, v in nested.items()},

@@ -14,7 +14,9 @@ from sklearn.metrics import balanced_accuracy_score
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.models.assembly import assemble
-from autotransfer.models.saved_model import SavedModel, load_model, save_model
+from autotransfer.models.loading import load_model
+from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw
 from autotransfer.runs.predictions import predictions
 from test_align import MIXED
@@ -78,11 +80,11 @@ def test_the_prior_travels_with_the_model(tmp_path: Path) -> None:
         tensors["preprocessing.standardise.shift"].shape == tensors["preprocessing.standardise.inv_std"].shape == (2, 3)
     )
     assert tensors["preprocessing.align.covariance"].shape == (2, 3, 3)
-    save_model(tmp_path, card, tensors)
+    write_model(tmp_path, card, tensors)
     again = load_model(tmp_path)
     np.testing.assert_array_equal(again.predict_proba(REC.X[:9]), model.predict_proba(REC.X[:9]))
     del tensors["preprocessing.align.covariance"]
-    save_model(tmp_path, card, tensors)
+    write_model(tmp_path, card, tensors)
     with pytest.raises(UserError, match=r"the tensor align\.covariance is missing"):
         load_model(tmp_path)
 

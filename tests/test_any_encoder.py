@@ -15,7 +15,8 @@ from autotransfer.errors import UserError
 from autotransfer.model.any_module import AnyModule, build, saved_bytes
 from autotransfer.model.encoder import Size
 from autotransfer.models.assembly import assemble
-from autotransfer.models.saved_model import load_model, save_model
+from autotransfer.models.loading import load_model
+from autotransfer.models.saving import write_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -240,7 +241,7 @@ def test_a_model_with_an_own_encoder_says_what_is_missing(tmp_path: Path) -> Non
     fold = at.leave_one_subject_out(recordings)[0]
     setting = at.Setting(encoder="nets:Small", max_epochs=1, batch_size=16)
     (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu", encoders={"nets:Small": Small})
-    save_model(tmp_path, *assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={}))
+    write_model(tmp_path, *assemble(recordings, setting, [outcome.state], [fold], kind="single", scores={}))
     with pytest.raises(UserError, match="the encoder 'nets:Small' is not known here"):
         load_model(tmp_path)
     assert load_model(tmp_path, {"nets:Small": Small}).predict_proba(recordings.X).shape == (recordings.n_trials, 2)

@@ -17,8 +17,8 @@ import autotransfer as at
 from autotransfer import files
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.models import saved_model
-from autotransfer.models.saved_model import load_model
+from autotransfer.models import saving
+from autotransfer.models.loading import load_model
 from autotransfer.runs import executor
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished
 from autotransfer.runs.options import RunOptions
@@ -54,7 +54,7 @@ def options(folder: Path, **changes: object) -> RunOptions:
         "grid": "uncensored",
         "seeds": 1,
     }
-    return RunOptions(**given | {"preprocessing": "zero-shot"} | changes)
+    return RunOptions(**given | {"adaptation": "zero-shot"} | changes)
 
 
 def start(folder: Path, **changes: object) -> Run:
@@ -154,7 +154,7 @@ def writes(monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]) -> None
         act(path)
         real(path, content)
 
-    for module in (saved_model, procedure, plans):
+    for module in (saving, procedure, plans):
         monkeypatch.setattr(module, "write_atomically", write)
 
 
@@ -207,19 +207,17 @@ def test_a_reader_between_card_and_weights_finds_both(
     shutil.copytree(whole / "model", folder)
     model = load_model(folder)
     model.card = replace(model.card, scores={"new": True})
-    monkeypatch.setattr(saved_model.os, "replace", _fail)
+    monkeypatch.setattr(saving.os, "replace", _fail)
     with pytest.raises(Interrupted):
-        saved_model.save_model(folder, model)
+        model.save(folder)
     monkeypatch.undo()
     assert not load_model(folder).card.scores.get("new"), "the card was never replaced"
-    real = saved_model.os.replace
-    monkeypatch.setattr(
-        saved_model.os, "replace", lambda a, b: _fail() if Path(b).name == saved_model.WEIGHTS else real(a, b)
-    )
+    real = saving.os.replace
+    monkeypatch.setattr(saving.os, "replace", lambda a, b: _fail() if Path(b).name == saving.WEIGHTS else real(a, b))
     with pytest.raises(Interrupted):
-        saved_model.save_model(folder, model)
+        model.save(folder)
     monkeypatch.undo()
-    (folder / saved_model.WEIGHTS).write_bytes(b"older weights")
+    (folder / saving.WEIGHTS).write_bytes(b"older weights")
     assert load_model(folder).card.scores == {"new": True}
 
 

@@ -10,7 +10,6 @@ import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
 from autotransfer.training.packing import fits, member_bytes, program_of
 from autotransfer.training.windows import windows_for
@@ -78,7 +77,7 @@ def test_the_exported_module_equals_the_model(kind: str, way: dict[str, object])
     saved = random_model(kind, 5, 64, 9, **way)
     windows, plain = raw_windows(saved), random_model(kind, 5, 64, 9)
     assert np.abs(saved.predict_proba(windows) - plain.predict_proba(windows)).max() > 1e-3
-    assert difference(saved, deployed(saved)(windows).numpy(), windows) < 2e-6
+    assert difference(saved, saved.graph()(windows).numpy(), windows) < 2e-6
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

@@ -360,10 +360,10 @@ def test_the_grid_has_one_augmentation_at_a_time() -> None:
 
 def test_a_run_trains_the_whole_grid_on_every_fold(tmp_path: Path) -> None:
     options = RunOptions(
-        source=str(tiny_file(tmp_path)), epochs=1, batch_size=24, device="cpu", preprocessing="auto", grid="augmented"
+        source=str(tiny_file(tmp_path)), epochs=1, batch_size=24, device="cpu", adaptation="auto", grid="augmented"
     )
     settings = options.settings()
-    assert options.preprocessing is None
+    assert options.adaptation is None
     assert all_go_on(settings, apart=False)
     recordings = at.load(tmp_path / "tiny.npz")
     plan = plan_of(options, recordings)
@@ -383,7 +383,7 @@ def test_a_run_trains_the_whole_grid_on_every_fold(tmp_path: Path) -> None:
 def test_networks_of_a_run_meet_every_augmentation() -> None:
     from autotransfer.search.kinds import networks
 
-    options = RunOptions(source="x", preprocessing="zero-shot", grid="augmented")
+    options = RunOptions(source="x", adaptation="zero-shot", grid="augmented")
     made = tiny()
     count = len(at.grid("augmented"))
     for ring in (True, False):  # without one, a rotation of channels would be refused

@@ -16,8 +16,8 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.formats import as_text, to_safetensors
 from autotransfer.models import saved_model
+from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import load_model, save_model
 from autotransfer.recordings import npy
 from test_export import random_model
 
@@ -50,7 +50,7 @@ CHANGES: dict[str, Callable[[Card], Card]] = {
 @pytest.fixture(params=["ensemble", "mixture"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     one = random_model("trial")
-    save_model(tmp_path / "model", one if request.param == "ensemble" else Mixture([one, one], [0.4, 0.8]))
+    (one if request.param == "ensemble" else Mixture([one, one], [0.4, 0.8])).save(tmp_path / "model")
     return tmp_path / "model"
 
 

@@ -13,7 +13,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.braindecode_models import parse
-from autotransfer.models.saved_model import load_model, save_model
+from autotransfer.models.loading import load_model
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -146,7 +146,7 @@ def test_a_run_is_resumed_and_its_model_loaded_by_name_alone(package: Path, tmp_
     recordings = tiny(n_subjects=3, per_class=4)
     options = RunOptions(
         source=str(tiny_file(tmp_path, n_subjects=3, per_class=4)), encoder="braindecode:SmallConformer,n_filters=2",
-        grid="uncensored", rule="published", preprocessing="none", epochs=2, batch_size=8,
+        grid="uncensored", rule="published", adaptation="none", epochs=2, batch_size=8,
     )  # fmt: skip
     run = Run.create(tmp_path / "run", options)
     assert "braindecode" in run.ledger.recall("versions", dict[str, str])
@@ -165,7 +165,7 @@ def test_estimators_take_the_name_and_their_models_are_checked_against_it(packag
     found = at.CensoredClassifier(method="mmd", encoder=name, max_epochs=2).fit(
         recordings.X, recordings.y, subjects=recordings.subject
     )
-    save_model(tmp_path / "model", found.model_)
+    found.model_.save(tmp_path / "model")
     again = load_model(tmp_path / "model")
     np.testing.assert_array_equal(
         again.predict_proba(recordings.X.numpy()), found.model_.predict_proba(recordings.X.numpy())
@@ -195,7 +195,7 @@ def test_real_models_train_and_come_back(model: str, tmp_path: Path) -> None:
     found = at.CensoredClassifier(method="mmd", encoder=f"braindecode:{model}", max_epochs=1, sfreq=100.0).fit(
         recordings.X, recordings.y, subjects=recordings.subject
     )
-    save_model(tmp_path / "model", found.model_)
+    found.model_.save(tmp_path / "model")
     again = load_model(tmp_path / "model")
     torch.testing.assert_close(
         torch.tensor(again.predict_proba(recordings.X.numpy())),

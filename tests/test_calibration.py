@@ -18,13 +18,13 @@ from sklearn.base import clone
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export import export_model, proof
-from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import largest_difference
 from autotransfer.folds import leave_one_subject_out
 from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture, Model
-from autotransfer.models.saved_model import SavedModel, load_model, save_model
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.person.adaptation import WAYS
 from autotransfer.person.calibration import LABELS, adapted
 from autotransfer.recordings import save_npz
@@ -269,7 +269,7 @@ def test_the_fewest_labels_of_a_class_count(labels: int, counts_as: int) -> None
 @both
 def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     own = calibrated_clf(kind).model_
-    save_model(tmp_path, own)
+    own.save(tmp_path)
     again = load_model(tmp_path)
     want = own.predict_proba(REC.X[REST])
     np.testing.assert_array_equal(again.predict_proba(REC.X[REST]), want)
@@ -284,7 +284,7 @@ def test_saved_and_loaded(kind: str, tmp_path: Path) -> None:
 def test_as_a_graph(kind: str) -> None:
     own, windows = calibrated_clf(kind).model_, REC.X[REST]
     with torch.no_grad():
-        found = deployed(own)(windows).numpy()
+        found = own.graph()(windows).numpy()
     np.testing.assert_allclose(found, own.predict_proba(windows), rtol=0, atol=1e-5)
 
 
@@ -524,7 +524,7 @@ def test_mistakes_of_the_command(run: Path, tmp_path: Path) -> None:
     told("the model takes 2 channels, the data have 3", X=np.ones((6, 3, 16)) * np.arange(16))
     told("is a run; choose another --out", out=run)
     told("there is no folder", source=tmp_path / "nowhere")
-    save_model(tmp_path / "early" / "model", without_effects(load_model(run / "model")))
+    without_effects(load_model(run / "model")).save(tmp_path / "early" / "model")
     told("does not know how people differ", source=tmp_path / "early")
     (tmp_path / "file").write_text("")
     told("is a file; choose another --out", out=tmp_path / "file")
@@ -535,7 +535,7 @@ def test_mistakes_of_the_command(run: Path, tmp_path: Path) -> None:
 
 def test_the_command_says_where_labels_do_not_help(run: Path, tmp_path: Path) -> None:
     own = load_model(run / "model")
-    save_model(tmp_path / "run" / "model", with_card(own, calibrates=[5, 10]))
+    with_card(own, calibrates=[5, 10]).save(tmp_path / "run" / "model")
     with pytest.warns(UserWarning, match="did not gain by 2 labelled windows of each class"):
         result = call("calibrate", tmp_path / "run", person(tmp_path / "ann.npz"), "--out", tmp_path / "ann")
     assert result.code == 0
@@ -548,7 +548,7 @@ def test_the_command_says_where_labels_do_not_help(run: Path, tmp_path: Path) ->
 
 def test_cards_keep_what_held_out_people_gained(tmp_path: Path) -> None:
     for kind, clf in KINDS.items():
-        save_model(tmp_path / kind, with_card(clf().model_, calibrates=[2, 5], follows="none"))
+        with_card(clf().model_, calibrates=[2, 5], follows="none").save(tmp_path / kind)
         card = load_model(tmp_path / kind).card
         assert (card.calibrates, card.follows) == ([2, 5], "none")
     assert isinstance(load_model(tmp_path / "single"), SavedModel)

@@ -15,12 +15,13 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export.deployed import deployed
 from autotransfer.export.proof import TOLERANCE
 from autotransfer.folds import Fold
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.assembly import assemble
-from autotransfer.models.saved_model import SavedModel, load_model, save_model
+from autotransfer.models.loading import load_model
+from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.saving import write_model
 from autotransfer.report.collect import collect
 from autotransfer.report.page import render
 from autotransfer.runs.checkpoint import restore, save_checkpoint
@@ -257,14 +258,14 @@ def test_saved_loaded_and_exported_predictions_agree(way: dict[str, Any], tmp_pa
     X = rec.X[rec.subject == person].float()
     expected = model.predict_proba(X)
     np.testing.assert_allclose(expected.sum(1), 1, atol=1e-6)
-    save_model(tmp_path, model.card, model.tensors())
+    write_model(tmp_path, model.card, model.tensors())
     np.testing.assert_array_equal(load_model(tmp_path).predict_proba(X), expected)
     if setting.adaptation == "online":
         with pytest.raises(UserError, match="centre='online'"):
-            deployed(model)
+            model.graph()
     else:
         with torch.no_grad():
-            np.testing.assert_allclose(deployed(model)(X).numpy(), expected, atol=TOLERANCE)
+            np.testing.assert_allclose(model.graph()(X).numpy(), expected, atol=TOLERANCE)
     # What the first member alone says of its test subject is what it was scored with.
     alone = SavedModel(*assemble(rec, setting, [outcomes[0].state], folds[:1], kind="single", scores={}))
     said = outcomes[0].said[len(folds[0].validation) :].double().exp().numpy()
@@ -343,7 +344,7 @@ def test_it_is_chosen_beside_a_network_and_delivered(
 
 @pytest.mark.parametrize("name", SOLVED)
 def test_the_estimate_knows_that_one_epoch_is_all(name: str, tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), encoder=name, epochs=20, preprocessing="none")
+    options = RunOptions(source=str(tiny_file(tmp_path)), encoder=name, epochs=20, adaptation="none")
     assert options.settings() == [at.Setting(encoder=name)]
     plan = plan_of(options, tiny(), Costs.measure(tiny(), options))
     assert len(plan.stages[0].trainings) * plan.folds == 4

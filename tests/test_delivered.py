@@ -15,7 +15,8 @@ from torch import Tensor
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.models.assembly import assemble
-from autotransfer.models.saved_model import SavedModel, load_model
+from autotransfer.models.loading import load_model
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.executor import SAID
 from autotransfer.runs.options import RunOptions

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer import export
 from autotransfer.errors import UserError
-from autotransfer.export import check_target, export_model, load_model, proof
-from autotransfer.export.deployed import deployed
-from autotransfer.export.formats import FORMATS, from_onnx, saved_model_of
+from autotransfer.export import check_target, export_model, proof
+from autotransfer.export.formats import FORMATS, from_onnx
 from autotransfer.export.proof import BATCHES, largest_difference, sample_windows
 from autotransfer.model.encoder import Size
-from autotransfer.models.saved_model import ModelCard, SavedModel
+from autotransfer.models.card import ModelCard
+from autotransfer.models.loading import load_model, model_in
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.procedure import conduct
@@ -111,7 +112,7 @@ def difference(saved: SavedModel, got: np.ndarray, windows: Tensor) -> float:
 @pytest.mark.parametrize(("channels", "times", "kernel"), [(1, 8, 3), (2, 33, 16), (5, 64, 64), (17, 47, 5)])
 def test_deployed_module_equals_the_model(kind: str, channels: int, times: int, kernel: int) -> None:
     saved = random_model(kind, channels, times, kernel)
-    module, windows = deployed(saved), raw_windows(saved)
+    module, windows = saved.graph(), raw_windows(saved)
     for n in (1, 2, 1000):
         assert difference(saved, module(windows[:n]).numpy(), windows[:n]) < 1e-6
     assert saved.predict_proba(windows).std(0).max() > 0.02, "windows must be told apart, or nothing is compared"
@@ -123,7 +124,7 @@ def test_offsets_far_larger_than_the_signal(kind: str) -> None:
     if kind == "train":
         saved.preprocessing.standardise.shift += 1e4
     windows = raw_windows(saved, 200) + (0 if kind == "train" else 1e4)
-    assert difference(saved, deployed(saved)(windows).numpy(), windows) < 1e-6
+    assert difference(saved, saved.graph()(windows).numpy(), windows) < 1e-6
 
 
 @pytest.mark.parametrize("align", ["online", "transductive"])
@@ -155,10 +156,10 @@ def test_flat_channels_are_zero(kind: str, value: float) -> None:
     windows = raw_windows(saved, 7)
     flat, silent = windows.clone(), windows.clone()
     flat[:, 1], silent[:, 1] = value, 0.0
-    torch.testing.assert_close(deployed(saved)(flat), deployed(saved)(silent), atol=0, rtol=0)
-    assert difference(saved, deployed(saved)(flat).numpy(), flat) < 1e-6
+    torch.testing.assert_close(saved.graph()(flat), saved.graph()(silent), atol=0, rtol=0)
+    assert difference(saved, saved.graph()(flat).numpy(), flat) < 1e-6
     torch.testing.assert_close(
-        deployed(saved)(torch.full_like(windows, value)), deployed(saved)(torch.zeros_like(windows)), atol=0, rtol=0
+        saved.graph()(torch.full_like(windows, value)), saved.graph()(torch.zeros_like(windows)), atol=0, rtol=0
     )
 
 
@@ -166,9 +167,9 @@ def test_subject_models_read_one_call_as_one_person() -> None:
     saved = random_model("transductive")
     windows = raw_windows(saved, 20)
     windows[10:] += 3
-    together = deployed(saved)(windows).numpy()
+    together = saved.graph()(windows).numpy()
     people = torch.arange(20) // 10
-    apart = np.concatenate([deployed(saved)(windows[people == s]).numpy() for s in (0, 1)])
+    apart = np.concatenate([saved.graph()(windows[people == s]).numpy() for s in (0, 1)])
     assert np.abs(apart - saved.predict_proba(windows, people)).max() < 1e-6
     assert np.abs(apart - together).max() > 0.01
 
@@ -197,8 +198,8 @@ def test_the_checks_own_windows_are_of_the_models_size() -> None:
     windows = sample_windows(saved, 50, torch.Generator().manual_seed(0))
     assert 1e-6 < windows.std() < 1e-3
     assert (saved.predict_proba(windows).max(1) < 0.99).mean() > 0.5
-    assert largest_difference(saved, lambda x: deployed(saved)(x).numpy()) < 1e-6
-    assert largest_difference(saved, lambda x: deployed(saved)(x).numpy() * np.nan) == np.inf
+    assert largest_difference(saved, lambda x: saved.graph()(x).numpy()) < 1e-6
+    assert largest_difference(saved, lambda x: saved.graph()(x).numpy() * np.nan) == np.inf
 
 
 # a user's own encoder
@@ -236,7 +237,7 @@ def own_model(kind: str, factory: type[nn.Module]) -> SavedModel:
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_own_encoders_run_in_turn(kind: str) -> None:
     saved = own_model(kind, Own)
-    module, windows = deployed(saved), raw_windows(saved, 250)
+    module, windows = saved.graph(), raw_windows(saved, 250)
     for n in (1, 250):
         assert difference(saved, module(windows[:n]).numpy(), windows[:n]) < 1e-6
     assert saved.predict_proba(windows).std(0).max() > 0.02
@@ -361,7 +362,7 @@ def test_every_file_carries_the_card() -> None:
     extra = {"card.json": ""}
     torch.export.load(BytesIO(written("torch", "train")), extra_files=extra)
     assert json.loads(extra["card.json"]) == want
-    assert asdict(saved_model_of(written("safetensors", "train")).card).items() <= want.items()
+    assert asdict(model_in(written("safetensors", "train")).card).items() <= want.items()
     onnx = pytest.importorskip("onnx", reason="needs the onnx extra")
     proto = onnx.load_from_string(written("onnx", "train"))
     assert {p.key: json.loads(p.value) for p in proto.metadata_props} == want

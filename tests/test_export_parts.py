@@ -20,8 +20,9 @@ from autotransfer.errors import UserError
 from autotransfer.export import export_model, formats, proof
 from autotransfer.export.formats import FORMATS
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.models.card import ModelCard
 from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import ModelCard, SavedModel
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.person.calibration import calibrated
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.represent import REPRESENTATIONS
@@ -128,6 +129,27 @@ def test_every_part_that_is_registered_is_a_graph_for_any_number_of_windows() ->
     graph = formats.exported_program(model).module(check_guards=False)
     compare(model, lambda windows: graph(windows).numpy())
     np.testing.assert_array_equal(model.predict_proba(OWN), before, "exporting has changed what the model says")
+
+
+def test_parts_that_rule_classes_out_stay_finite_in_a_file() -> None:
+    """Below 1e-38 single precision has 0, and a constant that an exporter writes in it has no logarithm either: two
+    sure parts that disagree are then not a number."""
+    pytest.importorskip("onnxscript", reason="needs the onnx extra")
+    pytest.importorskip("onnxruntime", reason="needs the onnx extra")
+    linear: dict[str, Any] = {"encoder": "linear", "standardise": "none"}
+    parts = [part(at.Setting(**linear, represent=name), 7) for name in ("features", "hudgins")]
+    for one, sign in zip(parts, (1, -1), strict=True):
+        one.classifier.bias.data.add_(torch.tensor([1000.0, -1000.0]) * sign)
+    model = Mixture(parts, [0.5, 0.45])
+    predicted = FORMATS["onnx"].open(FORMATS["onnx"].write(model), None)(OWN[:2])
+    np.testing.assert_allclose(predicted, model.predict_proba(OWN[:2]), rtol=0, atol=1e-5)
+
+
+def test_what_counts_samples_may_differ_by_a_few_of_them() -> None:
+    linear: dict[str, Any] = {"encoder": "linear", "standardise": "none"}
+    smooth = part(at.Setting(**linear, represent="features"))
+    counting = part(at.Setting(**linear, represent="minirocket"))
+    assert proof.tolerance(smooth) < proof.tolerance(Mixture([smooth, counting], [0.5, 0.5])) < 0.01
 
 
 def for_one_person(model: Mixture) -> Mixture:

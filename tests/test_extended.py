@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
-from autotransfer.models.saved_model import load_model
+from autotransfer.models.loading import load_model
 from autotransfer.report.terminal import answer
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions

@@ -21,7 +21,7 @@ from autotransfer.censoring.method import Method
 from autotransfer.censoring.terms import Term
 from autotransfer.model.encoder import EncoderOptions, Size
 from autotransfer.model.encoders import ENCODERS
-from autotransfer.models.saved_model import load_model
+from autotransfer.models.loading import load_model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.transform import Fitted, Rows, Stage, Transform
 from autotransfer.randomness import uniform

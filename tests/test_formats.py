@@ -573,13 +573,12 @@ def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
 
 
 def test_predict_cuts_as_the_model_needs(tmp_path: Path) -> None:
-    from autotransfer.models.saved_model import save_model
     from faults import call
 
     draw = np.random.default_rng(0)
     clf = at.CensoredClassifier(max_epochs=1, sfreq=SFREQ, device="cpu")
     clf.fit(draw.standard_normal((24, 2, 50)), [0, 1] * 12, subjects=np.repeat(PEOPLE, 8))
-    save_model(tmp_path / "run" / "model", clf.model_)
+    clf.model_.save(tmp_path / "run" / "model")
     rows = "".join(f"{n / SFREQ},{a},{b}\n" for n, (a, b) in enumerate(draw.standard_normal((400, 2))))
     (tmp_path / "new.csv").write_text("time,ch0,ch1\n" + rows)
     for more, windows in (((), 8), (("--hop", 0.25), 15), (("--window", 0.5, "--offset", 1), 6)):
@@ -590,13 +589,13 @@ def test_predict_cuts_as_the_model_needs(tmp_path: Path) -> None:
 
 
 def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
-    from autotransfer.models.saved_model import load_model, save_model
+    from autotransfer.models.loading import load_model
     from faults import assert_one_line, call
 
     draw = np.random.default_rng(0)
     clf = at.CensoredClassifier(max_epochs=1, sfreq=SFREQ, device="cpu")
     clf.fit(draw.standard_normal((24, 2, 50)), ["fist", "open"] * 12, subjects=np.repeat(PEOPLE, 8))
-    save_model(tmp_path / "run" / "model", clf.model_)
+    clf.model_.save(tmp_path / "run" / "model")
     signal = draw.standard_normal((400, 2)).round(6)
     state = ["fist"] * 100 + ["open"] * 200 + ["fist"] * 100
     rows = "".join(f"{a},{b},{name}\n" for (a, b), name in zip(signal, state, strict=True))

@@ -13,8 +13,9 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.models.binding import DIGEST, digest_of
-from autotransfer.models.saved_model import load_model
+from autotransfer.models.binding import digest_of
+from autotransfer.models.card import DIGEST
+from autotransfer.models.loading import load_model
 from autotransfer.recordings import load, save_npz
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import check_encoder

@@ -21,13 +21,15 @@ import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.export import export_model, proof
-from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS, as_text
 from autotransfer.export.proof import largest_difference, sample_windows
 from autotransfer.model.encoder import Size
 from autotransfer.models.assembly import Part, assemble, assemble_mixture
-from autotransfer.models.mixture import Mixture, MixtureCard, card_from, combine
-from autotransfer.models.saved_model import ModelCard, SavedModel, load_model, save_model
+from autotransfer.models.card import MixtureCard, ModelCard, card_from
+from autotransfer.models.loading import load_model
+from autotransfer.models.mixture import Mixture, combine
+from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.saving import write_model
 from autotransfer.recordings import Raw, save_npz
 from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.predictions import predictions
@@ -169,8 +171,8 @@ def test_the_card_has_what_readers_of_other_cards_use() -> None:
 
 def test_saved_and_loaded_it_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     mixed, X = mixture(aligned(random_model("online"), "online")), windows()
-    save_model(tmp_path / "whole", mixed)
-    save_model(tmp_path / "parts", mixed.card, mixed.tensors())
+    mixed.save(tmp_path / "whole")
+    write_model(tmp_path / "parts", mixed.card, mixed.tensors())
     assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == [
         "README.md",
         "model.json",
@@ -187,14 +189,14 @@ def test_saved_and_loaded_it_is_the_same_bit_for_bit(tmp_path: Path) -> None:
 
 def test_parts_may_share_tensors(tmp_path: Path) -> None:
     one, X = random_model("train"), windows()
-    save_model(tmp_path, Mixture([one, one], [0.3, 0.7]))
+    Mixture([one, one], [0.3, 0.7]).save(tmp_path)
     np.testing.assert_allclose(load_model(tmp_path).predict_proba(X), one.predict_proba(X), rtol=0, atol=1e-14)
 
 
 def test_a_model_of_one_setting_is_written_as_before(tmp_path: Path) -> None:
     one = random_model("train")
-    save_model(tmp_path / "a", one)
-    save_model(tmp_path / "b", one.card, one.tensors())
+    one.save(tmp_path / "a")
+    write_model(tmp_path / "b", one.card, one.tensors())
     for name in ("model.json", "model.safetensors"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert without(json.loads((tmp_path / "a" / "model.json").read_text()), "digest") == asdict(one.card)
@@ -246,7 +248,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_card_from_a_stranger_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
     change, words = HOSTILE[case]
-    save_model(tmp_path / "model", mixture())
+    mixture().save(tmp_path / "model")
     path = tmp_path / "model" / "model.json"
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     with pytest.raises(UserError) as caught:
@@ -258,7 +260,7 @@ def test_a_card_from_a_stranger_is_refused_in_one_line(tmp_path: Path, case: str
 
 @pytest.mark.parametrize("change", ["missing", "missing statistics", "too many", "of no part", "another shape", "cut"])
 def test_tensors_from_a_stranger_are_refused_in_one_line(tmp_path: Path, change: str) -> None:
-    save_model(tmp_path / "model", mixture())
+    mixture().save(tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     tensors, name = load_file(path), "parts.1.classifier.weight"
     if change == "missing":
@@ -326,7 +328,7 @@ def test_a_transductive_part_cannot_be_followed_and_is_named() -> None:
 def test_the_deployed_module_equals_the_model() -> None:
     mixed, X = mixture(random_model("none"), shallow_model(standardise="transductive")), windows(300)
     for n in (1, 2, 300):
-        assert np.abs(deployed(mixed)(X[:n]).numpy() - mixed.predict_proba(X[:n])).max() < 3e-6
+        assert np.abs(mixed.graph()(X[:n]).numpy() - mixed.predict_proba(X[:n])).max() < 3e-6
     assert mixed.predict_proba(X).std(0).max() > 0.02
 
 
@@ -339,7 +341,7 @@ def test_sharp_parts_that_contradict_each_other_are_weighed_in_the_graph_too() -
     found = mixed.predict_proba(X)
     assert parts[1].predict_proba(X)[:, 0].max() < 1e-50
     assert found.std(0).min() > 0.01, "the two biases must cancel"
-    assert np.abs(deployed(mixed)(X).numpy() - found).max() < 1e-4  # of logits of 140 in float32
+    assert np.abs(mixed.graph()(X).numpy() - found).max() < 1e-4  # of logits of 140 in float32
 
 
 # The slow one is covered by a network alone and by a calibrated model.
@@ -490,7 +492,7 @@ def test_fit_takes_whatever_model_its_run_delivered(
 def test_the_commands_take_a_mixture(parts: tuple[at.Recordings, list[Part]], tmp_path: Path) -> None:
     recordings, candidates = parts
     mixed, run = assemble_mixture(recordings, candidates, scores={}), tmp_path / "run"
-    save_model(run / "model", mixed)
+    mixed.save(run / "model")
     save_npz(tmp_path / "new.npz", recordings)
     result = call("predict", run, tmp_path / "new.npz")
     assert result.code == 0, result.err

@@ -17,7 +17,7 @@ import torch
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.models.assembly import assemble
-from autotransfer.models.saved_model import save_model
+from autotransfer.models.saving import write_model
 from autotransfer.recordings import load, read
 from tiny import tiny
 
@@ -331,7 +331,8 @@ def test_train_and_predict_on_epochs_files(tmp_path: Path) -> None:
     rec = load(tmp_path / "tiny-epo.fif")
     setting, fold = at.Setting(method=None, max_epochs=1), at.leave_one_subject_out(rec)[0]
     (outcome,) = at.train(rec, [at.Job(setting, fold, seed=0)], device="cpu")
-    save_model(tmp_path / "run" / "model", *assemble(rec, setting, [outcome.state], [fold], kind="ensemble", scores={}))
+    made = assemble(rec, setting, [outcome.state], [fold], kind="ensemble", scores={})
+    write_model(tmp_path / "run" / "model", *made)
     mne.EpochsArray(rec.X[:5].numpy(), info).save(tmp_path / "fresh-epo.fif")  # neither labels nor people
     predict = [sys.executable, "-m", "autotransfer", "predict", tmp_path / "run", tmp_path / "fresh-epo.fif"]
     done = subprocess.run(predict, check=True, capture_output=True, text=True, timeout=300)

@@ -18,7 +18,7 @@ from autotransfer.cpu import compiling
 from autotransfer.errors import UserError
 from autotransfer.export.formats import as_text, to_safetensors
 from autotransfer.files import read_plain
-from autotransfer.models.saved_model import load_model, save_model
+from autotransfer.models.loading import load_model
 from autotransfer.runs.checkpoint import load_checkpoint
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.lock import in_use, refuse_links
@@ -59,7 +59,7 @@ def pipe(path: Path) -> Path:
 @posix
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
 def test_a_pipe_in_the_place_of_a_model_is_refused(tmp_path: Path, name: str) -> None:
-    save_model(tmp_path, model())
+    model().save(tmp_path)
     pipe(tmp_path / name)
     with pytest.raises(UserError, match=r"not a plain file"):
         soon(lambda: load_model(tmp_path))
@@ -98,7 +98,7 @@ def test_a_pipe_anywhere_in_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_model_without_a_digest_is_refused(tmp_path: Path) -> None:
     own = model()
-    save_model(tmp_path, own)
+    own.save(tmp_path)
     card = json.loads((tmp_path / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps({k: v for k, v in card.items() if k != "digest"}))
     with pytest.raises(UserError, match=r"model\.json has no digest.*make it again with resume"):

@@ -25,7 +25,6 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import save_model
 from autotransfer.person.stream import lsl
 from autotransfer.person.stream.causal import Causal
 from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
@@ -45,7 +44,7 @@ CHANNELS, TIMES, RATE = 3, 24, 24.0  # of the models of test_session
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As a run leaves it: a mixture that adapts."""
     folder = tmp_path_factory.mktemp("run")
-    save_model(folder / "model", Mixture([model(standardise="online"), model(1, encoder="shallow")], [0.5, 0.7]))
+    Mixture([model(standardise="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
     return folder
 
 

@@ -88,6 +88,10 @@ def test_labels_that_people_lose_by_are_not_used() -> None:
     assert helped(one=-0.1, two=0.0, five=0.1, ten=0.2) == [2, 5, 10]
     assert helped(one=-0.1, two=-0.1, five=0.1, ten=-0.05) == []  # less than what they lose by the others
     assert playback.calibrates({}, {}) == []
+    few = {"1": people, "2": people}  # nobody has windows for more
+    gained, lost = ({name: value + gain for name, value in people.items()} for gain in (0.1, -0.05))
+    assert playback.calibrates(few, {"1": lost, "2": gained}) == [2, 5, 10]
+    assert playback.calibrates(few, {"1": gained, "2": lost}) == [1]
 
 
 def followed(gains: dict[tuple[str, str], float]) -> following.Followed:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
 from autotransfer.model import norm_pool
 from autotransfer.model.eegnet import EEGNet
@@ -150,7 +149,7 @@ def test_the_exported_module_equals_the_model(kind: str) -> None:
     saved = random_model(kind, 5, 70, 9, log_power=True)
     windows, plain = raw_windows(saved), random_model(kind, 5, 70, 9)
     assert np.abs(saved.predict_proba(windows) - plain.predict_proba(windows)).max() > 1e-3
-    assert difference(saved, deployed(saved)(windows).numpy(), windows) < 2e-6
+    assert difference(saved, saved.graph()(windows).numpy(), windows) < 2e-6
 
 
 # Every part as ONNX is in the quick suite already, in test_export_parts.

@@ -17,7 +17,7 @@ from torch import Tensor
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.jobs import Record
-from autotransfer.models.saved_model import load_model
+from autotransfer.models.loading import load_model
 from autotransfer.recordings import save_npz
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.executor import SAID
@@ -124,7 +124,7 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
 
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
-    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", preprocessing="zero-shot", seeds=2)
+    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", adaptation="zero-shot", seeds=2)
 
 
 def honest_table(run: Run) -> pd.DataFrame:

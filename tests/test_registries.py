@@ -21,13 +21,14 @@ import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS, Batch
 from autotransfer.censoring import CENSORS
 from autotransfer.errors import UserError
-from autotransfer.export.deployed import deployed
 from autotransfer.jobs import HISTORY
 from autotransfer.model import encoder as encoders
 from autotransfer.model.encoder import Size
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.models.assembly import assemble
-from autotransfer.models.saved_model import SavedModel, load_model, save_model
+from autotransfer.models.loading import load_model
+from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.saving import write_model
 from autotransfer.preprocessing import TRANSFORMS, Preprocessing
 from autotransfer.settings import field_names
 from tiny import people, tiny
@@ -129,10 +130,10 @@ def check_saved_and_exported(setting: at.Setting, folder: Path, data: at.Recordi
     model, recordings = model_of(setting, data)
     X = recordings.X[recordings.subject == 0]
     expected = model.predict_proba(X)
-    save_model(folder / "model", model.card, model.tensors())
+    write_model(folder / "model", model.card, model.tensors())
     np.testing.assert_array_equal(load_model(folder / "model").predict_proba(X), expected)
     try:
-        graph = deployed(model)
+        graph = model.graph()
     except UserError:
         assert setting.adaptation != "none", "only what remembers earlier windows may be refused"
         return

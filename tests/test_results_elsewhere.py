@@ -20,8 +20,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.card import ModelCard
 from autotransfer.models.model_page import model_page
-from autotransfer.models.saved_model import ModelCard
 from autotransfer.report.live import LivePage, rank, state_of
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
@@ -43,7 +43,7 @@ EVIL = "<img src=x onerror=alert(1)>|`=1+1`"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("elsewhere")
-    options = RunOptions(source=str(tiny_file(home, name=EVIL)), grid="uncensored", preprocessing="none", epochs=3,
+    options = RunOptions(source=str(tiny_file(home, name=EVIL)), grid="uncensored", adaptation="none", epochs=3,
                          batch_size=16, seeds=2)  # fmt: skip
     run = Run.create(home / "run", options)
     with closing(run.ledger):
@@ -59,7 +59,7 @@ def short_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def begun(tmp_path: Path) -> Iterator[Run]:
     """A run with jobs of which none is trained."""
-    options = RunOptions(source=str(tiny_file(tmp_path)), grid="uncensored", preprocessing="none", epochs=3)
+    options = RunOptions(source=str(tiny_file(tmp_path)), grid="uncensored", adaptation="none", epochs=3)
     run = Run.create(tmp_path / "run", options)
     run.add(run.entry("folds", setting, *fold, 0) for setting in options.settings() for fold in run.folds())
     yield run
@@ -295,7 +295,7 @@ def test_a_run_at_work_shows_what_is_in_work_and_nothing_of_a_population_that_is
 def test_a_training_process_notes_its_pulse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotransfer.runs.executor.CHECKPOINT_EVERY", 0.0)
     options = RunOptions(
-        source=str(tiny_file(tmp_path, n_subjects=3, per_class=4)), grid="uncensored", preprocessing="none", epochs=3,
+        source=str(tiny_file(tmp_path, n_subjects=3, per_class=4)), grid="uncensored", adaptation="none", epochs=3,
         rule="published", batch_size=8,
     )  # fmt: skip
     run = Run.create(tmp_path / "run", options)

@@ -14,8 +14,8 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import load_model
 from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
 from autotransfer.person.calibration import calibrated_with
 from autotransfer.recordings import Raw

@@ -19,8 +19,9 @@ from sklearn.pipeline import make_pipeline
 
 import autotransfer as at
 from autotransfer.errors import UserError
+from autotransfer.models.card import ModelCard
 from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import ModelCard, SavedModel, save_model
+from autotransfer.models.saved_model import SavedModel
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.training.members import Members, size_of
 from tiny import people
@@ -111,7 +112,7 @@ def test_a_mixture_of_all_of_them(tmp_path: Path) -> None:
 
 def fed_from(mixed: Mixture, folder: Path, windows: torch.Tensor) -> np.ndarray:
     """From disk with the model from disk, too."""
-    save_model(folder / "model", mixed)
+    mixed.save(folder / "model")
     return fed(at.Session.load(folder / "ann.session", folder), windows, [1] * len(windows))
 
 
@@ -150,7 +151,7 @@ def test_opened_from_an_estimator_a_model_or_a_folder(tmp_path: Path) -> None:
     session = at.Session(clf)
     assert session.classes_.tolist() == [3, 7]
     assert session.predict(OWN).tolist() == clf.classes_[want.argmax(1)].tolist()
-    save_model(tmp_path / "run" / "model", clf.model_)
+    clf.model_.save(tmp_path / "run" / "model")
     for source in (clf.model_, tmp_path / "run", str(tmp_path / "run" / "model"), at.load_model(tmp_path / "run")):
         np.testing.assert_allclose(at.Session(source).predict_proba(OWN), want, rtol=0, atol=1e-5)
     at.Session(clf).save(tmp_path / "session")
@@ -166,7 +167,7 @@ def test_what_is_no_model(tmp_path: Path) -> None:
         at.Session(7)  # type: ignore[arg-type]
     with pytest.raises((UserError, NotFittedError)):
         at.Session(make_pipeline(at.CensoredClassifier()))
-    save_model(tmp_path / "elsewhere", model())
+    model().save(tmp_path / "elsewhere")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "model").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="is a link"):

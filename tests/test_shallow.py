@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.export.deployed import deployed
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import sample_windows
 from autotransfer.model.encoder import Size
@@ -20,7 +19,10 @@ from autotransfer.model.encoders import ENCODERS
 from autotransfer.model.moments import padding
 from autotransfer.model.power import FLOOR
 from autotransfer.model.shallow import Shallow, ShallowOptions, shallow_kernel_for
-from autotransfer.models.saved_model import ModelCard, SavedModel, load_model, save_model
+from autotransfer.models.card import ModelCard
+from autotransfer.models.loading import load_model
+from autotransfer.models.saved_model import SavedModel
+from autotransfer.models.saving import write_model
 from autotransfer.randomness import as_keys
 from autotransfer.runs.options import RunOptions
 from autotransfer.training.members import Members
@@ -227,7 +229,7 @@ def test_the_exported_module_equals_the_model(kind: str, channels: int, times: i
     windows = raw_windows(saved)
     assert saved.predict_proba(windows).std(0).max() > 0.02, "windows must be told apart, or nothing is compared"
     for n in (1, 1000):
-        assert difference(saved, deployed(saved)(windows[:n]).numpy(), windows[:n]) < 3e-6
+        assert difference(saved, saved.graph()(windows[:n]).numpy(), windows[:n]) < 3e-6
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -238,7 +240,7 @@ def test_files_predict_as_the_model_does(format: str, tmp_path: Path) -> None:
     saved = random_model("train", 4, 70, 7)
     found = at.export_model(saved, format, tmp_path / f"model{FORMATS[format].suffix}")
     assert found.difference < 3e-6
-    save_model(tmp_path / "model", saved.card, saved.tensors())
+    write_model(tmp_path / "model", saved.card, saved.tensors())
     windows = raw_windows(saved, 50)
     assert difference(saved, load_model(tmp_path / "model").predict_proba(windows), windows) == 0
 

@@ -29,7 +29,6 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
-from autotransfer.models.saved_model import save_model
 from autotransfer.person.stream import source as sources
 from autotransfer.person.stream.pace import BACK, UNTIMED, Pace
 from autotransfer.person.stream.run import Stream
@@ -318,7 +317,7 @@ def test_what_was_lost_before_a_restart_is_counted() -> None:
 
 def test_the_command_keeps_what_was_decoded_and_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that comes back with other channels ends in one line, after rows and a session that can be used."""
-    save_model(tmp_path / "run" / "model", model(standardise="online"))
+    model(standardise="online").save(tmp_path / "run" / "model")
     values = np.concatenate(list(OWN.numpy()), 1).T
     times = np.arange(len(values)) / 24.0
     times[100] = np.inf

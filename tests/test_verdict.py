@@ -14,7 +14,7 @@ from scipy import stats
 import autotransfer as at
 from autotransfer import schema
 from autotransfer.errors import UserError
-from autotransfer.models.saved_model import load_model
+from autotransfer.models.loading import load_model
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.statistics import paired
 from autotransfer.report.terminal import answer

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .estimator.censored import CensoredClassifier as CensoredClassifier
     from .export import Exported as Exported
     from .export import export_model as export_model
-    from .export import load_model as load_model
     from .folds import Fold as Fold
     from .folds import leave_one_subject_out as leave_one_subject_out
     from .grids import grid as grid
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
     from .models.base import load_base as load_base
+    from .models.interface import save_model as save_model
+    from .models.loading import load_model as load_model
+    from .models.outcome import train as train
     from .person.session import Session as Session
     from .pretraining.pretrain import pretrain as pretrain
     from .pretraining.studies import Studies as Studies
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from .training.latent import encode as encode
     from .training.leakage import Leakage as Leakage
     from .training.leakage import leakage as leakage
-    from .training.train import train as train
 
 __version__ = "0.2.0.dev0"
 
@@ -66,13 +67,14 @@ _HOME = {
     "leave_one_subject_out": ".folds",
     "load": ".recordings",
     "load_base": ".models.base",
-    "load_model": ".export",
+    "load_model": ".models.loading",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
     "pretrain": ".pretraining.pretrain",
+    "save_model": ".models.interface",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
-    "train": ".training.train",
+    "train": ".models.outcome",
 }
 
 __all__ = sorted(_HOME)

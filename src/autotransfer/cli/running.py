@@ -88,13 +88,16 @@ def run(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="No penalties, one seed, five folds, 1,000 steps, where nothing else is said."),
+        typer.Option(
+            "--quick",
+            help="A rougher answer: no penalties, one seed, five folds, 1,000 steps, unless you say otherwise.",
+        ),
     ] = False,
     adaptation: Annotated[
         str,
         typer.Option(
-            help="What candidates may use of a new person: zero-shot (default), online, transductive. "
-            "none: the grid as it is."
+            help="What models may use of a new person: zero-shot (default), nothing; online, the windows so far; "
+            "transductive, all windows at once, unlabelled. none: the settings of --grid as they are."
         ),
     ] = "auto",
     preprocessing: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -110,8 +113,8 @@ def run(
         str | None,
         _option(
             panel=SEARCH,
-            help="Settings: quick (default; few, where kinds are averaged), few, extended, uncensored, augmented, or "
-            "paper, with the paper's rule; autotransfer grids says what is in each.",
+            help="Which penalties are tried, as a named list of settings: few (default; quick with --adaptation none), "
+            "extended, uncensored, augmented, or paper, with the paper's rule; autotransfer grids says what is in each.",
         ),
     ] = None,
     networks: Annotated[
@@ -282,7 +285,11 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     say(work_words(plan))
     for line in (*stage_lines(plan), *cost_words(plan)):
         say(line)
-    say(f"about {costs.bytes(resolved, encoders) / 2**30:.1f} GiB of memory")
+    say(f"about {_size(costs.bytes(resolved, encoders))} of memory")
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"
 
 
 def resume(
@@ -323,7 +330,7 @@ def status(folder: Folder) -> None:
         say(line)
 
 
-DEMO_TIME = "80s"
+DEMO_TIME = "90s"
 
 
 def demo(
@@ -343,5 +350,7 @@ def demo(
 
             say_answer(read_choice(out))
         return
-    # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo.
-    run(data="watch", out=out, epochs=epochs, lr=1e-2, seeds=1, time=DEMO_TIME)
+    # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
+    # kernels (MiniRocket) would take as long as all else.
+    quick: dict[str, Any] = {"networks": "main", "kinds": "statistics", "epochs": epochs, "lr": 1e-2, "seeds": 1}
+    run(data="watch", out=out, time=DEMO_TIME, **quick)

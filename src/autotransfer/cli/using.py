@@ -32,7 +32,7 @@ def predict(
     """Predict the class of new windows with a run's model. Where the data have labels, standard error gets scores by
     person and a confusion table."""
     from ..files import write_atomically
-    from ..models.saved_model import load_model
+    from ..models.loading import load_model
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished
     from ..runs.csv_tables import csv_of
@@ -77,7 +77,7 @@ def calibrate(
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
-    from ..models.saved_model import load_model, save_model
+    from ..models.loading import load_model
     from ..person.calibration import calibrated_with
     from ..runs.lock import refuse_links
 
@@ -89,7 +89,7 @@ def calibrate(
         refuse_links(known)
     own = load_model(folder / "model", own_encoders(encoder))
     made, counts = calibrated_with(own, windowing.read_for(own, data))
-    save_model(out / "model", made)
+    made.save(out / "model")
     say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +17,8 @@ from .. import schema
 from ..errors import UserError, one_line
 from ..model.any_module import Factory
 from ..model.encoders import Encoders
+from ..models.loading import load_model
 from ..models.mixture import Mixture
-from ..models.saved_model import load_model
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import plotly_of, write
@@ -30,7 +30,7 @@ from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages, fingerprint, is_run, reopen
 from ..search.plan import begin
 from ..search.procedure import conduct
-from ..settings import SUBJECT
+from ..settings import SUBJECT, Setting
 from ..training.packing import resolve_device
 from ..training.scoring import metric_of
 from .inputs import encoder_of, seed_of, training_recordings
@@ -48,7 +48,10 @@ class AutoTransferClassifier(WindowClassifier):
 
     preset: where the rest starts from: "recommended"; "paper", the published protocol; or "quick", a short form: no
         penalties, one seed, five folds, 1,000 steps. Whatever else is given has the last word
-    grid, search, trials, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds, nested,
+    grid: the name of a grid, as of `autotransfer run`, or a list of settings (`at.Setting`), which are then tried as
+        they are and averaged; the first without a penalty is the baseline
+    settings: such a list, by another name; give one of the two
+    search, trials, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds, nested,
     nuisance: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
     time: such as "30m" or "2h": fit ends then, with what it has trained, or sooner where no more gain is expected.
@@ -77,8 +80,9 @@ class AutoTransferClassifier(WindowClassifier):
 
     def __init__(
         self,
-        grid: str | None = None,
+        grid: str | Sequence[Setting] | None = None,
         *,
+        settings: Sequence[Setting] | None = None,
         preset: str = "recommended",
         time: str | None = USUAL_TIME,
         folds: int | str | None = None,
@@ -108,6 +112,7 @@ class AutoTransferClassifier(WindowClassifier):
         verbose: bool = False,
     ) -> None:
         self.grid = grid
+        self.settings = settings
         self.preset = preset
         self.time = time
         self.folds = folds
@@ -207,15 +212,18 @@ class AutoTransferClassifier(WindowClassifier):
 
     def _options(self, encoder: str) -> RunOptions:
         resolve_device(self.device)
+        if self.grid is not None and self.settings is not None:
+            raise UserError("grid and settings are two names for what is tried; give one of them")
         # The default is a limit where nothing else is asked for; what is published has none.
         time = EVERYTHING if self.time is None else None if self.time == USUAL_TIME else self.time
+        tried = self.grid if self.settings is None else self.settings
         options = RunOptions.of(
-            self.preset, source=DATA, grid=self.grid, time=time, folds=self.folds, steps=self.max_steps,
-            search=self.search, trials=self.trials, epochs=self.epochs,
-            patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
-            align=self.align, preprocessing=self.adaptation, encoder=encoder, seed=seed_of(self.random_state),
-            seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
-            nuisance=self.nuisance, at_least=self.at_least, base=None if self.base is None else os.fspath(self.base),
+            self.preset, source=DATA, grid=tried, time=time, folds=self.folds, steps=self.max_steps, search=self.search,
+            trials=self.trials, epochs=self.epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
+            standardise=self.standardise, align=self.align, adaptation=self.adaptation, encoder=encoder,
+            seed=seed_of(self.random_state), seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final,
+            device=self.device, nuisance=self.nuisance, at_least=self.at_least,
+            base=None if self.base is None else os.fspath(self.base),
         )  # fmt: skip
         check_packages(options)
         return options
@@ -285,6 +293,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     stored = run.ledger.recall("asked", dict[str, Any])
     if stored is None:  # it was begun in another way
         stored, options = run.options.to_dict(), options.for_data(run.recordings)
+    stored = RunOptions.from_dict(stored).to_dict()  # in today's names
     wanted = options.to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another

@@ -9,18 +9,15 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from safetensors import SafetensorError
-
-from ..errors import UserError, check_choice, one_line
+from ..errors import UserError, check_choice
 from ..files import write_atomically
 from ..model.encoders import Encoders
-from ..models.binding import check_size
+from ..models.graph import refuse_what_graphs_cannot
+from ..models.loading import MARK, load_model
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
-from ..models.saved_model import load_model as load_folder
 from ..runs.lock import refuse_links
-from .deployed import refuse_what_graphs_cannot
-from .formats import FORMATS, MARK, Format, attempt, needed, saved_model_of
+from .formats import FORMATS, Format, attempt, needed
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
 KINDS = ("ensemble", "refit")
@@ -84,9 +81,9 @@ def export_model(
     else:
         home = _home(Path(source), model)
         target = Path(source) / f"model{form.suffix}" if out is None else Path(out)
-        saved = load_folder(home, encoders)
+        saved = load_model(home, encoders)
     if format != "safetensors":
-        refuse_what_graphs_cannot(saved)
+        refuse_what_graphs_cannot(saved.parts)
     check_target(target, format)
     content = form.write(saved)
     difference = took = None
@@ -165,25 +162,3 @@ def _exported_before(path: Path) -> bool:
         return False
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(MARK.encode()) >= 0
-
-
-def load_model(path: str | Path, encoders: Encoders | None = None) -> Model:
-    """The model of a run's folder, of a model's folder, or of one exported safetensors file.
-
-    encoders: the factory of a user's own encoder, by name
-    """
-    path = Path(path)
-    if path.is_dir():
-        return load_folder(path / "model" if (path / "model").is_dir() else path, encoders)
-    try:
-        check_size(path)
-        return saved_model_of(path.read_bytes(), encoders)
-    except UserError:
-        raise
-    except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror or error})") from None
-    except (ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        raise UserError(
-            f"{path} is not a model that export --format safetensors wrote ({one_line(error)}); "
-            "give such a file, or a run"
-        ) from None

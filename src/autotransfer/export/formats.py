@@ -19,17 +19,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..model.encoders import ENCODERS, Encoders
-from ..models.binding import DIGEST, check_digest, check_shapes, digest_of
-from ..models.mixture import MixtureCard, Model, name_of
-from ..models.saved_model import ModelCard, SavedModel, card_of, model_of
-from ..person.decoder import likeness
+from ..models.binding import digest_of
+from ..models.card import DIGEST, Card
+from ..models.ensemble import name_of
+from ..models.loading import MARK, from_text, model_in
+from ..models.mixture import Model
+from ..models.saved_model import SavedModel
+from ..models.stacks import likeness
 from ..runs.run import versions
-from .deployed import deployed
 
 logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
@@ -37,33 +39,27 @@ CARD_FILE = "card.json"
 SILENT = 4  # of onnxruntime: nothing but what ends the process
 # Loggers. To torch.__trace whole graphs are written wherever a program listens to all loggers, which takes long.
 NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
-MARK = "autotransfer_version"  # in every exported file, as plain text
 
 
-def described(card: ModelCard | MixtureCard) -> dict[str, Any]:
+def described(card: Card) -> dict[str, Any]:
     """What a file says about its model: the card, and who wrote it."""
     return {MARK: versions()["autotransfer"]} | asdict(card)
 
 
-def as_text(card: ModelCard | MixtureCard) -> dict[str, str]:
+def as_text(card: Card) -> dict[str, str]:
     """The same for formats that keep text only: every value is JSON."""
     return {name: json.dumps(value) for name, value in described(card).items()}
-
-
-def from_text(metadata: dict[str, str]) -> dict[str, Any]:
-    """The values of the card."""
-    return {name: json.loads(text) for name, text in metadata.items() if name != MARK}
 
 
 # torch
 
 
 def exported_program(saved: Model) -> torch.export.ExportedProgram:
-    """The deployed model as a graph with any number of windows."""
+    """The model as a graph with any number of windows."""
     card = saved.card
     example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
-    module = deployed(saved)
+    module = saved.graph()
     with torch.no_grad(), _quiet():
         module(example)  # tables that are kept are made here: while torch traces they would hold no numbers
         program = torch.export.export(module, (example,), dynamic_shapes=any_number)
@@ -193,22 +189,8 @@ def to_safetensors(saved: Model) -> bytes:
     return content
 
 
-def saved_model_of(content: bytes, encoders: Encoders | None = None) -> Model:
-    """Of an exported safetensors file: its header begins with eight bytes that give the header's length."""
-    tensors = load(content)
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    if MARK not in metadata:
-        raise ValueError("it holds tensors but no card")
-    values = from_text(metadata)
-    check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card_of(values))
-    model = model_of(values, tensors, encoders)
-    check_digest(values, content, card="its card", file="what it holds")
-    return model
-
-
 def from_safetensors(content: bytes, encoders: Encoders | None = None) -> Predict:
-    return saved_model_of(content, encoders).predict_proba
+    return model_in(content, encoders).predict_proba
 
 
 class Format(NamedTuple):

@@ -18,6 +18,7 @@ from .formats import Predict
 BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # 1,000 windows, in batches that fit into memory
 TOLERANCE = 1e-5
 OF_ONE_PERSON = 1e-4  # where a correction may be steep, so that the last bits of a code count
+OF_COUNTS = 1e-3  # where samples above a threshold are counted, and the last bits of a window decide about some
 TIMED, WARM_UP = 200, 20
 
 
@@ -68,6 +69,8 @@ def largest_difference(saved: Model, predict: Predict) -> float:
 
 def tolerance(saved: Model) -> float:
     """How much of a difference is rounding."""
+    if any(part.setting.preprocessing.counts for part in saved.parts):
+        return OF_COUNTS
     return TOLERANCE if all(part.correction is None for part in saved.parts) else OF_ONE_PERSON
 
 

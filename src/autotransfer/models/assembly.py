@@ -15,8 +15,9 @@ from ..recordings import Recordings
 from ..recordings.concerns import typical_scale
 from ..settings import Setting
 from ..training.effects import Effects, fit_effects, stacked
+from .card import ModelCard
 from .mixture import Mixture
-from .saved_model import ModelCard, SavedModel
+from .saved_model import SavedModel
 
 ENOUGH = 2000  # windows that effects are found on
 LEAST_OF_EACH = 4  # of a person and class

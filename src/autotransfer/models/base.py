@@ -31,7 +31,8 @@ from ..recordings.layout import channel_map
 from ..settings import Setting
 from ..training.members import Members
 from .base_page import base_page
-from .binding import DIGEST, check_digest, check_size, digest_of
+from .binding import check_digest, check_size, digest_of
+from .card import DIGEST
 
 CARD, WEIGHTS, NEXT, PAGE = "base.json", "base.safetensors", "base.next.safetensors", "README.md"
 FILES = (CARD, WEIGHTS, PAGE)

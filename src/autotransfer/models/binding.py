@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -22,12 +22,8 @@ from ..model.encoders import ENCODERS, is_ours
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members
+from .card import DIGEST, Card, MixtureCard, ModelCard
 
-if TYPE_CHECKING:
-    from .mixture import MixtureCard
-    from .saved_model import ModelCard
-
-DIGEST = "digest"  # the field beside those of the card
 COPIES = 3  # of the weights, while a model is loaded: the file, its tensors, the networks
 Shapes = dict[str, tuple[int, ...]]  # of tensors by name
 
@@ -74,7 +70,7 @@ def check_size(path: Path) -> None:
     check_memory(COPIES * found.st_size, "the model", path, "use a machine with more memory")
 
 
-def check_file(path: Path, card: ModelCard | MixtureCard) -> None:
+def check_file(path: Path, card: Card) -> None:
     """Raise where a safetensors file has not the shapes that the card implies, or is too large; only its header is
     read."""
     check_size(path)
@@ -83,12 +79,12 @@ def check_file(path: Path, card: ModelCard | MixtureCard) -> None:
     check_shapes(shapes, card)
 
 
-def check_shapes(shapes: Shapes, card: ModelCard | MixtureCard) -> None:
+def check_shapes(shapes: Shapes, card: Card) -> None:
     """Raise where tensors have not the shapes that the card implies. Nothing is built but on the device meta."""
-    for number, part in enumerate(getattr(card, "parts", ())):
-        start = f"parts.{number}."
-        check_shapes({k.removeprefix(start): shape for k, shape in shapes.items() if k.startswith(start)}, part)
-    if hasattr(card, "parts"):
+    if isinstance(card, MixtureCard):
+        for number, part in enumerate(card.parts):
+            start = f"parts.{number}."
+            check_shapes({k.removeprefix(start): shape for k, shape in shapes.items() if k.startswith(start)}, part)
         return
     for name, shape in shapes.items():
         if not shape or shape[0] != card.members:

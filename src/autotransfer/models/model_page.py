@@ -8,21 +8,18 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..training.intervals import NextPerson, next_words
 from ..words import printable
-
-if TYPE_CHECKING:
-    from .mixture import MixtureCard
-    from .saved_model import ModelCard
+from .card import Card
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
 LETTERS = 200  # of a name
 SENTENCE = 600  # letters of one that a card holds
 
 
-def model_page(card: ModelCard | MixtureCard) -> str:
+def model_page(card: Card) -> str:
     """The page of a model: what it was trained on, what it takes, and how good it is on people it has never seen."""
     score, metric = _score(card.scores), str(card.scores.get("metric", "balanced_accuracy"))
     name = f"AutoTransfer model for {one_line_of(card.name)}"
@@ -47,7 +44,7 @@ def model_page(card: ModelCard | MixtureCard) -> str:
     return f"---\n{front}\n---\n\n# {markdown(name)}\n\n" + "\n".join(_body(card, score, metric)) + "\n"
 
 
-def _body(card: ModelCard | MixtureCard, score: float | None, metric: str) -> Iterable[str]:
+def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
     parts = getattr(card, "parts", None)
     yield (

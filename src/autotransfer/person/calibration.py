@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..models.mixture import Mixture, Model, refuse_parts
-from ..models.saved_model import Correction, SavedModel
+from ..models.ensemble import Correction, Ensemble, refuse_parts
+from ..models.mixture import Mixture, Model
+from ..models.saved_model import SavedModel
 from ..models.seen import calibration_seen
 from ..recordings import Raw
 from ..recordings.container import check_sfreq
@@ -157,10 +158,10 @@ def lost_with(model: Model, labels: int) -> str | None:
 
 def check_effects(model: Model) -> None:
     """Raise where nobody has looked how people differ."""
-    refuse_parts(model, _check_effects)
+    refuse_parts(model.parts, _check_effects)
 
 
-def _check_effects(part: SavedModel) -> None:
+def _check_effects(part: Ensemble) -> None:
     if part.effects is None:
         raise UserError(
             "the model does not know how people differ (it was saved by an earlier version, or trained on one person)"

@@ -8,24 +8,23 @@ by NumPy, which spends less than torch on each of many small arrays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..model.encoder import quick
-from ..model.encoders import ENCODERS
-from ..models.mixture import Mixture, Model
-from ..models.saved_model import TINY, Correction, SavedModel
+from ..models.ensemble import TINY
+from ..models.mixture import Model
+from ..models.stacks import stacks_of
 from ..preprocessing import Person
 from ..training.effects import Effects
-from ..training.members import Members
 from .adaptation import Adaptation
+from .asking import Recent
+from .labels import Labels
 
 STEP = 16  # windows worked on at once
-Named = TypeVar("Named", Effects, Correction)
 Array = NDArray[Any]
 
 
@@ -33,7 +32,7 @@ class Decoder:
     """Raw windows of one person, in order -> probabilities. It remembers nobody: `follow()` gives what does."""
 
     def __init__(self, model: Model) -> None:
-        self.stacks, exponents = (list(each) for each in zip(*stacks_of(model), strict=True))
+        self.stacks, exponents = (list(each) for each in zip(*stacks_of(model.parts, model.exponents), strict=True))
         self.exponents = torch.cat(exponents)  # (parts,)
         # (parts, P of all stacks)
         self.mean: Tensor = torch.block_diag(*(stack.mean for stack in self.stacks))  # type: ignore[no-untyped-call]
@@ -51,25 +50,54 @@ class Decoder:
         """Somebody new."""
         return [stack.preprocessing.follow() for stack in self.stacks]
 
-    def adaptation(self, way: str = "shift") -> Adaptation:
-        """What follows somebody new in the codes, in one of WAYS."""
+    def effects(self) -> tuple[list[Effects], list[Tensor]]:
+        """How people differ in the codes of each stack, and what a correction of each member (P,) counts."""
         effects = [stack.effects for stack in self.stacks]
         exponents = torch.split(self.exponents, [len(stack.mean) for stack in self.stacks])
         weights = [own @ stack.mean for own, stack in zip(exponents, self.stacks, strict=True)]
-        return Adaptation([own for own in effects if own is not None], [own.float() for own in weights], way)
+        return [own for own in effects if own is not None], [own.float() for own in weights]
+
+    def adaptation(self, way: str = "shift") -> Adaptation:
+        """What follows somebody new in the codes, in one of WAYS."""
+        return Adaptation(*self.effects(), way)
+
+    def labels(self, model: Model) -> Labels:
+        """What takes labels of somebody new. model: the one that this was made of."""
+        effects, weights = self.effects()
+        directions = max(own.means.shape[-1] for own in effects)
+        return Labels(model, [own.wide(directions) for own in effects], weights)
 
     @torch.inference_mode()
-    def next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None = None) -> NDArray[np.float64]:
-        """The next windows (n, channels, times) of a person -> (n, classes)."""
+    def next(
+        self,
+        X: Tensor,
+        people: Sequence[Person],
+        adaptation: Adaptation | None = None,
+        labels: Labels | None = None,
+        recent: Recent | None = None,
+    ) -> NDArray[np.float64]:
+        """The next windows (n, channels, times) of a person -> (n, classes). recent: keeps them for questions."""
         if X.shape[0] <= STEP:
-            return self._next(X, people, adaptation)
-        return np.concatenate([self._next(piece, people, adaptation) for piece in torch.split(X, STEP)])
+            return self._next(X, people, adaptation, labels, recent)
+        pieces = torch.split(X, STEP)
+        return np.concatenate([self._next(piece, people, adaptation, labels, recent) for piece in pieces])
 
-    def _next(self, X: Tensor, people: Sequence[Person], adaptation: Adaptation | None) -> NDArray[np.float64]:
+    def _next(
+        self,
+        X: Tensor,
+        people: Sequence[Person],
+        adaptation: Adaptation | None,
+        labels: Labels | None,
+        recent: Recent | None,
+    ) -> NDArray[np.float64]:
         codes = self._codes(X, people)
         log_p = self._log_p(codes)
+        if recent is not None:
+            recent.add(X, codes, torch.from_numpy(log_p))
+        if labels is not None and labels.counted:
+            log_p = labels.correct(self.project(codes), torch.from_numpy(log_p)).numpy()
         if adaptation is not None:
-            log_p = adaptation.follow(self._projected(codes), torch.from_numpy(log_p)).numpy()
+            log_p = adaptation.follow(self.project(codes), torch.from_numpy(log_p)).numpy()
         return _softmax(log_p)
 
     def read(self, X: Tensor, people: Sequence[Person]) -> tuple[list[Tensor], Tensor]:
@@ -97,7 +125,7 @@ class Decoder:
         found: NDArray[np.float64] = log_p.reshape(n, classes)
         return found
 
-    def _projected(self, codes: Sequence[Tensor]) -> Tensor:
+    def project(self, codes: Sequence[Tensor]) -> Tensor:
         """As `Adaptation.project`, which takes as long as following for a single window: (n, P of all stacks, R)."""
         size = self.mean.shape[1], codes[0].shape[1], max(own.shape[2] for own in self._axes)
         found, start = np.zeros(size, dtype=np.float32), 0
@@ -113,92 +141,3 @@ def _softmax(logits: Array) -> NDArray[np.float64]:
     power: NDArray[np.float64] = np.exp(logits - logits.max(-1, keepdims=True))
     power /= power.sum(-1, keepdims=True)
     return power
-
-
-def stacks_of(model: Model) -> list[tuple[Stack, Tensor]]:
-    """The parts of a model, those that are alike in all but their weights together, with their exponents (K,)."""
-    places: dict[object, list[int]] = {}
-    for place, part in enumerate(model.parts):
-        places.setdefault(likeness(part), []).append(place)
-    exponents = torch.tensor(model.exponents if isinstance(model, Mixture) else [1.0], dtype=torch.float64)
-    return [(Stack([model.parts[place] for place in alike]), exponents[alike]) for alike in places.values()]
-
-
-class Stack:
-    """Ensembles alike in all but their weights: P members in all, those with equal statistics side by side."""
-
-    def __init__(self, parts: Sequence[SavedModel]) -> None:
-        statistics = _side_by_side([part.preprocessing.state_dict() for part in parts])
-        tensors = _side_by_side([part.members.tensors() for part in parts])
-        members = sum(part.card.members for part in parts)
-        if parts[0].setting.encoder in ENCODERS:
-            group = _equal_rows(statistics, members)
-            order = group.argsort(stable=True)
-            own = Members(parts[0].setting, parts[0].size, range(members))
-            own.load_stacked({name: tensor[order] for name, tensor in tensors.items()})
-            net = own.net.eval()
-        else:  # the user's own, which cannot be made anew: its members stay as they are
-            group = order = torch.arange(members)
-            net = parts[0].net
-        self.sizes: list[int] = torch.bincount(group).tolist()
-        self.together = [sum(self.sizes)]
-        first = torch.tensor([group.tolist().index(g) for g in range(len(self.sizes))])
-        self.setting, card = parts[0].setting, parts[0].card
-        spec = self.setting.preprocessing
-        self.network = net
-        self.net = quick(net, spec.levels(len(card.channels), card.n_times))
-        self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
-        self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
-        self.bias = tensors["classifier.bias"][order, None]
-        # (parts, P): the mean over the members of each part.
-        whose = torch.arange(len(parts)).repeat_interleave(torch.tensor([part.card.members for part in parts]))
-        self.mean = (whose[order] == torch.arange(len(parts))[:, None]).double()
-        self.mean /= self.mean.sum(1, keepdim=True)
-
-        self.correction = _in_order([part.correction for part in parts], order)
-        self.effects = _in_order([part.effects for part in parts], order)
-
-    def codes(self, x: Tensor) -> Tensor:
-        """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""
-        z: Tensor = self.net(x, self.sizes if x.shape[0] > 1 else self.together)
-        return z
-
-    def head(self, corrected: bool) -> tuple[Tensor, Tensor]:
-        """Weight (P, D, classes) and bias (P, 1, classes) of what members say of a code, logits; beside them, if asked
-        for, those of the correction of a person, which may be 0."""
-        if not corrected:
-            return self.weight, self.bias
-        own = self.correction
-        weight, bias = (0 * self.weight, 0 * self.bias) if own is None else (own.weight, own.bias[:, None])
-        return torch.cat([self.weight, weight], -1), torch.cat([self.bias, bias], -1)
-
-
-def _in_order(parts: Sequence[Named | None], order: Tensor) -> Named | None:
-    """Named tuples of tensors with the member on axis 0, one after the other, members in this order; None where a part
-    has none."""
-    some = [part for part in parts if part is not None]
-    if len(some) < len(parts):
-        return None
-    return type(some[0])(*(torch.cat(own)[order] for own in zip(*some, strict=True)))
-
-
-def likeness(part: SavedModel) -> object:
-    """Parts that agree in this have the same transforms, and networks of the same shapes."""
-    setting = part.setting
-    if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
-        return id(part)
-    directions = None if part.effects is None else part.effects.shift.shape[1]
-    known = part.correction is not None, directions
-    return setting.preprocessing, setting.encoder, setting.network.program(part.card.sfreq), known
-
-
-def _side_by_side(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Tensors with the member on axis 0: those of all parts."""
-    return {name: torch.cat([own[name] for own in parts]).detach() for name in parts[0]}
-
-
-def _equal_rows(tensors: dict[str, Tensor], members: int) -> Tensor:
-    """Members (P,) numbered so that those whose rows are equal in all tensors have the same number, from 0 on."""
-    known: dict[bytes, int] = {}
-    rows = [b"".join(tensor[member].numpy().tobytes() for tensor in tensors.values()) for member in range(members)]
-    return torch.tensor([known.setdefault(row, len(known)) for row in rows])

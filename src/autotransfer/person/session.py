@@ -19,13 +19,18 @@ from ..errors import UserError, one_line, shown
 from ..files import read_plain, write_atomically
 from ..model.encoders import Encoders
 from ..models.binding import digest_of
-from ..models.mixture import Mixture, Model, refuse_parts
-from ..models.saved_model import SavedModel, load_model
+from ..models.ensemble import refuse_parts
+from ..models.loading import load_model
+from ..models.mixture import Mixture, Model
+from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
 from ..recordings.windows import LARGEST
 from ..runs.lock import refuse_links
-from .calibration import check_effects, following
+from .adaptation import Adaptation
+from .asking import WORTH, Read, Recent, expected_gain
+from .calibration import check_effects, following, labels_of
 from .decoder import Decoder
+from .labels import Labels
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -49,13 +54,16 @@ class Session:
     Every call of `predict_proba` or `predict` takes the person's next windows, once: for class and probabilities of a
     window ask for the probabilities. They are those that `model.predict_proba` gives for all windows in this order. A
     window that is refused leaves no trace.
+
+    `label` takes the label of a window, and the session then predicts as `calibrate` with all labels so far would;
+    `ask` says whether a label of a window is worth asking for.
     """
 
     def __init__(
         self, model: Model | BaseEstimator | str | Path, *, adapt: bool = False, encoders: Encoders | None = None
     ) -> None:
         self.model, self.classes_ = _model_and_classes(model, encoders)
-        refuse_parts(self.model, lambda part: check_online(part.setting.preprocessing))
+        refuse_parts(self.model.parts, lambda part: check_online(part.setting.preprocessing))
         self.adapts = adapt and self._may_adapt()
         self._decoder = Decoder(self.model)
         self._shape = (len(self.model.card.channels), self.model.card.n_times)
@@ -74,18 +82,97 @@ class Session:
         self._people = self._decoder.follow()
         way = following(self.model) if self.adapts else None
         self._adaptation = None if way is None else self._decoder.adaptation(way)
+        self._recent = Recent()
+        self._labels: Labels | None = None  # made with the first: not every model can take any
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
         """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
         times) -> (n, classes)."""
         windows, single = self._check(window)
-        probability = self._decoder.next(windows, self._people, self._adaptation)
+        probability = self._decoder.next(windows, self._people, self._adaptation, self._labels, self._recent)
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
     def predict(self, window: object) -> Any:
         """The likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
         return self.classes_[self.predict_proba(window).argmax(-1)]
+
+    # ---- labels ----------------------------------------------------------------------------------------------------
+
+    @property
+    def n_labels(self) -> int:
+        """Labelled windows so far."""
+        return 0 if self._labels is None else self._labels.n_labels
+
+    def label(self, window: object, y: object) -> None:
+        """The person's window (channels, times) is of class y, one of `classes_`; or n of them (n, channels, times) of
+        classes (n,).
+
+        One of the last 48 windows that were predicted is taken as it was then; any other counts as the person's next
+        window. Predictions afterwards are those of a model that `calibrate` made from all labels so far: where
+        held-out people did not gain by so few labels of each class, they stay as they were until there are more.
+        """
+        windows, single = self._check(window)
+        given = [y] if single else y
+        codes = labels_of(self.classes_.tolist(), given, len(windows))
+        labels = self._taking_labels()
+        x = torch.cat([self._projected(self._recent.find(one) or self._next_window(one)) for one in windows])
+        labels.add(x, codes)
+        self._follow_labels()
+
+    def expected_gain(self, window: object) -> float:
+        """How much a label of a window (channels, times) is expected to change: the share, from 0 to 1, of the
+        probability of the person's last windows that would move to other classes. 0 where held-out people gained by no
+        number of labels. The window may have been predicted or not; it is not counted as the next one."""
+        windows, single = self._check(window)
+        if not single:
+            raise UserError(f"{len(windows)} windows were given; ask for one (channels, times) at a time")
+        labels = self._taking_labels()
+        with torch.inference_mode():
+            known = self._recent.find(windows[0])
+            own = self._look(windows[0]) if known is None else known
+            codes, log_p = self._recent.together(own if known is None else None)
+            return expected_gain(labels, self._projected(own)[0], own.log_p, self._decoder.project(codes), log_p)
+
+    def ask(self, window: object, at_least: float = WORTH) -> bool:
+        """Whether a label of this window (channels, times) is worth asking for: its `expected_gain` is at least so
+        much."""
+        if isinstance(at_least, bool) or not isinstance(at_least, (int, float)) or not at_least >= 0:
+            raise UserError(f"at_least is {shown(at_least)}; it must be a number from 0 to 1")
+        return self.expected_gain(window) >= at_least
+
+    def _taking_labels(self) -> Labels:
+        if self._labels is None:
+            check_effects(self.model)
+            self._labels = self._decoder.labels(self.model)
+        return self._labels
+
+    def _follow_labels(self) -> None:
+        """Adaptation goes on from what labels say of the person, as it does in a session of a calibrated model."""
+        way = following(self.model)
+        if self._labels is not None and self._adaptation is not None and way is not None:
+            known = self._adaptation.known
+            self._adaptation = Adaptation(*self._labels.prior(), way)
+            self._adaptation.restore(known)
+
+    def _projected(self, own: Read) -> Tensor:
+        """(1, P, R)"""
+        return self._decoder.project(own.codes)
+
+    def _next_window(self, window: Tensor) -> Read:
+        self._decoder.next(window[None], self._people, None, None, self._recent)
+        self.n_windows += 1
+        found = self._recent.find(window)
+        assert found is not None, "just added"
+        return found
+
+    def _look(self, window: Tensor) -> Read:
+        """As if it were the next one, which leaves no trace."""
+        people = self._decoder.follow()
+        for own, person in zip(people, self._people, strict=True):
+            own.restore({name: tensor.clone() for name, tensor in person.state().items()})
+        codes, log_p = self._decoder.read(window[None], people)
+        return Read(window, codes, log_p[0])
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
@@ -113,13 +200,19 @@ class Session:
         }
         if self._adaptation is not None:
             found |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.known.items()}
+        if self.n_labels:
+            found |= {f"labels.{name}": tensor for name, tensor in self._taking_labels().state().items()}
         return found
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
+        if given := _below(state, "labels."):
+            labels = self._taking_labels()
+            labels.restore(_known(given, labels.state(), "labels"))
         if unknown := set(state) - set(self._state()):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
         if self._adaptation is not None:
+            self._follow_labels()
             self._adaptation.restore(_known(_below(state, "adaptation."), self._adaptation.known))
         for k, person in enumerate(self._people):
             person.restore(_below(state, f"stacks.{k}."))
@@ -199,14 +292,14 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
 
 
-def _known(state: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+def _known(state: dict[str, Tensor], like: dict[str, Tensor], whose: str = "adaptation") -> dict[str, Tensor]:
     """What is known of a person; ValueError where it does not fit."""
     for name, wanted in like.items():
         own = state.get(name, torch.empty(0))
         if own.shape != wanted.shape or own.dtype != wanted.dtype:
-            raise ValueError(f"adaptation.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
+            raise ValueError(f"{whose}.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
         if name in NEVER_NEGATIVE and (own < 0).any():
-            raise ValueError(f"adaptation.{name} is below 0")
+            raise ValueError(f"{whose}.{name} is below 0")
     return state
 
 

@@ -88,6 +88,11 @@ class Preprocessing:
         return strongest(transform.adaptation for transform in self.transforms)
 
     @property
+    def counts(self) -> bool:
+        """Whether samples are counted, so that rounding may move a number by one of them."""
+        return any(isinstance(one, Represent) and one.of_windows.counts for one in self.transforms)
+
+    @property
     def follows(self) -> bool:
         """Whether a new person's windows are prepared otherwise than a training person's: some transform is online."""
         return any(transform.adaptation == "online" for transform in self.transforms)

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import schema
 from ..errors import UserError
-from ..models.mixture import check_trust
+from ..models.card import check_trust
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person

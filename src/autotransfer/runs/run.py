@@ -371,14 +371,14 @@ def check_columns(options: RunOptions, recordings: Recordings) -> None:
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
-    if options.encoder not in ENCODERS:
-        find_factory(options.encoder, encoders)
+    for name in {setting.encoder for setting in options.settings()} - set(ENCODERS):
+        find_factory(name, encoders)
 
 
 def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
     """An encoder that is not ours must be able to take these windows."""
-    if options.encoder not in ENCODERS:
-        setting = options.apply(Setting())
+    foreign = {one.encoder: one for one in reversed(options.settings()) if one.encoder not in ENCODERS}
+    for setting in foreign.values():
         size = size_of(recordings, setting)
         module = encoder_options(setting.encoder, setting.network, encoders).module(size)
         latent_dim(module, torch.zeros(2, size.channels, size.times))

@@ -120,7 +120,7 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
 
     A user's own encoder takes the place of EEGNet; what belongs to EEGNet alone is not asked of it.
     """
-    name = options.preprocessing
+    name = options.adaptation
     if recordings.ring is None:
         settings = [one for one in settings if not any(augment.needs_ring for augment in one.augmentation)]
     if name is None:
@@ -172,7 +172,7 @@ def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Sett
 def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = False) -> list[Setting]:
     """Models without steps: plain and, where a person's windows may be used, centred by person. costly: also those of
     the signal's representations that take minutes, last of all; what the user names is there in any case."""
-    if options.preprocessing is None:
+    if options.adaptation is None:
         return []
     channels, times, sfreq = recordings.n_channels, recordings.n_times, recordings.sfreq
     lag = 1 if sfreq is None else max(1, round(DELAY * sfreq))
@@ -183,10 +183,10 @@ def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = 
     special = [LINEAR | base for base in represented(options.kinds, recordings, costly=costly)]
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
     responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(options.kinds, recordings) else [])]
-    if options.preprocessing == "zero-shot":
+    if options.adaptation == "zero-shot":
         bases += [*responses, *special]
     else:
-        adapted = options.preprocessing
+        adapted = options.adaptation
         centred = [base | {"centre": adapted} for base in bases]
         bases += centred + ([base | {"turn": adapted} for base in centred] if recordings.ring is not None else [])
         bases += [*responses, *(base | {"standardise": "none", "align": adapted} for base in responses)]
@@ -202,7 +202,7 @@ def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, An
         return []
     names = base_kinds(options.base, recordings)
     plain = [LINEAR | {"represent": name} for name in names.values()]
-    adapted = [] if options.preprocessing == "zero-shot" else [one | {"centre": options.preprocessing} for one in plain]
+    adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
     return [*plain, *adapted]
 
 

@@ -14,7 +14,6 @@ from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
 from ..models.assembly import Part, assemble_mixture, ensemble
-from ..models.saved_model import save_model
 from ..models.seen import training_seen
 from ..runs.choice import Choice, Playback
 from ..runs.ledger import Entry
@@ -73,13 +72,14 @@ def _save(
         own = (part.setting, part.states, part.folds)
         single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
         single.card = replace(single.card, seen=training_seen(rec))
-        save_model(folder, single)
+        single.save(folder)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
     model.card = replace(model.card, seen=training_seen(rec))
     if played is not None:
-        model.card = replace(model.card, follows=played.follows, calibrates=played.calibrates, trust=played.trust)
-    save_model(folder, model)
+        helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
+        model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
+    model.save(folder)
 
 
 def _exponents(candidates: Sequence[Setting], weights: Weights) -> dict[Setting, float]:

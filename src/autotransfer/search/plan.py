@@ -34,6 +34,7 @@ from .kinds import closed_forms, list_of, networks
 from .stages import SHORTLIST_PER_METHOD
 
 PLAN = "plan.json"
+CLOSED_FORMS = "closed forms"  # the first stage
 FEWEST = 5  # folds that a limit may ask for
 SHORT = 20.0  # seconds: an answer more often than that is worth nobody's time
 COSTLY = 30.0  # seconds: closed forms that take longer do not keep the first answer waiting
@@ -42,6 +43,7 @@ ROOM = 0.9  # of a limit that the main networks may take: the rest is for answer
 HALVED = 0.4  # of the epochs of stage one are left with successive halving
 # Values of training windows, steps and trainings multiplied: far below this nobody needs an estimate.
 LITTLE = 2e9
+NAMED = 2  # stages that a line names, of those that were left out
 
 
 class Training(NamedTuple):
@@ -79,6 +81,10 @@ class Stage:
     def solved(self) -> bool:
         """Whether all of it is solved in closed form."""
         return all(setting.network.closed_form for setting, _ in self.trainings)
+
+    @property
+    def words(self) -> str:
+        return f"{self.name} (linear models, solved at once)" if self.name == CLOSED_FORMS else self.name
 
 
 def _stage(name: str, settings: Iterable[Setting], seeds: Sequence[int], *, main: bool = False) -> Stage:
@@ -136,6 +142,14 @@ class Plan:
     def with_stage(self, number: int, stage: Stage) -> Plan:
         return replace(self, stages=[*self.stages[:number], stage, *self.stages[number + 1 :]])
 
+    def divided(self, number: int, whole: list[Training], cut: list[Training], why: str) -> Plan:
+        """With a stage in two: what of it was trained on every fold, and what was not. Stages after it keep their
+        numbers, because answers name theirs: what was not trained comes last."""
+        stage = self.stages[number]
+        rest = Stage(f"the rest of {stage.name}", cut, main=stage.main, left_out=why)
+        done = replace(stage, name=f"{stage.name} (a part)", trainings=whole)
+        return replace(self, stages=[*self.stages[:number], done, *self.stages[number + 1 :], rest])
+
     def among(self, candidates: Sequence[Setting]) -> Plan:
         """For the candidates that went on from a search. With a limit each is a stage of its own, so that those which
         were trained were trained on every fold; otherwise all are one."""
@@ -146,7 +160,7 @@ class Plan:
         solved = [one for one in candidates if one.network.closed_form]
         others = [one for one in candidates if not one.network.closed_form]
         first = [_stage(_called(options, others[0], seeds[0]), others[:1], seeds[:1], main=True)] if others else []
-        stages = [*first, *([_stage("closed forms", solved, seeds[:1], main=True)] if solved else [])]
+        stages = [*first, *([_stage(CLOSED_FORMS, solved, seeds[:1], main=True)] if solved else [])]
         later = [(one, seed) for seed in seeds for one in others][1:]
         return replace(
             self, stages=[*stages, *(_stage(_called(options, one, seed), [one], [seed]) for one, seed in later)]
@@ -171,7 +185,7 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
         stops=options.staged and options.seconds is not None,
         pairs=len(settings) * folds * (folds - 1) // 2 if options.nested == "full" else 0,
     )  # fmt: skip
-    apart = options.preprocessing is not None
+    apart = options.adaptation is not None
     if options.search == "tpe" or options.search == "halving" or not all_go_on(settings, apart=apart):
         tpe = options.search == "tpe"
         counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)
@@ -211,7 +225,7 @@ def _stages(
     kinds = [one.kind for one in others]
     main = [one for place, one in enumerate(others) if kinds.index(one.kind) == place] or [plain]
     rest = [one for one in (plain, *others) if one not in main]
-    stages = [_stage("closed forms", quick, seeds[:1], main=True)] if quick else []
+    stages = [_stage(CLOSED_FORMS, quick, seeds[:1], main=True)] if quick else []
     stages += [_stage(_called(options, one, seeds[0]), [one], seeds[:1], main=True) for one in main]
     stages += [_stage("costlier closed forms", costly, seeds[:1])] if costly else []
     stages += [_stage(_called(options, one, seeds[0]), [one], seeds[:1]) for one in rest]
@@ -237,13 +251,16 @@ def _called(options: RunOptions, setting: Setting, seed: int) -> str:
 
 
 def _timed(plan: Plan, options: RunOptions, costs: Costs | None) -> Plan:
-    """With the cost of every stage; stages after the first that are short on their own become one."""
+    """With the cost of every stage; stages after the first that are short on their own become one, those that a limit
+    makes room for apart from the rest, which it may cut."""
     if costs is not None:
         plan = replace(plan, stages=[replace(s, seconds=_seconds(s, plan, options, costs)) for s in plan.stages])
     stages: list[Stage] = []
     for stage in plan.stages:
-        if stages and not stages[-1].solved and max(stages[-1].seconds, stage.seconds) < SHORT:
-            stages[-1] = _joined(stages[-1], stage, costs)
+        before = stages[-1] if stages else None
+        alike = before is not None and not before.solved and before.main == stage.main
+        if before is not None and alike and max(before.seconds, stage.seconds) < SHORT:
+            stages[-1] = _joined(before, stage, costs)
         else:
             stages.append(stage)
     return replace(plan, stages=stages)
@@ -415,7 +432,15 @@ def stage_lines(plan: Plan) -> Iterator[str]:
             when = f"answer after {span(spent, plan.busy)}" if spent else "not timed"
         else:
             when = f"takes {span(stage.seconds, plan.busy)}: not in this time"
-        yield f"  {number}. {stage.name}: {many} training{'s' * (many != 1)}, {when}"
+        yield f"  {number}. {stage.words}: {many} training{'s' * (many != 1)}, {when}"
+
+
+def left_out_words(plan: Plan) -> list[str]:
+    """Stages that were not trained, and why: the first few by name."""
+    stages = [stage for stage in plan.stages if stage.left_out]
+    named = stages if len(stages) <= NAMED + 1 else stages[:NAMED]
+    more = len(stages) - len(named)
+    return [f"{stage.name} ({stage.left_out})" for stage in named] + ([f"{more} more stages"] if more else [])
 
 
 def work_words(plan: Plan) -> str:
@@ -438,9 +463,9 @@ def work_words(plan: Plan) -> str:
 
 
 def why_folds(recordings: Recordings, asked: RunOptions, plan: Plan) -> list[str]:
-    """Why there are fewer folds than people, where nobody asked for it."""
+    """Why there are fewer folds than people, where nobody asked for it and no limit is the reason."""
     people, folds = recordings.n_subjects, plan.folds
-    if asked.folds not in ("auto", "all") or folds >= people:
+    if asked.folds not in ("auto", "all") or folds >= people or any("folds" in words for words in plan.left_out):
         return []
     return [
         f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "

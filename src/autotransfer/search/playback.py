@@ -8,7 +8,7 @@ the delivered model does for a new person.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from ..training.closed_form import Classes
 from ..training.metrics import balanced_accuracy_of
 from . import following
 from .average import Nested
+from .labelled import Rows, first_of_each, groups_of, labelled_and_scored
 from .trust import SHARES, SHARPNESS, Tried, best, try_all
 
 PEOPLE = 12  # who are played back, where there are more: means over them decide little, and networks take their time
@@ -37,8 +38,6 @@ WINDOWS = 240  # of each
 NETWORKS = 2  # of each candidate, where there are more seeds
 SHRINKAGE = 0.5  # of a person's own classifier
 ORDERS = ("recorded", "balanced", "one-sided")
-
-Rows = NDArray[np.int64]
 
 
 def play_back(
@@ -73,6 +72,7 @@ def play_back(
             found.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(own.score[share])
     places_of = {labels: best(list(of_people.values())) for labels, of_people in trials.items()}
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
+    trust = {str(labels): trust[str(tried)] for labels in LABELS if (tried := most_tried(labels, trust)) is not None}
     return Playback(
         **orders_of(followed),
         before=found.get("before", {}),
@@ -144,8 +144,9 @@ def played(
 ) -> tuple[dict[tuple[str, str], float], dict[str, Tried], following.Followed]:
     """Scores of the person of these rows, by what is done and in which case; how a number of labels turns out, by how
     much they count; and how following them does."""
-    y = recordings.y.numpy()
-    rows = first_of_each(y, rows, max(WINDOWS // len(np.unique(y[rows])), 2 * max(LABELS)))
+    y, everything = recordings.y.numpy(), rows
+    most = windows_of_each(y[rows])
+    rows = first_of_each(y, rows, most)
     drawn = np.random.default_rng(len(rows)).permutation(len(rows))
     orders = dict(zip(ORDERS, (np.arange(len(rows)), drawn, np.argsort(y[rows], kind="stable")), strict=True))
     decoder = Decoder(model)
@@ -154,26 +155,36 @@ def played(
         return Reading(*decoder.read(recordings.X[rows[order]], decoder.follow()), y[rows[order]])
 
     recorded = read(orders["recorded"])
-    found, trials = _with_labels(decoder, recorded)
+    found, trials = _with_labels(decoder, recordings, everything, most)
     read_in = [recorded.ordered(own) if model.adaptation == "none" else read(own) for own in orders.values()]
     log_p, truth = torch.stack([own.log_p for own in read_in]), torch.from_numpy(np.stack([own.y for own in read_in]))
     return found, trials, following.follow_all(decoder, [own.codes for own in read_in], log_p, truth)
 
 
-def _with_labels(decoder: Decoder, read: Reading) -> tuple[dict[tuple[str, str], float], dict[str, Tried]]:
-    """By the number of labelled windows of each class: scores on the windows that are left, as it was and of a
-    classifier of their own; and how calibration turns out."""
+def windows_of_each(y: Rows) -> int:
+    """How many windows of each class of a person (n,) are played."""
+    return max(WINDOWS // len(np.unique(y)), 2 * max(LABELS))
+
+
+def _with_labels(
+    decoder: Decoder, recordings: Recordings, rows: Rows, most: int
+) -> tuple[dict[tuple[str, str], float], dict[str, Tried]]:
+    """By the number of labelled windows of each class: scores of the person of these rows on windows of other groups,
+    as it was and of a classifier of their own; and how calibration turns out. most: windows of each class."""
     found: dict[tuple[str, str], float] = {}
     trials: dict[str, Tried] = {}
+    truth, groups = recordings.y.numpy()[rows], groups_of(recordings, rows)
+    splits = {labels: labelled_and_scored(truth, groups, labels, most) for labels in LABELS}
+    used = np.unique(np.concatenate([place for split in splits.values() for place in split]))
+    read = Reading(*decoder.read(recordings.X[rows[used]], decoder.follow()), truth[used])
     y, n_classes = torch.from_numpy(read.y), read.log_p.shape[1]
     person = decoder.adaptation()
     solved = [
         z[0].double() for z, stack in zip(read.codes, decoder.stacks, strict=True) if stack.setting.encoder == "linear"
     ]
-    for labels in LABELS:
-        known = np.isin(np.arange(len(y)), first_of_each(read.y, np.arange(len(y)), labels))
-        left = ~known
-        if len(np.unique(read.y[left])) < len(np.unique(read.y)):
+    for labels, split in splits.items():
+        known, left = (np.isin(used, places) for places in split)
+        if len(np.unique(read.y[left])) < len(np.unique(truth)):
             continue
         correction = person.calibration(read.codes, y, torch.from_numpy(known))
         trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left])
@@ -191,15 +202,11 @@ def _own(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
     return (others @ weight.T + bias).log_softmax(-1)
 
 
-def first_of_each(y: NDArray[np.int64], rows: Rows, most: int) -> Rows:
-    """The first rows of each class, as many as `most`, in the order of recording."""
-    return np.sort(np.concatenate([rows[y[rows] == label][:most] for label in np.unique(y[rows])]))
-
-
 def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:
     """Numbers of labels that people gained by, from their scores without and with calibration; none where they lost
     over all numbers together, because a number that then seems to help is chance. How much labels count is found
-    already (trust.py); to ask for a clear gain as well would leave much undone that helps."""
+    already (trust.py); to ask for a clear gain as well would leave much undone that helps. Numbers that nobody had
+    windows for are as the largest one below that was tried."""
     gains = {
         labels: [score - before[str(labels)][name] for name, score in after[str(labels)].items()]
         for labels in LABELS
@@ -207,4 +214,10 @@ def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]
     }
     if not gains or np.mean(np.concatenate(list(gains.values()))) < 0:
         return []
-    return [labels for labels, own in gains.items() if np.mean(own) >= 0]
+    tried = {labels: most_tried(labels, after) for labels in LABELS}
+    return [labels for labels, number in tried.items() if number is not None and np.mean(gains[number]) >= 0]
+
+
+def most_tried(labels: int, tried: Container[str]) -> int | None:
+    """The largest number of labels, of those that were tried, that is not above this one."""
+    return max((number for number in LABELS if number <= labels and str(number) in tried), default=None)

@@ -30,7 +30,7 @@ from .average import Nested, Weights, calibration, confusion, find_nested, find_
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .peers import peer_scores
-from .plan import Plan, Stage, plan_of, span, write_plan
+from .plan import Plan, Stage, left_out_words, plan_of, span, write_plan
 from .playback import PEOPLE, play_back
 from .said import Said
 from .stages import (
@@ -45,7 +45,9 @@ from .stages import (
 from .stopping import expects_gain, stopped_at
 from .validation import Groups, entries_of, honest_scores, validation_scores
 
-EARLY = 20.0  # seconds that peers, and people who play their windows, may each take before the first answer
+EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
+LATE = 5.0  # the same before the last, where nothing is left of the time
+GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
 
@@ -64,7 +66,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Stage one: every setting on one fixed split, of which not all go on. Returns the networks that do, the baseline
     first."""
     options, split = run.options, run.scored_split()
-    apart = options.preprocessing is not None  # networks of several kinds, each with the grid
+    apart = options.adaptation is not None  # networks of several kinds, each with the grid
     if options.search == "tpe":
         from .tpe import tpe_search
 
@@ -275,6 +277,7 @@ class Conductor:
         self.nested: dict[int, Nested] = {}  # by how many answers there were
         self.earlier: dict[str, int] = {}  # for whom others would have stopped, and after how many answers
         self.slowness = 1.0  # measured over expected
+        self.answering = 0.0  # seconds, of the answer that took longest
         run.ledger.remember(plan=plan)
 
     @property
@@ -285,6 +288,11 @@ class Conductor:
     def left(self) -> float:
         """Seconds to the limit."""
         return math.inf if self.plan.limit is None or self.plan.fixed else self.plan.limit - self.spent
+
+    @property
+    def left_to_train(self) -> float:
+        """Seconds until the last answer must be begun."""
+        return self.left - GROWING * self.answering
 
     def perform(self) -> Choice:
         staged, choice = self.run.options.staged, None
@@ -321,7 +329,7 @@ class Conductor:
         run.ledger.remember(ahead=max(0.0, min(ahead, self.left - stage.seconds)))
         self.tell(self._words(number))
         if isinstance(run.executor, LocalExecutor):
-            run.executor.until = math.inf if needed else time.monotonic() + self.left
+            run.executor.until = math.inf if needed else time.monotonic() + self.left_to_train
         began = time.monotonic()
         expected = stage.seconds * self.slowness * len(todo) / len(entries)
         try:
@@ -335,7 +343,7 @@ class Conductor:
         return True
 
     def _fits(self, stage: Stage) -> bool:
-        return stage.seconds * self.slowness <= self.left and self.left > 0
+        return stage.seconds * self.slowness <= self.left and self.left_to_train > 0
 
     def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
         """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
@@ -346,7 +354,10 @@ class Conductor:
         if not whole:
             self._leave_out(number, "it was given up when the time was over")
             return False
-        self.plan = self.plan.with_stage(number, replace(stage, name=f"{stage.name} (a part)", trainings=whole))
+        cut = [training for training in stage.trainings if training in undone]
+        if not cut:
+            return True
+        self.plan = self.plan.divided(number, whole, cut, "it was given up when the time was over")
         self.run.ledger.remember(plan=self.plan)
         return True
 
@@ -363,7 +374,7 @@ class Conductor:
         stage, folds = self.plan.stages[number], len(self.run.folds())
         if self.run.options.staged:
             cost = f", {span(stage.seconds * self.slowness, self.plan.busy)}" if stage.seconds else ""
-            return f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {folds} folds{cost}"
+            return f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {folds} folds{cost}"
         seeds = {seed for _, seed in stage.trainings}
         numbers = {"candidate": len(stage.settings), "fold": folds, "seed": len(seeds)}
         work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
@@ -378,8 +389,11 @@ class Conductor:
     def _answer(self, number: int, since: float | None = None) -> Choice:
         """From all that is trained. since: when an earlier answer from it stood, which is made once more as the last
         one."""
+        began = time.monotonic()
         with threads(min(FEW, cores())):
-            return self._weighed(number, since)
+            choice = self._weighed(number, since)
+        self.answering = max(self.answering, time.monotonic() - began)
+        return choice
 
     def _weighed(self, number: int, since: float | None) -> Choice:
         run, staged = self.run, self.run.options.staged
@@ -401,14 +415,14 @@ class Conductor:
             choice = replace(choice, nested_full_choices=full.choices, nested_full_test_scores=full.test_scores)
         write_results(run)
         last = ended is not None or not staged
-        late = time.monotonic() + (max(self.left, EARLY) if last else EARLY)
+        least = LATE if last and len(self.answers) > 1 else EARLY
+        late = time.monotonic() + (max(self.left, least) if last else least)
         with working("peers", shown=self.shown):
             beside = peer_scores(run, late if math.isfinite(late) else None)
         choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
         if nested is not None:
-            choice = replace(choice, playback=self._play(candidates, nested, late, last=last))
-        left_out = [f"{stage.name}: {stage.left_out}" for stage in self.plan.stages if stage.left_out]
-        choice = replace(choice, left_out=[*self.plan.left_out, *left_out])
+            choice = replace(choice, playback=self._play(candidates, nested, late, since, last=last))
+        choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
         with working("models", shown=self.shown):
@@ -424,9 +438,12 @@ class Conductor:
             self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on people left out; predict can use it")
         return choice
 
-    def _play(self, candidates: Sequence[Setting], nested: Nested, late: float, *, last: bool) -> Playback | None:
-        """Held-out people use the first answer, which is quick, and the last; what the first taught holds between."""
-        if len(self.answers) > 1 and not last:
+    def _play(
+        self, candidates: Sequence[Setting], nested: Nested, late: float, since: float | None, *, last: bool
+    ) -> Playback | None:
+        """Held-out people use the first answer, which is quick, and the last; what the first taught holds between, and
+        where the first is the last."""
+        if (len(self.answers) > 1 and not last) or (len(self.answers) == 1 and since is not None):
             return read_choice(self.run.folder).playback
         with working("held-out people use the model", shown=self.shown):
             until = late if math.isfinite(late) else None

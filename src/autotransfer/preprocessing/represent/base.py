@@ -37,6 +37,7 @@ class Representation(ABC):
     seconds: ClassVar[float] = 0.0  # of a window, for which it is meant: a run does not try it on shorter ones
     by_fold: ClassVar[bool] = False  # whether it is fitted, so that windows depend on who is trained on
     costly: ClassVar[bool] = False  # whether a run leaves it to a later stage
+    counts: ClassVar[bool] = False  # whether it counts samples, so that rounding may move it by one of them
 
     @abstractmethod
     def shape(self, channels: int, times: int) -> tuple[int, int]:

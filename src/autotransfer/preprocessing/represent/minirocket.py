@@ -38,6 +38,7 @@ class MiniRocket(Representation):
     shortest: ClassVar[int] = WEIGHTS
     by_fold: ClassVar[bool] = True
     costly: ClassVar[bool] = True
+    counts: ClassVar[bool] = True
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 1, len(KERNELS) * THRESHOLDS * len(dilations(times))

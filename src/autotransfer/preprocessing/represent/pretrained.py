@@ -88,7 +88,8 @@ class Pretrained(Representation):
             raise UserError(f"the base {self.digest} is not open here; give its folder: --base FOLDER, or base=")
         groups = max(1, len(training))
         return self.restore({
-            name: tensor[None].expand(groups, *tensor.shape) for name, tensor in _opened[self.digest].items()
+            name: tensor[None].to(stage.like.device).expand(groups, *tensor.shape)
+            for name, tensor in _opened[self.digest].items()
         })  # fmt: skip
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:

@@ -40,6 +40,7 @@ LEAST = 1e-12  # of a variance of frequencies: that of one is no more than round
 @dataclass(frozen=True)
 class Statistics(Representation):
     shortest: ClassVar[int] = 2 * LAGS[-1]
+    counts: ClassVar[bool] = True
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return 1, PER_CHANNEL * channels + channels * (channels - 1) // 2

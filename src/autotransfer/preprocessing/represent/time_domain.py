@@ -28,6 +28,7 @@ class TimeDomain(Representation):
     """Every channel by itself."""
 
     count: ClassVar[int]  # numbers of a channel
+    counts: ClassVar[bool] = True
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         return channels, self.count

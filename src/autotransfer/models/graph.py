@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from ..model.encoder import group_of
-from ..models.mixture import Model, refuse_parts
-from ..models.saved_model import TINY, Correction
-from ..person.decoder import Stack, stacks_of
+from .ensemble import TINY, Correction, Ensemble, refuse_parts
+from .stacks import PartStack, stacks_of
 
 
-def deployed(model: Model) -> nn.Module:
+def refuse_what_graphs_cannot(parts: Sequence[Ensemble]) -> None:
+    """Before any work."""
+    refuse_parts(parts, lambda part: part.preprocessing.graph())
+
+
+class Graph(nn.Module):
     """Raw windows (N, channels, times) float32, N ≥ 1 -> probabilities (N, classes) as of `predict_proba`.
 
     Preprocessing happens inside. Where it is transductive, the windows of one call are taken as one person's, as
-    `predict_proba` does when it is not told whose they are. What a graph cannot do is refused.
+    `predict_proba` does when it is not told whose they are. What plain operations cannot do is refused. Parts alike in
+    all but their weights are one stack, as in a session: what they do to a window stands in the graph once, and not
+    once for each.
     """
-    refuse_what_graphs_cannot(model)
-    return Deployed(model).eval()
 
-
-def refuse_what_graphs_cannot(model: Model) -> None:
-    """Before any work."""
-    refuse_parts(model, lambda part: part.preprocessing.graph())
-
-
-class Deployed(nn.Module):
-    """The formula of `Mixture`. Parts alike in all but their weights are one stack, as in a session: what they do to a
-    window stands in the graph once, and not once for each."""
-
-    def __init__(self, model: Model) -> None:
+    def __init__(self, parts: Sequence[Ensemble], exponents: Sequence[float]) -> None:
+        refuse_what_graphs_cannot(parts)
         super().__init__()
-        self.stacks = nn.ModuleList(DeployedStack(stack, exponents) for stack, exponents in stacks_of(model))
+        self.stacks = nn.ModuleList(StackGraph(*each) for each in stacks_of(parts, exponents))
 
     def forward(self, windows: Tensor) -> Tensor:
         log_p: Tensor = self.stacks[0](windows)
@@ -41,7 +38,7 @@ class Deployed(nn.Module):
         return log_p.softmax(-1).float()
 
 
-class DeployedStack(nn.Module):
+class StackGraph(nn.Module):
     """Windows (N, channels, times) -> what its K parts add to the log-probabilities (N, classes), float64. Single
     precision has no room for the probabilities that sharp parts give to what they rule out, and others may outvote
     them."""
@@ -51,8 +48,9 @@ class DeployedStack(nn.Module):
     head_bias: Tensor
     mean: Tensor  # (K, P) the mean over the members of each part
     exponents: Tensor  # (K,)
+    tiny: Tensor  # a buffer: exporters write a number of `clamp` in single precision, where it is 0
 
-    def __init__(self, stack: Stack, exponents: Tensor) -> None:
+    def __init__(self, stack: PartStack, exponents: Tensor) -> None:
         super().__init__()
         self.preprocessing = stack.preprocessing.graph()
         self.encoder: nn.Module = stack.network.graph()  # type: ignore[operator]  # a Stack of the model's
@@ -61,6 +59,7 @@ class DeployedStack(nn.Module):
         self.register_buffer("head_bias", stack.bias)
         self.register_buffer("mean", stack.mean)
         self.register_buffer("exponents", exponents)
+        self.register_buffer("tiny", torch.tensor(TINY, dtype=torch.float64))
         weights = exponents @ stack.mean
         self.correction = None if stack.correction is None else Added(stack.correction, weights)
 
@@ -69,7 +68,7 @@ class DeployedStack(nn.Module):
         z = self.encoder(x if x.shape[0] == 1 else x.index_select(0, self.group))  # (P, N, D)
         each = (torch.matmul(z, self.head) + self.head_bias).double().softmax(-1)
         classes = each.shape[-1]
-        parts = torch.matmul(self.mean, each.flatten(1)).clamp(min=TINY).log()  # (K, N · classes)
+        parts = torch.matmul(self.mean, each.flatten(1)).maximum(self.tiny).log()  # (K, N · classes)
         log_p: Tensor = torch.matmul(self.exponents, parts).view(-1, classes)
         return log_p if self.correction is None else log_p + self.correction(z)
 

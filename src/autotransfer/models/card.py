@@ -1,0 +1,141 @@
+"""What a saved model says of itself: what it was made for, from what, and how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError, check_positive, check_types, shown
+from ..recordings.filters import filter_of
+
+DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
+KIND = "mixture"
+SHARED = ("channels", "classes", "n_times", "sfreq")  # what parts must agree in
+MOST = 1e6  # an exponent; with the smallest logarithm it is still a number
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a model was made for."""
+
+    name: str  # of the data set
+    kind: str  # ensemble, refit or single
+    members: int
+    setting: dict[str, Any]
+    n_times: int
+    channels: list[str]
+    sfreq: float | None
+    classes: list[Any]
+    subjects: int  # whom it was trained on
+    scores: dict[str, Any]
+    # How a person is followed without labels, "none" where held-out people did not gain; None: nobody has looked.
+    follows: str | None = None
+    calibrates: list[int] | None = None  # labelled windows of each class that they gained by
+    filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
+    scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_positive(self, "sfreq", "n_times", "scale")
+        filter_of(self.filter, self.sfreq)
+        if not all(isinstance(name, str) for name in self.channels):
+            raise UserError("the channels of a model are not all names")
+        sizes = {"members": self.members, "channels": len(self.channels), "classes": len(self.classes)}
+        for name, size in sizes.items():
+            if size < 1:
+                raise UserError(f"{name} of a model is {size}, it must be at least 1; make the model again with resume")
+
+
+@dataclass(frozen=True)
+class MixtureCard:
+    """What a mixture was made for, with the cards of its parts."""
+
+    name: str  # of the data set
+    kind: str  # mixture
+    members: int  # of all parts together
+    n_times: int
+    channels: list[str]
+    sfreq: float | None
+    classes: list[Any]
+    subjects: int  # whom it was trained on
+    scores: dict[str, Any]
+    exponents: list[float]  # (K,)
+    parts: list[ModelCard]  # (K,)
+    # How a person is followed without labels, "none" where held-out people did not gain; None: nobody has looked.
+    follows: str | None = None
+    calibrates: list[int] | None = None  # labelled windows of each class that they gained by
+    # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
+    trust: dict[str, Any] = field(default_factory=dict)
+    seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_trust(self.trust)
+        if self.kind != KIND:
+            raise UserError(f"the kind of a mixture is {shown(self.kind)}, it must be {KIND!r}")
+        if not self.parts or not all(isinstance(part, ModelCard) for part in self.parts):
+            raise UserError("a mixture needs at least one part, each with a card of its own")
+        if len(self.exponents) != len(self.parts):
+            raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
+        for value in self.exponents:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST:
+                raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
+        object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
+        for number, part in enumerate(self.parts, 1):
+            for name in SHARED:
+                own, common = getattr(part, name), getattr(self, name)
+                if own != common:
+                    raise UserError(f"{name} of part {number} is {shown(own)}, the mixture has {shown(common)}")
+        members = sum(part.members for part in self.parts)
+        if self.members != members:
+            raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
+
+    @classmethod
+    def of(cls, parts: Sequence[ModelCard], exponents: Sequence[float] | Tensor, scores: dict[str, Any]) -> Self:
+        """What parts have in common is taken from the first."""
+        if not parts:
+            raise UserError("a mixture needs at least one part, each with a card of its own")
+        first = parts[0]
+        return cls(
+            name=first.name, kind=KIND, members=sum(part.members for part in parts), n_times=first.n_times,
+            channels=first.channels, sfreq=first.sfreq, classes=first.classes, subjects=first.subjects, scores=scores,
+            exponents=[float(value) for value in exponents], parts=list(parts),
+        )  # fmt: skip
+
+
+def check_trust(trust: dict[str, Any]) -> None:
+    """Raise unless it is a share and a sharpness for each number of labels."""
+    for labels, pair in trust.items():
+        known = isinstance(pair, list) and len(pair) == 2 and all(type(value) in (int, float) for value in pair)
+        if not known or not (0 <= pair[0] <= MOST and 0 < pair[1] <= MOST):
+            raise UserError(f"trust in {shown(labels)} labels is {shown(pair)}; it must be a share and a sharpness")
+
+
+Card = ModelCard | MixtureCard
+
+
+def card_from(values: Any) -> Card:
+    """The card of either kind of model from what JSON held, with its digest or without; whatever is wrong raises."""
+    if isinstance(values, dict):
+        values = {name: value for name, value in values.items() if name != DIGEST}
+    if not isinstance(values, dict) or values.get("kind") != KIND:
+        return ModelCard(**values)
+    parts = values.get("parts")
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise UserError(f"parts of the mixture is {shown(parts)}; it must be a list of cards")
+    return MixtureCard(**values | {"parts": [ModelCard(**part) for part in parts]})
+
+
+def as_array(classes: list[Any]) -> NDArray[Any]:
+    """(classes,), each as it is: NumPy would make text of numbers beside text."""
+    if len({type(value) for value in classes}) == 1:
+        return np.array(classes)
+    found = np.empty(len(classes), dtype=object)
+    found[:] = classes
+    return found

@@ -1,0 +1,77 @@
+"""What a part of a model is to those who arrange, draw or refuse it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..model.encoder import Size
+from ..preprocessing import FittedPreprocessing
+from ..settings import Setting
+from ..training.effects import Effects
+from ..training.members import Members
+from .card import ModelCard
+
+TINY = 1e-300  # probabilities below count as this: 0 has no logarithm
+
+
+class Correction(NamedTuple):
+    """What is known of one person, as something to add to the log-probabilities of an ensemble."""
+
+    weight: Tensor  # (P, D, C)
+    bias: Tensor  # (P, C)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Codes (P, n, D) -> (n, C), the mean over members, float64."""
+        return (torch.matmul(z, self.weight) + self.bias[:, None]).double().mean(0)
+
+
+class Ensemble(Protocol):
+    """`SavedModel`, as far as it is read: members of one setting, with the preprocessing that each was fitted with."""
+
+    card: ModelCard
+    setting: Setting
+    size: Size
+    preprocessing: FittedPreprocessing
+    members: Members
+    net: nn.Module
+    effects: Effects | None
+    correction: Correction | None
+
+
+def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object]) -> None:
+    """Raise where the check refuses a part; each reason once, with the parts of several that it is about."""
+    if len(parts) == 1:
+        check(parts[0])
+        return
+    refused: dict[str, list[Ensemble]] = {}
+    remedies: dict[str, None] = {}
+    for part in parts:
+        try:
+            check(part)
+        except UserError as error:
+            reason, _, remedy = str(error).partition("; ")
+            refused.setdefault(reason, []).append(part)
+            remedies |= {remedy: None} if remedy else {}
+    if refused:
+        told = [f"{reason}: {_named(parts)}" for reason, parts in refused.items()]
+        raise UserError("; ".join([*told, *remedies]))
+
+
+def _named(parts: Sequence[Ensemble]) -> str:
+    """A few parts by their whole names, many by their kinds."""
+    if len(parts) <= 3:
+        return ", ".join(repr(name_of(part.setting)) for part in parts)
+    counts = Counter(part.setting.kind for part in parts)
+    return f"{len(parts)} parts (" + ", ".join(f"{kind} {n}" for kind, n in counts.items()) + ")"
+
+
+def name_of(setting: Setting) -> str:
+    """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
+    plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
+    return f"{setting.encoder} {setting.name_beside(plain)}"

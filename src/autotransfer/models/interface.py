@@ -1,0 +1,85 @@
+"""What models of either kind have in common."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError, shown
+from ..recordings.windows import people_of_windows, windows_for_model
+from .card import Card, as_array
+from .saving import write_model
+
+
+def save_model(model: object, path: str | os.PathLike[str]) -> None:
+    """Write a model to a folder, from which `load_model` reads it.
+
+    model: what `load_model` or `Outcome.model()` gave, or a fitted estimator
+    path: the folder; a model that is there already is replaced
+    """
+    model = getattr(model, "model_", model)
+    if not isinstance(model, BaseModel):
+        raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
+    if (Path(path) / "ledger.sqlite").exists():
+        raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
+    try:
+        model.save(path)
+    except OSError as error:
+        raise UserError(f"cannot write to {path} ({error.strerror or error}); choose another folder") from None
+
+
+class BaseModel(ABC):
+    """A model that takes raw windows and prepares them itself. `card` says what it was made for."""
+
+    card: Card
+
+    def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
+        """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
+        return windows_for_model(X, self.card, channels, sfreq)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """(classes,): what the columns of `predict_proba` stand for."""
+        return as_array(self.card.classes)
+
+    def predict(self, X: object, subject: object = None) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`."""
+        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject).argmax(1)]
+        return predicted
+
+    def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
+        """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
+
+        subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
+        themselves, in the order of the rows. Without it all windows are one person's.
+        """
+        windows = self.check(X)
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+
+    def features(self, X: object, subject: object = None) -> Tensor:
+        """X and subject as of `predict_proba` -> the codes of all members of all parts side by side (N, n_features):
+        all that a prediction depends on."""
+        windows = self.check(X)
+        return self.features_checked(windows, people_of_windows(subject, len(windows)))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
+        write_model(Path(folder), self.card, self.tensors())
+
+    @abstractmethod
+    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+        """As `predict_proba`, for windows that `check` gave, and people as numbers (N,)."""
+
+    @abstractmethod
+    def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
+        """As `features`, for the same."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """What is saved beside the card, by name."""

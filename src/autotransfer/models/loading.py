@@ -1,0 +1,120 @@
+"""Models back from their folders and files, checked before anything is made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from ..errors import UserError, one_line
+from ..files import read_plain
+from ..model.encoders import Encoders
+from .binding import check_digest, check_file, check_shapes, check_size
+from .card import ModelCard, card_from
+from .mixture import Mixture, Model
+from .saved_model import SavedModel
+from .saving import NEXT, WEIGHTS
+
+MARK = "autotransfer_version"  # in every exported file, as plain text
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError)
+
+
+def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
+    """The model of a run's folder, of a model's folder, or of one exported safetensors file; anything else is refused
+    in one line.
+
+    encoders: the factory of a user's own encoder, by name
+    """
+    path = Path(path)
+    if path.suffix == ".safetensors" or (path.exists() and not path.is_dir()):
+        return _load_file(path, encoders)
+    return _load_folder(path / "model" if (path / "model").is_dir() else path, encoders)
+
+
+def _load_folder(folder: Path, encoders: Encoders | None) -> Model:
+    try:
+        try:
+            return _load(folder, WEIGHTS, encoders)
+        except UNREADABLE:
+            # A run that is at work, or was killed, may be between the card and the weights of a new model.
+            return _load(folder, NEXT if (folder / NEXT).exists() else WEIGHTS, encoders)
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise UserError(_no_model(folder, Path(error.filename).name)) from None
+    except UNREADABLE as error:
+        raise UserError(
+            f"the model in {folder} cannot be read ({one_line(error)}); make it again with resume"
+        ) from None
+
+
+def _load(folder: Path, file: str, encoders: Encoders | None) -> Model:
+    path = folder / file
+    values = json.loads(read_plain(folder / "model.json").decode())
+    check_file(path, card_from(values))
+    weights = read_plain(path)
+    model = model_of(values, load(weights), encoders)
+    check_digest(values, weights, card="model.json", file=path.name)
+    return model
+
+
+def _no_model(folder: Path, missing: str) -> str:
+    """Why there is none: a run that has not made it yet, another model of a run, or no run at all."""
+    run = folder.parent
+    if (run / "ledger.sqlite").exists():
+        return (
+            f"{run} is an unfinished run and has no model yet: the first is there when its first stage has ended "
+            f"(autotransfer status {run}); if it was interrupted, go on with: autotransfer resume {run}"
+        )
+    if folder.name == "refit" and (folder.parent / "model.json").exists():
+        return f"the run made no refit model; leave --model refit out, or start a run with --final refit ({folder})"
+    if not run.exists():
+        return f"there is no folder {run}"
+    return f"there is no model in {folder} ({missing} is missing)"
+
+
+def _load_file(path: Path, encoders: Encoders | None) -> Model:
+    try:
+        check_size(path)
+        return model_in(path.read_bytes(), encoders)
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror or error})") from None
+    except UNREADABLE as error:
+        raise UserError(
+            f"{path} is not a model that export --format safetensors wrote ({one_line(error)}); "
+            "give such a file, or a run"
+        ) from None
+
+
+def model_in(content: bytes, encoders: Encoders | None = None) -> Model:
+    """Of an exported safetensors file: its header begins with eight bytes that give the header's length."""
+    tensors = load(content)
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    if MARK not in metadata:
+        raise ValueError("it holds tensors but no card")
+    values = from_text(metadata)
+    check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, card_from(values))
+    model = model_of(values, tensors, encoders)
+    check_digest(values, content, card="its card", file="what it holds")
+    return model
+
+
+def from_text(metadata: dict[str, str]) -> dict[str, Any]:
+    """The values of a card, each of which a file's header holds as JSON."""
+    return {name: json.loads(text) for name, text in metadata.items() if name != MARK}
+
+
+def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:
+    """From a card as JSON holds it, and tensors; whatever is wrong raises."""
+    card = card_from(values)
+    if isinstance(card, ModelCard):
+        return SavedModel(card, tensors, encoders)
+    return Mixture.restore(card, tensors, encoders)

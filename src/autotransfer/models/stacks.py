@@ -1,0 +1,106 @@
+"""Parts of a model that differ in their weights alone, as one stack of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from ..model.encoder import quick
+from ..model.encoders import ENCODERS
+from ..training.effects import Effects
+from ..training.members import Members
+from .ensemble import Correction, Ensemble
+
+Named = TypeVar("Named", Effects, Correction)
+
+
+def stacks_of(parts: Sequence[Ensemble], exponents: Sequence[float]) -> list[tuple[PartStack, Tensor]]:
+    """The parts of a model, those that are alike in all but their weights together, with their exponents (K,)."""
+    places: dict[object, list[int]] = {}
+    for place, part in enumerate(parts):
+        places.setdefault(likeness(part), []).append(place)
+    weights = torch.tensor(exponents, dtype=torch.float64)
+    return [(PartStack([parts[place] for place in alike]), weights[alike]) for alike in places.values()]
+
+
+class PartStack:
+    """Ensembles alike in all but their weights: P members in all, those with equal statistics side by side."""
+
+    def __init__(self, parts: Sequence[Ensemble]) -> None:
+        statistics = _side_by_side([part.preprocessing.state_dict() for part in parts])
+        tensors = _side_by_side([part.members.tensors() for part in parts])
+        members = sum(part.card.members for part in parts)
+        if parts[0].setting.encoder in ENCODERS:
+            group = _equal_rows(statistics, members)
+            order = group.argsort(stable=True)
+            own = Members(parts[0].setting, parts[0].size, range(members))
+            own.load_stacked({name: tensor[order] for name, tensor in tensors.items()})
+            net = own.net.eval()
+        else:  # the user's own, which cannot be made anew: its members stay as they are
+            group = order = torch.arange(members)
+            net = parts[0].net
+        self.sizes: list[int] = torch.bincount(group).tolist()
+        self.together = [sum(self.sizes)]
+        first = torch.tensor([group.tolist().index(g) for g in range(len(self.sizes))])
+        self.setting, card = parts[0].setting, parts[0].card
+        spec = self.setting.preprocessing
+        self.network = net
+        self.net = quick(net, spec.levels(len(card.channels), card.n_times))
+        self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
+        self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
+        self.bias = tensors["classifier.bias"][order, None]
+        # (parts, P): the mean over the members of each part.
+        whose = torch.arange(len(parts)).repeat_interleave(torch.tensor([part.card.members for part in parts]))
+        self.mean = (whose[order] == torch.arange(len(parts))[:, None]).double()
+        self.mean /= self.mean.sum(1, keepdim=True)
+
+        self.correction = _in_order([part.correction for part in parts], order)
+        self.effects = _in_order([part.effects for part in parts], order)
+
+    def codes(self, x: Tensor) -> Tensor:
+        """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""
+        z: Tensor = self.net(x, self.sizes if x.shape[0] > 1 else self.together)
+        return z
+
+    def head(self, corrected: bool) -> tuple[Tensor, Tensor]:
+        """Weight (P, D, classes) and bias (P, 1, classes) of what members say of a code, logits; beside them, if asked
+        for, those of the correction of a person, which may be 0."""
+        if not corrected:
+            return self.weight, self.bias
+        own = self.correction
+        weight, bias = (0 * self.weight, 0 * self.bias) if own is None else (own.weight, own.bias[:, None])
+        return torch.cat([self.weight, weight], -1), torch.cat([self.bias, bias], -1)
+
+
+def _in_order(parts: Sequence[Named | None], order: Tensor) -> Named | None:
+    """Named tuples of tensors with the member on axis 0, one after the other, members in this order; None where a part
+    has none."""
+    some = [part for part in parts if part is not None]
+    if len(some) < len(parts):
+        return None
+    return type(some[0])(*(torch.cat(own)[order] for own in zip(*some, strict=True)))
+
+
+def likeness(part: Ensemble) -> object:
+    """Parts that agree in this have the same transforms, and networks of the same shapes."""
+    setting = part.setting
+    if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
+        return id(part)
+    directions = None if part.effects is None else part.effects.shift.shape[1]
+    known = part.correction is not None, directions
+    return setting.preprocessing, setting.encoder, setting.network.program(part.card.sfreq), known
+
+
+def _side_by_side(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Tensors with the member on axis 0: those of all parts."""
+    return {name: torch.cat([own[name] for own in parts]).detach() for name in parts[0]}
+
+
+def _equal_rows(tensors: dict[str, Tensor], members: int) -> Tensor:
+    """Members (P,) numbered so that those whose rows are equal in all tensors have the same number, from 0 on."""
+    known: dict[bytes, int] = {}
+    rows = [b"".join(tensor[member].numpy().tobytes() for tensor in tensors.values()) for member in range(members)]
+    return torch.tensor([known.setdefault(row, len(known)) for row in rows])
