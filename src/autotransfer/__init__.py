@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
     from .settings import Setting as Setting
+    from .training.conformal import UNANSWERED as UNANSWERED
     from .training.latent import encode as encode
     from .training.leakage import Leakage as Leakage
     from .training.leakage import leakage as leakage
@@ -59,6 +60,7 @@ _HOME = {
     "Session": ".person.session",
     "Setting": ".settings",
     "Studies": ".pretraining.studies",
+    "UNANSWERED": ".training.conformal",
     "UserError": ".errors",
     "encode": ".training.latent",
     "export_model": ".export",

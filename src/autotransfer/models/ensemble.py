@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..model.encoder import Size
 from ..preprocessing import FittedPreprocessing
 from ..settings import Setting
+from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
@@ -41,6 +42,7 @@ class Ensemble(Protocol):
     members: Members
     net: nn.Module
     effects: Effects | None
+    days: Days | None
     correction: Correction | None
 
 

@@ -19,6 +19,7 @@ from ..models.ensemble import TINY
 from ..models.mixture import Model
 from ..models.stacks import stacks_of
 from ..preprocessing import Person
+from ..training.days import Days
 from ..training.effects import Effects
 from .adaptation import Adaptation
 from .asking import Recent
@@ -65,7 +66,9 @@ class Decoder:
         """What takes labels of somebody new. model: the one that this was made of."""
         effects, weights = self.effects()
         directions = max(own.means.shape[-1] for own in effects)
-        return Labels(model, [own.wide(directions) for own in effects], weights)
+        days = [stack.days for stack in self.stacks if stack.days is not None]
+        together = Days(*map(torch.cat, zip(*days, strict=True))) if len(days) == len(self.stacks) else None
+        return Labels(model, [own.wide(directions) for own in effects], weights, together)
 
     @torch.inference_mode()
     def next(

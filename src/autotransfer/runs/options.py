@@ -134,13 +134,13 @@ class RunOptions:
         check_seed(self.seed + self.seeds - 1)  # the last of them
         Cutting.of(**{name: getattr(self, name) for name in CUTTING})
         self.apply(Setting())  # complains about any number that no setting may have
+        if self.lists_settings and self.search == "tpe":
+            raise UserError("a tpe search samples settings itself; use search grid with settings that are listed")
         if self.base is not None and self.adaptation is None:
             raise UserError(
                 "a base stands beside candidates of several kinds, and this run has none; leave --base out, or give "
                 "--adaptation zero-shot, online or transductive"
             )
-        if self.lists_settings and self.search == "tpe":
-            raise UserError("a tpe search samples settings itself; use search grid with settings that are listed")
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
         if self.nested == "full" and self.rule == "average":

@@ -15,7 +15,7 @@ from ..folds import Fold
 from ..jobs import Job
 from ..models.assembly import Part, assemble_mixture, ensemble
 from ..models.seen import training_seen
-from ..runs.choice import Choice, Playback
+from ..runs.choice import Choice
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..settings import Setting
@@ -33,18 +33,17 @@ def build_models(
 ) -> None:
     """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
     alone is delivered. refit: False where another stage follows."""
-    scores = card_scores(choice)
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
     networks = sum(not setting.network.closed_form for setting in exponents)
     most = None if weights is None else most_of_each(networks)
     parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
-    mixed, played = weights is not None, choice.playback
-    _save(run, "model", parts, "ensemble", scores, played, mixed=mixed)
+    mixed = weights is not None
+    _save(run, "model", parts, "ensemble", choice, mixed=mixed)
     if run.options.final == "refit" and refit:
         tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
         again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
-        _save(run, "model/refit", again, "refit", scores, played, mixed=mixed)
+        _save(run, "model/refit", again, "refit", choice, mixed=mixed)
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
@@ -62,21 +61,19 @@ def card_scores(choice: Choice) -> dict[str, Any]:
     } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
 
 
-def _save(
-    run: Run, place: str, parts: Sequence[Part], kind: str, scores: dict[str, Any], played: Playback | None, *,
-    mixed: bool,
-) -> None:  # fmt: skip
-    rec, folder = run.recordings, run.folder / place
+def _save(run: Run, place: str, parts: Sequence[Part], kind: str, choice: Choice, *, mixed: bool) -> None:
+    rec, folder, scores = run.recordings, run.folder / place, card_scores(choice)
+    thresholds = None if choice.answering is None else choice.answering.thresholds
     if not mixed:
         (part,) = parts
         own = (part.setting, part.states, part.folds)
         single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
-        single.card = replace(single.card, seen=training_seen(rec))
+        single.card = replace(single.card, seen=training_seen(rec), thresholds=thresholds)
         single.save(folder)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
-    model.card = replace(model.card, seen=training_seen(rec))
-    if played is not None:
+    model.card = replace(model.card, seen=training_seen(rec), thresholds=thresholds)
+    if (played := choice.playback) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
     model.save(folder)
