@@ -128,11 +128,12 @@ def run(
         ),
     ] = None,
     base: Annotated[
-        Path | None,
+        str | None,
         _option(
             panel=SEARCH,
             metavar="BASE",
-            help="Folder of a base (autotransfer pretrain): its networks, trained on other studies, are candidates.",
+            help="Folder of a base (autotransfer pretrain), or hf:USER/NAME: its networks, trained on other studies, "
+            "are candidates.",
         ),
     ] = None,
     encoder: OwnEncoder = "eegnet",
@@ -221,7 +222,7 @@ def run(
         search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align,
         preprocessing=adaptation if preprocessing is None else preprocessing,
-        base=None if base is None else str(base),
+        base=base,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
         **asdict(windowing),
