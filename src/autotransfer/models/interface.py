@@ -95,6 +95,13 @@ class BaseModel(ABC):
         """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
         write_model(Path(folder), self.card, self.tensors())
 
+    def push_to_hub(self, repository: str, **options: Any) -> str:
+        """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out: see
+        `models.hub.push_to_hub`, which has the options private, token and message. Returns the address."""
+        from .hub import push_to_hub  # made of models
+
+        return push_to_hub(self, repository, **options)
+
     @abstractmethod
     def predict_checked(
         self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None

@@ -342,14 +342,14 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
 
 
-def _known(state: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+def _known(state: dict[str, Tensor], like: dict[str, Tensor], whose: str = "adaptation") -> dict[str, Tensor]:
     """What is known of a person; ValueError where it does not fit."""
     for name, wanted in like.items():
         own = state.get(name, torch.empty(0))
         if own.shape != wanted.shape or own.dtype != wanted.dtype:
-            raise ValueError(f"adaptation.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
+            raise ValueError(f"{whose}.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
         if name in NEVER_NEGATIVE and (own < 0).any():
-            raise ValueError(f"adaptation.{name} is below 0")
+            raise ValueError(f"{whose}.{name} is below 0")
     return state
 
 
