@@ -208,6 +208,7 @@ def test_every_option_reaches_the_run() -> None:
         "at_least",
         "encoder",
         "max_steps",
+        "metric",
         "nested",
         "preset",
         "random_state",

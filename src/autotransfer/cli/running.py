@@ -181,6 +181,13 @@ def run(
     final: Annotated[
         str, _option(panel=VALIDATION, help="ensemble of the folds; refit: also one on everybody.")
     ] = "ensemble",
+    metric: Annotated[
+        str,
+        _option(
+            panel=VALIDATION,
+            help="What decides, and what people are scored with: balanced_accuracy, f1, auc, kappa or accuracy.",
+        ),
+    ] = "balanced_accuracy",
     at_least: AtLeast = None,
     windowing: Windowing = UNSAID,
     clean: Annotated[
@@ -210,6 +217,7 @@ def run(
         preprocessing=adaptation if preprocessing is None else preprocessing,
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
+        metric=metric,
         **asdict(windowing),
     )  # fmt: skip
     again = None

@@ -32,7 +32,7 @@ from ..search.plan import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT
 from ..training.packing import resolve_device
-from ..training.scoring import metric_of
+from ..training.scoring import BALANCED_ACCURACY, metric_of
 from .inputs import encoder_of, seed_of, training_recordings
 from .target import Target
 from .window_classifier import WindowClassifier
@@ -62,7 +62,9 @@ class AutoTransferClassifier(WindowClassifier):
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
-        itself decides by balanced accuracy and log-probabilities
+        itself decides by `metric`
+    metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
+        Weights of the average minimise the log-loss whatever it is
     at_least: the score that you need of every person; `choice_` and the report say who is below it
     verbose: say what is done and show progress
 
@@ -101,6 +103,7 @@ class AutoTransferClassifier(WindowClassifier):
         random_state: Any = 0,
         device: str = "auto",
         scoring: str = "balanced_accuracy",
+        metric: str = "balanced_accuracy",
         at_least: float | None = None,
         verbose: bool = False,
     ) -> None:
@@ -129,6 +132,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.random_state = random_state
         self.device = device
         self.scoring = scoring
+        self.metric = metric
         self.at_least = at_least
         self.verbose = verbose
 
@@ -211,7 +215,7 @@ class AutoTransferClassifier(WindowClassifier):
             patience=self.patience, batch_size=self.batch_size, lr=self.lr, standardise=self.standardise,
             align=self.align, preprocessing=self.adaptation, encoder=encoder, seed=seed_of(self.random_state),
             seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final, device=self.device,
-            nuisance=self.nuisance, at_least=self.at_least,
+            nuisance=self.nuisance, at_least=self.at_least, metric=self.metric,
         )  # fmt: skip
         check_packages(options)
         return options
@@ -281,6 +285,7 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     stored = run.ledger.recall("asked", dict[str, Any])
     if stored is None:  # it was begun in another way
         stored, options = run.options.to_dict(), options.for_data(run.recordings)
+    stored = options.to_dict() | {"metric": BALANCED_ACCURACY} | stored  # an earlier version had fewer options
     wanted = options.to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another

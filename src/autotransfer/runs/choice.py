@@ -15,7 +15,7 @@ from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..training.conformal import Thresholds
 from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
-from ..training.scoring import BALANCED_ACCURACY
+from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .verdict import BestPeer, best_peer, verdict
 
 Scores = dict[str, float]  # by subject or by the name of a setting
@@ -88,8 +88,8 @@ class Average:
     def __post_init__(self) -> None:
         tables = [self.choosing_test_scores, self.equal_test_scores, *self.without_kind.values()]
         shares = [one.share for one in self.weights] + [s for own in self.nested_weights.values() for s in own.values()]
-        if not all(math.isnan(value) or 0 <= value <= 1 for own in tables for value in own.values()):
-            raise UserError("a score lies outside [0, 1]")
+        if not all(math.isnan(value) or -1 <= value <= 1 for own in tables for value in own.values()):
+            raise UserError("a score lies outside [-1, 1]")
         if not all(0 <= share <= 1.000001 for share in shares):
             raise UserError("a share of the weights lies outside [0, 1]")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
@@ -163,8 +163,8 @@ class StageScore:
     interval: list[float]  # 95 % over people; empty for a single one
 
     def __post_init__(self) -> None:
-        if not all(math.isnan(value) or 0 <= value <= 1 for value in self.scores.values()):
-            raise UserError("a score lies outside [0, 1]")
+        if not all(math.isnan(value) or -1 <= value <= 1 for value in self.scores.values()):
+            raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
 
     @classmethod
     def of(cls, name: str, number: int, seconds: float, scores: Scores) -> StageScore:
@@ -224,8 +224,9 @@ class Choice:
         tables += [self.nested_uncensored_test_scores]
         tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.peers.values()]
         values = [value for table in tables for value in table.values()]
-        if not all(math.isnan(value) or value == -math.inf or 0 <= value <= 1 for value in values):
-            raise UserError("a score lies outside [0, 1]")
+        lowest = METRICS[self.metric].lowest if self.metric in METRICS else 0.0
+        if not all(math.isnan(value) or value == -math.inf or lowest <= value <= 1 for value in values):
+            raise UserError(f"a score lies outside [{lowest:g}, 1]")
         if not all(math.isnan(one) or -1 <= one <= 1 for own in self.other_metrics.values() for one in own.values()):
             raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
         if self.chance is not None and not 0 <= self.chance <= 1:
@@ -240,7 +241,7 @@ class Choice:
         if not square or any(n < 0 for own in self.confusions.values() for row in own for n in row):
             raise UserError("confusions are no square tables of counts")
         object.__setattr__(self, "best_peer", best_peer(self.estimate, self.peers))
-        object.__setattr__(self, "next_person", next_person(list(self.estimate.values())))
+        object.__setattr__(self, "next_person", next_person(list(self.estimate.values()), lowest=lowest))
         object.__setattr__(self, "verdict", verdict(self))
 
     @property

@@ -17,6 +17,7 @@ from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
 from ..training.intervals import check_at_least
+from ..training.scoring import BALANCED_ACCURACY, metric_name
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
@@ -93,6 +94,8 @@ class RunOptions:
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
     as_printed: bool = False  # penalties as the paper prints them
     nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
+    # by which candidates are chosen and people scored; weights of an average minimise the log-loss whatever it is
+    metric: str = BALANCED_ACCURACY
     at_least: float | None = None  # the score that is asked of every person: who is below it is named
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
@@ -116,6 +119,12 @@ class RunOptions:
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
+        object.__setattr__(self, "metric", metric_name(self.metric))
+        if self.metric != BALANCED_ACCURACY and (self.rule == "published" or self.nested == "full"):
+            raise UserError(
+                f"metric is {self.metric!r}, and the published rule and --nested full decide by balanced accuracy; "
+                "leave them, or the metric, out"
+            )
         if self.time == EVERYTHING:
             object.__setattr__(self, "time", None)
         elif self.time is not None:
