@@ -104,6 +104,13 @@ class Average:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+HARM = 0.02  # of a score: whoever loses more is harmed
+
+
+def _harmed(gains: list[float]) -> tuple[float, int]:
+    return (sum(gain < -HARM for gain in gains) / len(gains) if gains else 0.0), len(gains)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Playback:
     """Held-out people using the model, some of them where there are many: scores by case and subject, each by
@@ -118,6 +125,23 @@ class Playback:
     follows: str  # the way that everybody chooses, "none" where nobody gains
     calibrates: list[int]  # numbers of labels that they gained by
     trust: dict[str, list[float]] = field(default_factory=dict)  # as in a mixture's card
+
+    @property
+    def harmed(self) -> tuple[float, int]:
+        """Share of people who lose more than HARM by being followed, in the mean over orders; and how many they are."""
+        gains: dict[str, list[float]] = {}
+        for order, own in self.zero_shot.items():
+            for name, value in own.items():
+                gains.setdefault(name, []).append(self.adapted[order][name] - value)
+        return _harmed([sum(own) / len(own) for own in gains.values()])
+
+    @property
+    def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
+        """The same by the number of labelled windows of each class that they are calibrated with."""
+        return {
+            labels: _harmed([own[name] - self.before[labels][name] for name in own if name in self.before[labels]])
+            for labels, own in self.calibrated.items()
+        }
 
     @property
     def gain(self) -> float:
@@ -149,6 +173,21 @@ class Answering:
         for tables in (self.coverage, self.answered, self.accuracy):
             if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
                 raise UserError("a share of windows lies outside [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScore:
+    """The delivered model's scores in one group of a column beside the data, decided without each person."""
+
+    column: str
+    group: str
+    people: int  # who can be scored there
+    mean: float
+    interval: list[float]  # 95 % over people; empty for a single one
+    # 95 % interval of the group minus the others: other people or, where `within`, the same people's other windows
+    difference: list[float]
+    within: bool
+    concern: str  # "worse": much, and surely; "few": too few people to say; ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +252,7 @@ class Choice:
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
     answering: Answering | None = None  # None: too few people, or an earlier version did not look
+    groups: list[GroupScore] = field(default_factory=list)  # of the columns beside the data
     at_least: float | None = None  # the score that the user asks of every person
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""

@@ -28,6 +28,7 @@ from ..training.progress import clock, working
 from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
+from .for_whom import group_scores
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .peers import peer_scores
@@ -186,6 +187,7 @@ def decide(
         confusions={str(subjects[test]): confusion(said.y[test], own) for test, own in final.items()},
         reliability={str(subjects[test]): reliability(said.y[test], own) for test, own in final.items()},
         answering=answering({str(subjects[test]): (said.y[test], np.exp(own)) for test, own in final.items()}),
+        groups=group_scores(run.recordings, metric, final),
         at_least=options.at_least,
     )
     return choice, weights, nested
