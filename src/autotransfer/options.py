@@ -49,6 +49,10 @@ class AskedOptions:
             "module:function, a factory (n_channels, n_times) -> nn.Module."
         ),
     ] = "eegnet"
+    metric: Annotated[
+        str,
+        About("What decides, and what people are scored with: balanced_accuracy, f1, auc, kappa or accuracy."),
+    ] = "balanced_accuracy"
     at_least: Annotated[float | None, About("The score that you need of every person: who is below it is named.")] = (
         None
     )
@@ -71,7 +75,8 @@ class AskedOptions:
     base: Annotated[
         str | PathLike[str] | None,
         About(
-            "Folder of a base (autotransfer pretrain): its networks, trained on other studies, are candidates.",
+            "Folder of a base (autotransfer pretrain), or hf:USER/NAME: its networks, trained on other studies, are "
+            "candidates.",
             SEARCH,
             metavar="BASE",
         ),

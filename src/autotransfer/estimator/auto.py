@@ -32,7 +32,7 @@ from ..search.plan import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT, Setting
 from ..training.packing import resolve_device
-from ..training.scoring import metric_of
+from ..training.scoring import BALANCED_ACCURACY, metric_of
 from .inputs import encoder_of, seed_of, training_recordings
 from .target import Target
 from .window_classifier import WindowClassifier
@@ -68,7 +68,9 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
-        itself decides by balanced accuracy and log-probabilities
+        itself decides by `metric`
+    metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
+        Weights of the average minimise the log-loss whatever it is
     at_least: the score that you need of every person; `choice_` and the report say who is below it
     verbose: say what is done and show progress
 
@@ -239,7 +241,8 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     stored = run.ledger.recall("asked", dict[str, Any])
     if stored is None:  # it was begun in another way
         stored, options = run.options.to_dict(), options.for_data(run.recordings)
-    stored = RunOptions.from_dict(stored).to_dict()  # in today's names
+    # In today's names; an earlier version had fewer options.
+    stored = {"metric": BALANCED_ACCURACY} | RunOptions.from_dict(stored).to_dict()
     wanted = options.to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another

@@ -19,6 +19,7 @@ from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
 from ..training.intervals import check_at_least
+from ..training.scoring import BALANCED_ACCURACY, metric_name
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
@@ -105,6 +106,12 @@ class RunOptions(AskedOptions):
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
+        self.metric = metric_name(self.metric)
+        if self.metric != BALANCED_ACCURACY and (self.rule == "published" or self.nested == "full"):
+            raise UserError(
+                f"metric is {self.metric!r}, and the published rule and --nested full decide by balanced accuracy; "
+                "leave them, or the metric, out"
+            )
         if self.time == EVERYTHING:
             self.time = None
         elif self.time is not None:
