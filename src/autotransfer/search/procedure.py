@@ -248,8 +248,8 @@ def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], 
     groups = run.groups
     for entry in entries:
         for person in groups[entry.test] if entry.record is not None else ():
-            score = math.nan if entry.record is None else entry.record.score_on(person)
-            values.setdefault((entry.setting.key, person), []).append(score)
+            own = math.nan if entry.record is None else entry.record.score_on(person)
+            values.setdefault((entry.setting.key, person), []).append(own)
     return {key: _mean(scores) for key, scores in values.items()}
 
 
