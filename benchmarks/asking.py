@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from autotransfer.runs.assembly import Part, assemble_mixture
 from numpy.typing import NDArray
 from torch import Tensor
 
 import autotransfer as at
 from autotransfer.files import write_atomically
 from autotransfer.folds import leave_groups_out, scorable
+from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.person.asking import RECENT, WORTH, expected_gain
 from autotransfer.person.decoder import Decoder
 from autotransfer.person.labels import Labels
@@ -55,7 +55,7 @@ MARKS = (1, 2, 3, 5)  # labels for every class, at which both are compared
 
 def forms(recordings: at.Recordings) -> list[Setting]:
     """One closed form of each representation that a run has for these signals."""
-    options = RunOptions(source=recordings.name, preprocessing="zero-shot")
+    options = RunOptions(source=recordings.name, adaptation="zero-shot")
     of_kind: dict[str, Setting] = {}
     for setting in closed_forms(options, recordings):
         if setting.encoder == "linear":

@@ -110,7 +110,9 @@ class Target:
             own = outcomes[place :: len(where)]
             self.said[adaptation, model, number, many] = np.mean([one.said.double().numpy() for one in own], 0)
 
-    def learn(self, adaptation: str, model: str, pool: at.Recordings, rows: Rows, y: Any, values: dict[str, Any]) -> None:
+    def learn(
+        self, adaptation: str, model: str, pool: at.Recordings, rows: Rows, y: Any, values: dict[str, Any]
+    ) -> None:
         """A network on a pool, of which `rows` (n,) are the windows of the target; y: the target's classes among those
         of the pool. Everything else of the pool trains as well."""
         others = np.setdiff1d(np.arange(pool.n_trials), rows)
@@ -173,7 +175,9 @@ def pooled_by_name(studies: Studies, target: str) -> tuple[at.Recordings, Rows]:
     return made, np.flatnonzero(study[kept] == place)
 
 
-def measure(name: str, sets: dict[str, at.Recordings], options: argparse.Namespace) -> tuple[list[dict[str, Any]], Base]:
+def measure(
+    name: str, sets: dict[str, at.Recordings], options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], Base]:
     target = Target(sets[name], options.device)
     start = time.perf_counter()
 
@@ -190,7 +194,8 @@ def measure(name: str, sets: dict[str, at.Recordings], options: argparse.Namespa
     lap("base")
     for adaptation in ADAPTATIONS:
         forms = closed_forms(RunOptions(source="", adaptation=adaptation), sets[name])
-        target.solve(adaptation, "closed", [one for one in forms if one.turn == "none"])  # turning takes its time
+        # Without those that turn the ring, which take their time.
+        target.solve(adaptation, "closed", [one for one in forms if "turn" not in one.to_dict()])
         for kind in ("base", "random_base"):
             target.solve(adaptation, kind, of_base(names, kind, adaptation))
         lap(f"closed forms, {adaptation}")
@@ -202,12 +207,10 @@ def measure(name: str, sets: dict[str, at.Recordings], options: argparse.Namespa
             target.learn(adaptation, "network", sets[name], rows, y, {"standardise": scale, "steps": steps})
         lap("networks of the target alone")
         every = Studies([sets[name], *(one for other, one in sets.items() if other != name)])
-        # Windows that were cut into several are several: the first piece of each is what is scored.
-        first = every.recordings.heads is not None and np.arange(sets[name].n_trials)
         y = np.arange(sets[name].n_classes)
         fixed = {key: value for key, value in SETTING.items() if key not in ("encoder", *AVERAGED)}
         if every.n_times == round(sets[name].n_times * (every.sfreq or 1) / (sets[name].sfreq or 1)):
-            target.learn("zero-shot", "joint", every.recordings, first, y, fixed | {"steps": 2 * steps})
+            target.learn("zero-shot", "joint", every.recordings, rows, y, fixed | {"steps": 2 * steps})
             lap("joint")
             pool, own = pooled_by_name(every, name)
             target.learn("zero-shot", "pooled", pool, own, y, fixed | {"steps": steps})

@@ -25,7 +25,7 @@ from autotransfer.cli import app
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.recordings.sources import RECIPES, SETS
-from autotransfer.runs.choice import Average, Choice, Playback
+from autotransfer.runs.choice import Answering, Average, Choice, Playback
 from autotransfer.runs.results import COLUMNS
 from autotransfer.settings import Penalty, Training, field_names
 
@@ -311,6 +311,7 @@ CHOICE = {
     "nested_adaptations": "by subject: the same for what was found without them",
     "average": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
     "playback": "held-out people using the model, see below; null where nobody could",
+    "answering": "sets and abstention on held-out people, see below; null where they were too few",
     "nested_full_choices": "with `--nested full`: by subject, the setting",
     "nested_full_test_scores": "with `--nested full`: test score by subject",
     "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",
@@ -380,7 +381,23 @@ def average() -> str:
     return _keys(Average, AVERAGE)
 
 
-def _keys(kind: type[Choice] | type[Average] | type[Playback], meanings: dict[str, str]) -> str:
+ANSWERING = {
+    "thresholds": "those of the delivered model, from everybody: `people`, how many; `sets`, for coverages of 0.01 … 0.99 "
+    "the least probability of a class in a set; `answers`, for shares of 0.01 … 0.99 of a person's windows the "
+    "confidence below which they lie",
+    "coverage": "by the coverage asked for: share by subject of windows whose set holds the true class",
+    "set_size": "the same: mean number of classes in a set",
+    "answered": "by the share of windows to be left unanswered: share by subject that is answered",
+    "accuracy": "the same: accuracy by subject of what is answered",
+}
+
+
+def answering() -> str:
+    """Of what is under `answering` in choice.json."""
+    return _keys(Answering, ANSWERING)
+
+
+def _keys(kind: type[Choice] | type[Average] | type[Playback] | type[Answering], meanings: dict[str, str]) -> str:
     names = [field.name for field in fields(kind)]
     if set(names) != set(meanings):
         raise ValueError(f"{__file__} and {kind.__name__} differ in {sorted(set(names) ^ set(meanings))}")
@@ -394,5 +411,5 @@ def _table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 PARTS = {
     "commands": commands, "settings": settings, "grids": grids, "datasets": datasets, "recipes": recipes,
-    "columns": columns, "choice": choice, "average": average, "playback": playback,
+    "columns": columns, "choice": choice, "average": average, "playback": playback, "answering": answering,
 }  # fmt: skip

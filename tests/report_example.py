@@ -18,10 +18,21 @@ from autotransfer.jobs import Record
 from autotransfer.report.comparison import ranking
 from autotransfer.report.outcomes import scores_on_test
 from autotransfer.report.summary import Leak, Point, Split, Summary, WeightsStory
-from autotransfer.runs.choice import Average, Calibration, Choice, Named, Playback, Reliability, StageScore, Weighted
+from autotransfer.runs.choice import (
+    Answering,
+    Average,
+    Calibration,
+    Choice,
+    Named,
+    Playback,
+    Reliability,
+    StageScore,
+    Weighted,
+)
 from autotransfer.runs.data_facts import Data
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.results import Trained
+from autotransfer.search.answering import answering
 from autotransfer.training.centring import CentringRule
 
 HOSTILE = (
@@ -165,8 +176,20 @@ def _beside(nested: dict[str, float], n_classes: int) -> dict[str, Any]:
         "peers": {"Features + LDA (built in)": peer(0.12), "pyRiemann tangent space + LDA": peer(0.025)},
         "skipped_peers": {"Random forest": "no time was left: it takes about 90 s"},
         "confusions": {s: _confusion(draw, n_classes, v).tolist() for s, v in nested.items()},
+        "answering": _answering(draw, list(nested), n_classes),
         "reliability": {s: Reliability(min(1.0, 0.1 + 0.9 * v), v, 0.05) for s, v in nested.items()},
     }
+
+
+def _answering(draw: Any, people: list[str], n_classes: int) -> Answering | None:
+    """What `search.answering` finds of people who are told apart more or less well."""
+    found = {}
+    for who in people:
+        y = draw.integers(0, n_classes, 60)
+        logits = draw.standard_normal((60, n_classes))
+        logits[np.arange(60), y] += 1.5 + draw.standard_normal()
+        found[who] = y, np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    return answering(found)
 
 
 def _leakage(draw: Any, subjects: tuple[str, ...], level: float) -> list[Leak]:

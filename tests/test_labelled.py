@@ -7,8 +7,8 @@ import pytest
 
 import autotransfer as at
 from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.person.calibration import LABELS
-from autotransfer.runs.assembly import Part, assemble_mixture
 from autotransfer.search.labelled import first_of_each, groups_of, labelled_and_scored
 from autotransfer.search.playback import played, windows_of_each
 from autotransfer.settings import Setting

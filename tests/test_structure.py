@@ -17,7 +17,7 @@ PACKAGE = Path(at.__file__).parent
 ROOMS = [
     "errors", "words", "files", "schema", "machine", "fusing", "gpu", "cpu", "kernels", "randomness", "recordings",
     "preprocessing", "augment", "model", "censoring", "settings", "grids", "folds", "jobs", "training", "models",
-    "runs", "person", "search", "report", "estimator", "export", "cluster", "cli",
+    "runs", "pretraining", "person", "search", "report", "estimator", "export", "cluster", "cli",
 ]  # fmt: skip
 ANYWHERE = {"__init__", "__main__"}
 

@@ -25,15 +25,19 @@ if TYPE_CHECKING:
     from .jobs import Outcome as Outcome
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
+    from .models.base import load_base as load_base
     from .models.interface import save_model as save_model
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
     from .person.session import Session as Session
+    from .pretraining.pretrain import pretrain as pretrain
+    from .pretraining.studies import Studies as Studies
     from .recordings import Recordings as Recordings
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
     from .settings import Setting as Setting
+    from .training.conformal import UNANSWERED as UNANSWERED
     from .training.latent import encode as encode
     from .training.leakage import Leakage as Leakage
     from .training.leakage import leakage as leakage
@@ -55,6 +59,8 @@ _HOME = {
     "Recordings": ".recordings",
     "Session": ".person.session",
     "Setting": ".settings",
+    "Studies": ".pretraining.studies",
+    "UNANSWERED": ".training.conformal",
     "UserError": ".errors",
     "encode": ".training.latent",
     "export_model": ".export",
@@ -62,9 +68,11 @@ _HOME = {
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",
     "load": ".recordings",
+    "load_base": ".models.base",
     "load_model": ".models.loading",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
+    "pretrain": ".pretraining.pretrain",
     "save_model": ".models.interface",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",

@@ -88,7 +88,10 @@ def run(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A rougher answer: no penalties, one seed, five folds, 1,000 steps, unless you say otherwise."),
+        typer.Option(
+            "--quick",
+            help="A rougher answer: no penalties, one seed, five folds, 1,000 steps, unless you say otherwise.",
+        ),
     ] = False,
     adaptation: Annotated[
         str,
@@ -110,8 +113,8 @@ def run(
         str | None,
         _option(
             panel=SEARCH,
-            help="Which penalties are tried, as a named list of settings: few (default; quick with --adaptation none), "
-            "extended, uncensored, augmented, or paper, with the paper's rule; autotransfer grids says what is in each.",
+            help="Which penalties are tried, as a list of settings: few (default; quick with --adaptation none), "
+            "extended, uncensored, augmented, or paper, with the paper's rule; autotransfer grids lists each.",
         ),
     ] = None,
     networks: Annotated[
@@ -122,6 +125,14 @@ def run(
         str | None,
         _option(
             panel=SEARCH, help="Signals (emg, eeg, …) or representations to try, with commas. Default: by the data."
+        ),
+    ] = None,
+    base: Annotated[
+        Path | None,
+        _option(
+            panel=SEARCH,
+            metavar="BASE",
+            help="Folder of a base (autotransfer pretrain): its networks, trained on other studies, are candidates.",
         ),
     ] = None,
     encoder: OwnEncoder = "eegnet",
@@ -200,6 +211,8 @@ def run(
 
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
+    if base is not None and cluster is not None:
+        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     if time is None and cluster is not None:
         time = EVERYTHING  # nobody can say how long it takes elsewhere
     options = RunOptions.of(
@@ -207,7 +220,8 @@ def run(
         source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, kinds=kinds, steps=steps,
         search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
         batch_size=batch_size, lr=lr, standardise=standardise, align=align,
-        preprocessing=adaptation if preprocessing is None else preprocessing,
+        adaptation=adaptation if preprocessing is None else preprocessing,
+        base=None if base is None else str(base),
         encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
         population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
         **asdict(windowing),

@@ -27,6 +27,14 @@ def predict(
     adapt: Annotated[
         str, typer.Option(help="all: use all windows of each person, without labels; none: every window by itself.")
     ] = "none",
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Prediction sets that hold the true class this often, such as .9: a column for each class."),
+    ] = None,
+    abstain: Annotated[
+        float | None,
+        typer.Option(help="The share of a new person's windows to leave unanswered, such as .2: a column answered."),
+    ] = None,
     model: WhichModel = "ensemble",
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
@@ -40,6 +48,7 @@ def predict(
     from ..runs.choice import unfinished
     from ..runs.csv_tables import csv_of
     from ..runs.predictions import predictions, probabilities
+    from ..training.conformal import least_confidence, least_probability
     from ..training.scoring import metric_of
 
     check_choice("model", model, ("ensemble", "refit"))
@@ -47,6 +56,9 @@ def predict(
     metric_of(metric)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
+    if coverage is not None:
+        least_probability(saved.card.thresholds, coverage)
+    least_confidence(saved.card.thresholds, abstain)
     raw = windowing.read_for(saved, data)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
@@ -59,7 +71,7 @@ def predict(
         if scores is not None:
             raise
         scored, told = None, [*told, str(error)]
-    table = predictions(saved, raw, found)
+    table = predictions(saved, raw, found, coverage=coverage, abstain=abstain)
     if out is None:
         print(csv_of(table), end="", flush=True)
     else:
@@ -77,12 +89,15 @@ def calibrate(
     folder: Folder,
     data: Annotated[str, typer.Argument(metavar="PERSON", help="A few labelled windows of one person.")],
     out: Annotated[Path, typer.Option(help="Folder for the person's model, which predict, export and stream take.")],
+    new_day: Annotated[
+        bool, typer.Option("--new-day", help="For another day than those of the file; default: for its last session.")
+    ] = False,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
     from ..models.loading import load_model
-    from ..person.calibration import calibrated_with
+    from ..person.calibration import calibrated_with, training_words
     from ..runs.lock import refuse_links
 
     if (out / "ledger.sqlite").exists():
@@ -92,10 +107,13 @@ def calibrate(
     for known in (folder, out):
         refuse_links(known)
     own = load_model(folder / "model", own_encoders(encoder))
-    made, counts = calibrated_with(own, windowing.read_for(own, data))
+    raw = windowing.read_for(own, data)
+    made, counts = calibrated_with(own, raw, new_day=new_day)
     made.save(out / "model")
     say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+    if (told := training_words(own, raw)) is not None:
+        print(told, file=sys.stderr)
 
 
 def export(
@@ -137,6 +155,9 @@ def stream(
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Learn from the person's windows as held-out people gained most by.")
     ] = False,
+    new_day: Annotated[
+        bool, typer.Option("--new-day", help="Of --session, take what people keep from day to day.")
+    ] = False,
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")
     ] = False,
@@ -161,6 +182,8 @@ def stream(
         person = Session.load(session, home, encoders=encoders)
     else:
         person = Session(home, adapt=adapt, encoders=encoders)
+    if new_day:
+        person.new_day()
     line = LiveLine()
 
     def tell(text: str) -> None:

@@ -60,6 +60,8 @@ class AutoTransferClassifier(WindowClassifier):
     final: "ensemble" predicts with models of the folds, "refit" with one of each candidate on everybody
     run_folder: where the run is kept. fit continues what it finds there, as does `autotransfer resume`, and trains no
         finished job again; a run on other data or with other options is refused. None: a temporary folder
+    base: folder of a base, made by `autotransfer pretrain` on other studies: what its networks make of a window is one
+        more candidate, which people left out give its weight. People of the base are refused. None: there is none
     encoder: "eegnet", "shallow", or a class or function (n_channels, n_times) -> nn.Module that maps windows to codes z
     sfreq: sampling rate in Hz; gives temporal kernels their length, EEGNet's half a second. Epochs bring their own
     random_state: seed of everything random
@@ -99,6 +101,7 @@ class AutoTransferClassifier(WindowClassifier):
         align: str | None = None,
         adaptation: str | None = "auto",
         nuisance: str = "subject",
+        base: str | os.PathLike[str] | None = None,
         encoder: str | Factory = "eegnet",
         run_folder: str | os.PathLike[str] | None = None,
         sfreq: float | None = None,
@@ -128,6 +131,7 @@ class AutoTransferClassifier(WindowClassifier):
         self.align = align
         self.adaptation = adaptation
         self.nuisance = nuisance
+        self.base = base
         self.encoder = encoder
         self.run_folder = run_folder
         self.sfreq = sfreq
@@ -219,6 +223,7 @@ class AutoTransferClassifier(WindowClassifier):
             standardise=self.standardise, align=self.align, adaptation=self.adaptation, encoder=encoder,
             seed=seed_of(self.random_state), seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final,
             device=self.device, nuisance=self.nuisance, at_least=self.at_least,
+            base=None if self.base is None else os.fspath(self.base),
         )  # fmt: skip
         check_packages(options)
         return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection
+from dataclasses import replace
 from inspect import signature
 from typing import Any, Self
 
@@ -16,11 +17,13 @@ from ..jobs import Job
 from ..model.any_module import Factory
 from ..model.encoders import ENCODERS
 from ..models.assembly import ensemble
+from ..models.saved_model import SavedModel
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
 from ..runs.options import USUAL_ENCODER, epochs_for
 from ..settings import Setting
+from ..training.conformal import FEWEST, Thresholds
 from ..training.packing import resolve_device
 from ..training.scoring import metric_of
 from ..training.train import train
@@ -70,6 +73,8 @@ class CensoredClassifier(WindowClassifier):
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy"
     verbose: show progress
+
+    `predict_set` and `predict(abstain=...)` need at least three validation_subjects.
 
     After fit: `classes_`, `n_features_in_` (channels), `feature_names_in_` (where X named them), `setting_`,
     `subjects_`, `validation_subjects_`, `best_epoch_`, `validation_score_` (balanced accuracy there), `history_` (by
@@ -203,6 +208,7 @@ class CensoredClassifier(WindowClassifier):
             )
         scores = {"validation_score": outcome.validation_score}
         model = ensemble(recordings, setting, [outcome.state], [fold], kind="single", scores=scores, encoders=encoders)
+        model.card = replace(model.card, thresholds=_thresholds(model, recordings, fold))
         self._keep(target.model_for(model), recordings, classes, named)
         self.setting_, self.subjects_ = setting, list(recordings.subjects)
         held_out = np.unique(recordings.subject.numpy()[fold.validation])
@@ -263,6 +269,18 @@ class CensoredClassifier(WindowClassifier):
         if self.channel_mask is None and channels >= ENOUGH_CHANNELS:
             setting = setting.replace(channel_mask=CHANNEL_MASK)
         return setting if self.max_epochs is not None else setting.replace(max_epochs=epochs_for(rows, self.batch_size))
+
+
+def _thresholds(model: SavedModel, recordings: Recordings, fold: Fold) -> Thresholds | None:
+    """For sets and abstention, from the validation subjects; None where they are too few."""
+    rows = fold.validation
+    who, y = recordings.subject[rows], recordings.y.numpy()[rows]
+    people = who.unique()  # type: ignore[no-untyped-call]  # torch's
+    if len(people) < FEWEST:
+        return None
+    probability = model.predict_checked(recordings.X[rows], who)
+    own = [(who == person).numpy() for person in people]
+    return Thresholds.of([y[mine] for mine in own], [probability[mine] for mine in own])
 
 
 def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:

@@ -15,11 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..models.mixture import Model
+from ..models.seen import calibration_words
 from ..person.calibration import adapted, calibrated, check_one_person, labels_of
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list, check_length
+from ..recordings.labels import as_list, check_length, encode_session
 from ..recordings.windows import people_of_windows
+from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.scoring import metric_of
 from .inputs import raw_windows
 
@@ -93,11 +95,36 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         with np.errstate(divide="ignore"):  # log 0 is -inf
             return np.log(self.predict_proba(X, subjects))
 
-    def predict(self, X: object, subjects: object = None, *, adapt: str | None = None) -> Array:
-        """The likeliest class of each window (N,), in the values that y had; adapt as of `predict_proba`."""
-        likeliest = self.predict_proba(X, subjects, adapt=adapt).argmax(1)
-        predicted: Array = self.classes_[likeliest]
+    def predict(
+        self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
+    ) -> Array:
+        """The likeliest class of each window (N,), in the values that y had; adapt as of `predict_proba`.
+
+        abstain: the share of a person's windows to leave unanswered, such as 0.2: those that the model is least sure
+        of, by a threshold below which that share of held-out people's windows lay. `unanswered_` stands in their
+        place: "unanswered" (`at.UNANSWERED`) among classes that are text, -1 among numbers, or one less than the
+        smallest class.
+        """
+        check_is_fitted(self)
+        least = least_confidence(self.model_.card.thresholds, abstain)
+        predicted: Array = decisions(self.predict_proba(X, subjects, adapt=adapt), self.classes_, least)
         return predicted
+
+    def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
+        """Whether each class is in the prediction set of each window (N, classes), columns in the order of `classes_`.
+
+        The true class of a new person's window is in its set with about the probability `coverage`, in the mean over
+        people like those held out in fit. A set is never empty: it holds the likeliest class.
+        """
+        check_is_fitted(self)
+        least = least_probability(self.model_.card.thresholds, coverage)
+        return sets_at(self.predict_proba(X, subjects), least)
+
+    @property
+    def unanswered_(self) -> Any:
+        """What `predict` gives in place of a class that it does not answer with."""
+        check_is_fitted(self)
+        return unanswered_value(self.classes_.tolist())
 
     def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
         """The metric that `scoring` names: by default balanced accuracy, as in reports. NaN, with a warning, where y
@@ -123,13 +150,20 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         windows = self._windows(X)
         return self.model_.features(windows, self._people(X, subjects, len(windows))).numpy()
 
-    def calibrate(self, X: object, y: object) -> Self:
+    def calibrate(self, X: object, y: object, session: object = None, *, new_day: bool = False) -> Self:
         """A new estimator for one person, of whom a few labelled windows X (n, channels, times), y (n,) are known; this
         one stays as it is. Where people held out in fit did not gain by so few labels, the new one predicts as this
-        one, and a warning says so."""
+        one, and a warning says so.
+
+        session: the day of each window (n,), where there are several. The new estimator is for the day of the last
+        window, or with new_day for another one: of labels of earlier days counts what people keep from day to day, as
+        far as people in fit came on several days (a column `session` of fit)."""
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
-        return self._with(calibrated(self.model_, windows, labels))
+        if (told := calibration_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
+            warnings.warn(told, stacklevel=2)
+        days = None if session is None else encode_session(session, len(windows))
+        return self._with(calibrated(self.model_, windows, labels, days, new_day=new_day))
 
     def adapt(self, X: object) -> Self:
         """The same from windows X (n, channels, times) of the person whose classes nobody knows."""

@@ -27,6 +27,7 @@ from ..model.encoders import ENCODERS, Encoders
 from ..models.binding import digest_of
 from ..models.card import DIGEST, Card
 from ..models.ensemble import name_of
+from ..models.graph import WithConfidence
 from ..models.loading import MARK, from_text, model_in
 from ..models.mixture import Model
 from ..models.saved_model import SavedModel
@@ -54,12 +55,12 @@ def as_text(card: Card) -> dict[str, str]:
 # torch
 
 
-def exported_program(saved: Model) -> torch.export.ExportedProgram:
-    """The model as a graph with any number of windows."""
+def exported_program(saved: Model, *, confidence: bool = False) -> torch.export.ExportedProgram:
+    """The model as a graph with any number of windows. confidence: as a second output."""
     card = saved.card
     example = torch.zeros(2, len(card.channels), card.n_times)  # of one window, the number would become a constant
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
-    module = saved.graph()
+    module = WithConfidence(saved.graph()) if confidence else saved.graph()
     with torch.no_grad(), _quiet():
         module(example)  # tables that are kept are made here: while torch traces they would hold no numbers
         program = torch.export.export(module, (example,), dynamic_shapes=any_number)
@@ -140,9 +141,9 @@ def to_onnx(saved: Model) -> bytes:
     onnx = needed("onnx")
     needed("onnxscript")
     with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
-        graph = exported_program(saved)
+        graph = exported_program(saved, confidence=True)
     with attempt(saved, "torch cannot make an ONNX graph", ["torch", "safetensors"], to_onnx), _quiet():
-        names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities"]}
+        names: dict[str, Any] = {"input_names": ["windows"], "output_names": ["probabilities", "confidence"]}
         program = torch.onnx.export(graph, dynamo=True, verbose=False, **names)
         assert program is not None, "dynamo gives a program"
         proto = program.model_proto

@@ -17,6 +17,7 @@ from ..recordings import Recordings
 from ..recordings.concerns import typical_scale
 from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
+from ..training.days import Days, fit_days
 from ..training.effects import Effects, fit_effects, stacked
 from .card import ModelCard, OnlineCard
 from .mixture import Mixture
@@ -91,7 +92,7 @@ def ensemble(
 ) -> SavedModel:
     """The same as a model, which also knows how the people that it was trained on differ."""
     model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
-    model.effects = effects_of(model, recordings, folds)
+    model.effects, model.days = effects_of(model, recordings, folds)
     if at_centre(setting):
         model.centring = centring_of(model, recordings, folds)
     return model
@@ -115,21 +116,27 @@ def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]
     return stacked_centring([fit_centring(said[used], zero, y[used], people[used]) for said, zero, used in each])
 
 
-def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Effects | None:
-    """How training people differ in the codes of each member; None where there is nobody to compare."""
+def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> tuple[Effects | None, Days | None]:
+    """How training people differ in the codes of each member, and how their days do; None where there is nobody to
+    compare."""
     rows = _some_of_each(recordings)
     z = model.latents(recordings.X[rows], recordings.subject[rows])
     y, people = recordings.y[rows], recordings.subject[rows]
-    found = []
+    sessions = None if recordings.session is None else recordings.session[rows]
+    found: list[Effects] = []
+    days: list[Days | None] = []
     for codes, fold in zip(z, folds, strict=True):
         own = torch.isin(rows, torch.from_numpy(fold.train))
         if len(people[own].unique()) < 2 or not torch.isfinite(codes[own]).all():  # type: ignore[no-untyped-call]  # torch's
-            return None
+            return None, None
         try:
             found.append(fit_effects(codes[own], y[own], people[own], recordings.n_classes))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # codes too far apart in size to be compared
-            return None
-    return stacked(found)
+            return None, None
+        of = (found[-1], codes[own], y[own], people[own])
+        days.append(None if sessions is None else fit_days(*of, sessions[own], recordings.n_classes))
+    known = [own for own in days if own is not None]
+    return stacked(found), Days(*map(torch.cat, zip(*known, strict=True))) if len(known) == len(days) else None
 
 
 def _some_of_each(recordings: Recordings) -> Tensor:

@@ -30,8 +30,8 @@ from ..recordings.copies import Traces, traces
 from ..recordings.layout import channel_map
 from ..settings import Setting
 from ..training.members import Members
-from .binding import DIGEST, check_digest, check_size, digest_of
 from .base_page import base_page
+from .binding import DIGEST, check_digest, check_size, digest_of
 
 CARD, WEIGHTS, NEXT, PAGE = "base.json", "base.safetensors", "base.next.safetensors", "README.md"
 FILES = (CARD, WEIGHTS, PAGE)
@@ -104,7 +104,7 @@ class Base:
         keys, people = (tensors[name].numpy() for name in (KEYS, PEOPLE))
         if keys.ndim != 1 or keys.shape != people.shape or keys.dtype != np.int64 or people.dtype != np.int64:
             raise ValueError("the people of a base are not two lists of numbers")
-        if len(people) and not (0 <= people.min() and people.max() < card.people):
+        if len(people) and not (people.min() >= 0 and people.max() < card.people):
             raise ValueError(f"a base of {card.people} people names the person {people.max()}")
         self.traces = Traces(np.sort(keys.view(np.uint64)), people[np.argsort(keys.view(np.uint64), kind="stable")])
 
@@ -161,7 +161,9 @@ class Base:
     def untrained(self) -> dict[str, Tensor]:
         """The same of members as they were before any training: filters that are drawn, of which each gives a white
         signal the power 1, and mixtures of their log powers that are drawn as well."""
-        fresh = Members(self.setting, self.card.size, [_seed(self.digest, number) for number in range(self.card.members)])
+        fresh = Members(
+            self.setting, self.card.size, [_seed(self.digest, number) for number in range(self.card.members)]
+        )
         net = fresh.net
         assert isinstance(net, Shallow), "checked above"
         with torch.no_grad():
@@ -180,8 +182,8 @@ def _folded(members: Members) -> dict[str, Tensor]:
     assert isinstance(net, Shallow), "the only networks of a base"
     scale, shift = net.norm.folded()
     power_scale, power_shift = net.power_norm.folded()
-    weight = members.classifier.weight.double()  # (P, classes, stretches · filters)
-    weight = weight.unflatten(-1, (net.filters, net.stretches))
+    weight = members.classifier.weight.double()
+    weight = weight.view(*weight.shape[:2], net.filters, net.stretches)  # (P, classes, filters, stretches)
     bias = members.classifier.bias.double() + (weight * power_shift[:, None, :, None]).sum((-2, -1))
     found = {
         "spatial": net.spatial,
@@ -191,6 +193,27 @@ def _folded(members: Members) -> dict[str, Tensor]:
         "bias": bias,
     }
     return {name: tensor.to(torch.float32).contiguous() for name, tensor in found.items()}
+
+
+def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:
+    """By kind, the names by which `represent` has the base of a folder, for these recordings; opened, checked and made
+    known once. Raises where people of the recordings are among those of the base."""
+    key = ("base", folder)
+    if key not in recordings.derived:
+        base = load_base(folder)
+        base.check_like(recordings)
+        base.check_new(recordings)
+        recordings.derived[key] = base.bind(recordings)
+    names: dict[str, str] = recordings.derived[key]
+    return names
+
+
+def copy_base(folder: str, out: Path) -> None:
+    """The base of a folder to another place, as it is."""
+    load_base(folder)
+    out.mkdir(exist_ok=True)
+    for name in (WEIGHTS, CARD, PAGE):
+        write_atomically(out / name, read_plain(Path(folder) / name))
 
 
 def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
@@ -209,7 +232,9 @@ def load_base(folder: str | os.PathLike[str]) -> Base:
     """The base in a folder; anything that is no base is refused in one line."""
     place = Path(folder)
     if not place.is_dir():
-        raise UserError(f"there is no folder {shown(str(place))}; make a base with: autotransfer pretrain A B --out BASE")
+        raise UserError(
+            f"there is no folder {shown(str(place))}; make a base with: autotransfer pretrain A B --out BASE"
+        )
     try:
         try:
             return _load(place, WEIGHTS)
@@ -220,7 +245,9 @@ def load_base(folder: str | os.PathLike[str]) -> Base:
     except FileNotFoundError as error:
         raise UserError(f"there is no base in {place} ({Path(error.filename).name} is missing)") from None
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"the base in {place} cannot be read ({one_line(error)}); make it again with pretrain") from None
+        raise UserError(
+            f"the base in {place} cannot be read ({one_line(error)}); make it again with pretrain"
+        ) from None
 
 
 def _load(place: Path, file: str) -> Base:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import UserError, check_positive, check_types, shown
 from ..recordings.filters import filter_of
 from ..training.centring import CentringRule
+from ..training.conformal import Thresholds, thresholds_from
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
 KIND = "mixture"
@@ -40,9 +41,11 @@ class ModelCard:
     filter: dict[str, Any] | None = None  # how its recordings were filtered, where that is known
     scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
+    thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
 
     def __post_init__(self) -> None:
         check_types(self)
+        object.__setattr__(self, "thresholds", thresholds_from(self.thresholds))
         check_positive(self, "sfreq", "n_times", "scale")
         filter_of(self.filter, self.sfreq)
         if not all(isinstance(name, str) for name in self.channels):
@@ -114,9 +117,11 @@ class MixtureCard:
     trust: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
     online: OnlineCard | None = None  # the average that uses a person's windows; None: there is none
+    thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
 
     def __post_init__(self) -> None:
         check_types(self)
+        object.__setattr__(self, "thresholds", thresholds_from(self.thresholds))
         check_trust(self.trust)
         if self.kind != KIND:
             raise UserError(f"the kind of a mixture is {shown(self.kind)}, it must be {KIND!r}")

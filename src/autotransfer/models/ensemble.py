@@ -14,6 +14,7 @@ from ..model.encoder import Size
 from ..preprocessing import FittedPreprocessing
 from ..settings import Setting
 from ..training.centring import Centring
+from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
@@ -42,6 +43,7 @@ class Ensemble(Protocol):
     members: Members
     net: nn.Module
     effects: Effects | None
+    days: Days | None
     correction: Correction | None
     centring: Centring | None
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import UserError, shown
 from ..recordings.windows import people_of_windows, windows_for_model
+from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
 from .saving import write_model
 
@@ -48,10 +49,29 @@ class BaseModel(ABC):
         """(classes,): what the columns of `predict_proba` stand for."""
         return as_array(self.card.classes)
 
-    def predict(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; the rest as of `predict_proba`."""
-        predicted: NDArray[Any] = self.classes_[self.predict_proba(X, subject, adapt=adapt).argmax(1)]
+    def predict(
+        self, X: object, subject: object = None, abstain: float | None = None, *, adapt: str | None = None
+    ) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; X, subject and adapt as of `predict_proba`.
+
+        abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
+        `unanswered_` stands in their place.
+        """
+        least = least_confidence(self.card.thresholds, abstain)
+        predicted: NDArray[Any] = decisions(self.predict_proba(X, subject, adapt=adapt), self.classes_, least)
         return predicted
+
+    def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
+        """Whether each class is in the prediction set of each window (N, classes); X and subject as of
+        `predict_proba`. The true class of a new person's window is in its set with about the probability `coverage`
+        (docs/decisions.md)."""
+        least = least_probability(self.card.thresholds, coverage)
+        return sets_at(self.predict_proba(X, subject), least)
+
+    @property
+    def unanswered_(self) -> Any:
+        """What `predict` gives in place of a class that it does not answer with."""
+        return unanswered_value(self.card.classes)
 
     def predict_proba(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times), an array or a tensor -> (N, classes).

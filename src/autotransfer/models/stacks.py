@@ -11,11 +11,12 @@ from torch import Tensor
 from ..model.encoder import quick
 from ..model.encoders import ENCODERS
 from ..training.centring import Centring
+from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .ensemble import Correction, Ensemble
 
-Named = TypeVar("Named", Effects, Correction, Centring)
+Named = TypeVar("Named", Effects, Correction, Days, Centring)
 
 
 def stacks_of(parts: Sequence[Ensemble], exponents: Sequence[float]) -> list[tuple[PartStack, Tensor]]:
@@ -61,6 +62,7 @@ class PartStack:
         self.correction = _in_order([part.correction for part in parts], order)
         self.effects = _in_order([part.effects for part in parts], order)
         self.centring = _in_order([part.centring for part in parts], order)
+        self.days = _in_order([part.days for part in parts], order)
 
     def codes(self, x: Tensor) -> Tensor:
         """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""

@@ -20,6 +20,7 @@ from ..models.mixture import Mixture, Model
 from ..models.stacks import stacks_of
 from ..preprocessing import Person
 from ..training.centring import CentringRule, stacked_centring
+from ..training.days import Days
 from ..training.effects import Effects
 from .adaptation import Adaptation
 from .asking import Recent
@@ -77,7 +78,9 @@ class Decoder:
         """What takes labels of somebody new. model: the one that this was made of."""
         effects, weights = self.effects()
         directions = max(own.means.shape[-1] for own in effects)
-        return Labels(model, [own.wide(directions) for own in effects], weights)
+        days = [stack.days for stack in self.stacks if stack.days is not None]
+        together = Days(*map(torch.cat, zip(*days, strict=True))) if len(days) == len(self.stacks) else None
+        return Labels(model, [own.wide(directions) for own in effects], weights, together)
 
     def online(self, rule: CentringRule | tuple[CentringRule, ...]) -> Follow:
         """What follows somebody in the logits of the centred members, by one rule, or by several side by side."""

@@ -27,6 +27,7 @@ from ..preprocessing import check_online
 from ..recordings.windows import LARGEST
 from ..runs.lock import refuse_links
 from ..training.centring import Known
+from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Read, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
@@ -42,7 +43,7 @@ NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation
 MARK = "autotransfer_session"  # what the header of a session's file has
 # What cards have said since 0.2. Where it is empty, the digest is that of a card without it: sessions that 0.1 saved
 # still belong to their models.
-ADDED = ("seen", "online")
+ADDED = ("seen", "thresholds", "online")
 
 
 class Session:
@@ -107,9 +108,24 @@ class Session:
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
-    def predict(self, window: object) -> Any:
-        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,)."""
-        return self.classes_[self.predict_proba(window).argmax(-1)]
+    def predict(self, window: object, abstain: float | None = None) -> Any:
+        """The likeliest class of the next window, one of `classes_`; of n windows an array (n,).
+
+        abstain: the share of a person's windows to leave unanswered, as of a model's `predict`; `unanswered_` stands
+        in their place.
+        """
+        least = least_confidence(self.model.card.thresholds, abstain)
+        return decisions(self.predict_proba(window), self.classes_, least)
+
+    def predict_set(self, window: object, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Whether each class is in the prediction set of the next window (classes,), or of n windows (n, classes)."""
+        least = least_probability(self.model.card.thresholds, coverage)
+        return sets_at(self.predict_proba(window), least)
+
+    @property
+    def unanswered_(self) -> Any:
+        """What `predict` gives in place of a class that it does not answer with."""
+        return unanswered_value(self.classes_.tolist())
 
     # ---- labels ----------------------------------------------------------------------------------------------------
 
@@ -134,6 +150,17 @@ class Session:
         x = torch.cat([self._projected(self._recent.find(one) or self._next_window(one)) for one in windows])
         labels.add(x, codes)
         self._follow_labels()
+
+    def new_day(self) -> None:
+        """The person comes again, on another day: what was learned without labels is forgotten, because electrodes lie
+        elsewhere; of labels so far, what people keep from day to day counts (training/days.py). Where the model does
+        not know that, labels of all days count alike."""
+        labels = self._labels
+        self.reset()
+        if labels is not None:
+            labels.new_day()
+            self._labels = labels
+            self._follow_labels()
 
     def expected_gain(self, window: object) -> float:
         """How much a label of a window (channels, times) is expected to change: the share, from 0 to 1, of the
@@ -168,7 +195,7 @@ class Session:
         way = following(self.model)
         if self._labels is not None and self._adaptation is not None and way is not None:
             known = self._adaptation.known
-            self._adaptation = Adaptation(*self._labels.prior(), way)
+            self._adaptation = Adaptation(*self._labels.known(), way)
             self._adaptation.restore(known)
 
     def _catch_up(self) -> None:
@@ -229,8 +256,7 @@ class Session:
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
         if given := _below(state, "labels."):
-            labels = self._taking_labels()
-            labels.restore(_known(given, labels.state(), "labels"))
+            self._taking_labels().restore(given)
         if unknown := set(state) - set(self._state()):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
         if self._adaptation is not None:

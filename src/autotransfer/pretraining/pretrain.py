@@ -148,8 +148,8 @@ def _card(
         first += one.n_subjects
     return BaseCard(
         name=" + ".join(studies.names), studies=facts, members=members, setting=setting.to_dict(),
-        n_times=studies.n_times, channels=list(studies.channels), ring=None if studies.ring is None else list(studies.ring),
-        sfreq=studies.sfreq, people=first,
+        n_times=studies.n_times, channels=list(studies.channels), sfreq=studies.sfreq, people=first,
+        ring=None if studies.ring is None else list(studies.ring),
         training={"folds": FOLDS, "seconds": round(seconds, 1), "identity": identity, "versions": versions()},
     )  # fmt: skip
 
@@ -161,7 +161,9 @@ class _Work:
         self.folder, self.recordings, self.identity = folder, recordings, identity
         self.device = resolve_device(device)
 
-    def train(self, jobs: Sequence[Job], progress: bool | None) -> tuple[list[dict[str, Tensor]], dict[int, list[float]]]:
+    def train(
+        self, jobs: Sequence[Job], progress: bool | None
+    ) -> tuple[list[dict[str, Tensor]], dict[int, list[float]]]:
         """Weights of every member, and by person what the members that left them out scored."""
         packs = pack(self.recordings, jobs, "auto", device=self.device, dtype=DTYPE)
         total = sum(job.setting.max_epochs for job in jobs)
@@ -175,7 +177,9 @@ class _Work:
                     if ended is None:
                         with signals_wait():
                             ended = self._population([jobs[place] for place in places], number, bar)
-                        tensors = {f"{m}.{name}": t.contiguous() for m, own in enumerate(ended[0]) for name, t in own.items()}
+                        tensors = {
+                            f"{m}.{name}": t.contiguous() for m, own in enumerate(ended[0]) for name, t in own.items()
+                        }
                         note = {"identity": self.identity, "members": len(ended[0]), "scores": ended[1]}
                         write_atomically(path, save(tensors, metadata={"pretraining": json.dumps(note)}))
                     states += ended[0]
@@ -184,10 +188,14 @@ class _Work:
         finally:
             release(self.recordings)
         if not states:
-            raise UserError("every network of the base failed; give a smaller lr, or look at the recordings with inspect")
+            raise UserError(
+                "every network of the base failed; give a smaller lr, or look at the recordings with inspect"
+            )
         return states, scores
 
-    def _population(self, jobs: list[Job], number: int, bar: Progress) -> tuple[list[dict[str, Tensor]], list[tuple[int, float]]]:
+    def _population(
+        self, jobs: list[Job], number: int, bar: Progress
+    ) -> tuple[list[dict[str, Tensor]], list[tuple[int, float]]]:
         windows = windows_for(self.recordings, jobs[0], device=self.device, dtype=DTYPE)
         path = self.folder / f"population-{number}.checkpoint"
         by_key = {f"{self.identity} {job.key}": job for job in jobs}

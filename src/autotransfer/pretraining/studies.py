@@ -138,7 +138,9 @@ class Studies:
     def _map(self, one: Recordings, name: str) -> NDArray[np.float64]:
         found = channel_map(one.channels, one.ring, self.channels, self.ring)
         if not found.any():
-            raise UserError(f"{shown(name)} has none of the common channels ({', '.join(self.channels[:8])}); leave it out")
+            raise UserError(
+                f"{shown(name)} has none of the common channels ({', '.join(self.channels[:8])}); leave it out"
+            )
         return found
 
     def _check_people(self) -> None:

@@ -87,7 +87,9 @@ def resampling(times: int, rate: float, wanted: float) -> NDArray[np.float32]:
     from scipy.signal import resample_poly  # takes a while to import
 
     ratio = Fraction(wanted / rate).limit_denominator(1000)
-    matrix: NDArray[np.float32] = resample_poly(np.eye(times), ratio.numerator, ratio.denominator, axis=1, padtype="line")
+    matrix: NDArray[np.float32] = resample_poly(
+        np.eye(times), ratio.numerator, ratio.denominator, axis=1, padtype="line"
+    )
     return np.ascontiguousarray(matrix, dtype=np.float32)
 
 

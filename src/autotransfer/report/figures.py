@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .answering_figures import abstention, coverage
 from .average_figures import contributions, reliability, shares
 from .latent_figures import latent_by_class, latent_by_subject, leakage
 from .mistake_figures import confusion, reliability_by_person
@@ -18,6 +19,7 @@ SECTIONS = {
     "stages": (stages,),
     "results": (results, by_subject, differences),
     "mistakes": (confusion, reliability, reliability_by_person),
+    "answering": (coverage, abstention),
     "average": (shares, contributions),
     "person": (labels, adaptation, windows_seen),
     "search": (tried, candidates),

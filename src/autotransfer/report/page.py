@@ -34,6 +34,7 @@ SECTIONS = {  # what a folded section is called, and what is in it
     "stages": ("How the score grew with time", "what the run had come to after every stage"),
     "results": ("Results on unseen subjects", "every method and every subject, with tests"),
     "mistakes": ("Which mistakes it makes", "confused classes and overconfidence, by person"),
+    "answering": ("When it should not answer", "prediction sets and abstention, by person"),
     "average": ("What each kind contributes", "weights, and what each is worth"),
     "person": ("A new person with a minute of their own", "what a few labels and adaptation are worth"),
     "search": ("How the setting was found", "what was tried, and how one was chosen"),

@@ -14,6 +14,7 @@ from ..models.card import check_trust
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
 from ..training.centring import CentringRule
+from ..training.conformal import Thresholds
 from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
 from ..training.scoring import BALANCED_ACCURACY
 from .verdict import BestPeer, best_peer, verdict
@@ -151,6 +152,23 @@ class Playback:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Answering:
+    """Sets and abstention on held-out people, each with thresholds that the others gave; every window of a person
+    counts the same."""
+
+    thresholds: Thresholds  # from everybody: those of the delivered model
+    coverage: dict[str, Scores]  # by the coverage that is asked for: how often a set holds the true class
+    set_size: dict[str, Scores]  # the same: classes in a set, the mean over windows
+    answered: dict[str, Scores]  # by the share of windows to be left unanswered: the share that is answered
+    accuracy: dict[str, Scores]  # of these; somebody without an answer is missing
+
+    def __post_init__(self) -> None:
+        for tables in (self.coverage, self.answered, self.accuracy):
+            if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
+                raise UserError("a share of windows lies outside [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageScore:
     """What a run had come to when a stage had ended: everything trained up to then, weighed and scored again."""
 
@@ -211,6 +229,7 @@ class Choice:
     # Of what is delivered, by subject, decided without them: counts (C, C) of true × predicted class, and reliability.
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
+    answering: Answering | None = None  # None: too few people, or an earlier version did not look
     at_least: float | None = None  # the score that the user asks of every person
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""

@@ -82,6 +82,7 @@ class RunOptions:
     networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
     # signals (emg, eeg, …) or representations whose closed forms are candidates, with commas; None: by the recordings
     kinds: str | None = None
+    base: str | None = None  # folder of a base, whose networks are candidates as well (see models.base)
     # 30m, 2h: the run ends then, or sooner where no more gain is expected, with the answer it has; None: no limit
     time: str | None = None
     steps: int = STEPS  # of the optimiser, where epochs are not given
@@ -135,6 +136,11 @@ class RunOptions:
         self.apply(Setting())  # complains about any number that no setting may have
         if self.lists_settings and self.search == "tpe":
             raise UserError("a tpe search samples settings itself; use search grid with settings that are listed")
+        if self.base is not None and self.adaptation is None:
+            raise UserError(
+                "a base stands beside candidates of several kinds, and this run has none; leave --base out, or give "
+                "--adaptation zero-shot, online or transductive"
+            )
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
         if self.nested == "full" and self.rule == "average":

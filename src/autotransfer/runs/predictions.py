@@ -14,6 +14,7 @@ from ..recordings.concerns import scale_concern, typical_scale
 from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.windows import people_of_windows
+from ..training.conformal import decisions, least_confidence, least_probability, sets_at
 
 
 def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[np.float64]:
@@ -25,13 +26,33 @@ def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[n
     return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
 
 
-def predictions(model: Model, raw: Raw, probability: NDArray[np.float64] | None = None) -> pd.DataFrame:
-    """The table of the same. probability: where it is known already."""
+def predictions(
+    model: Model,
+    raw: Raw,
+    probability: NDArray[np.float64] | None = None,
+    *,
+    coverage: float | None = None,
+    abstain: float | None = None,
+) -> pd.DataFrame:
+    """The table of the same. probability: where it is known already.
+
+    coverage: adds a column for each class, whether it is in the prediction set
+    abstain: adds the column "answered"; a window that is not has `unanswered_` for a prediction
+    """
     if probability is None:
         probability = probabilities(model, raw)
     classes = [str(name) for name in model.card.classes]
     table = pd.DataFrame(probability, columns=[f"p_{name}" for name in classes])
-    table.insert(0, "prediction", [classes[k] for k in probability.argmax(1)])
+    predicted = decisions(probability, np.array(classes), None)
+    if abstain is not None:
+        least = least_confidence(model.card.thresholds, abstain)
+        answered = probability.max(1) >= least
+        predicted = np.where(answered, predicted, str(model.unanswered_))
+        table.insert(0, "answered", answered)
+    table.insert(0, "prediction", predicted)
+    if coverage is not None:
+        sets = sets_at(probability, least_probability(model.card.thresholds, coverage))
+        table = table.assign(**{f"set_{name}": own for name, own in zip(classes, sets.T, strict=True)})
     if raw.subject is not None:
         table.insert(0, "subject", named(raw.subject, len(table), "subject", raw.subjects))
     table.insert(0, "window", range(len(table)))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
+from ..models.base import base_kinds
 from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
 from ..recordings import Recordings
 from ..runs.options import RunOptions
@@ -191,6 +192,7 @@ def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = 
         bases += centred + ([base | {"turn": adapted} for base in centred] if recordings.ring is not None else [])
         bases += [*responses, *(base | {"standardise": "none", "align": adapted} for base in responses)]
         bases += [*special, *(base | {"centre": adapted} for base in special)]
+    bases += pretrained(options, recordings)
     forms = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
     return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
 
@@ -213,6 +215,16 @@ def uncentred(setting: Setting) -> Setting:
 def _traits(setting: Setting) -> set[str]:
     """Names of its transforms."""
     return {name for name, _ in setting.preprocessing.named()}
+
+
+def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, Any]]:
+    """What the networks of a base make of a window, and beside it what networks do that nobody has trained."""
+    if options.base is None:
+        return []
+    names = base_kinds(options.base, recordings)
+    plain = [LINEAR | {"represent": name} for name in names.values()]
+    adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
+    return [*plain, *adapted]
 
 
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:

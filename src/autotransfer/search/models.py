@@ -15,7 +15,7 @@ from ..folds import Fold
 from ..jobs import Job
 from ..models.assembly import Part, assemble_mixture, ensemble, with_online
 from ..models.seen import training_seen
-from ..runs.choice import Choice, Playback
+from ..runs.choice import Choice
 from ..runs.ledger import Entry
 from ..runs.run import Run, Tell
 from ..settings import Setting
@@ -35,7 +35,6 @@ def build_models(
     """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
     alone is delivered. refit: False where another stage follows. online: candidates and weights of the average for
     sessions."""
-    scores = card_scores(choice)
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
     networks = sum(not setting.network.closed_form for setting in exponents)
@@ -53,12 +52,12 @@ def build_models(
         return [own.get(setting, 0.0) for setting in exponents], further
 
     more = extra(lambda setting: _trained(run, setting, most))
-    _save(run, "model", parts, "ensemble", scores, played, mixed=mixed, more=more)
+    _save(run, "model", parts, "ensemble", choice, mixed=mixed, more=more)
     if run.options.final == "refit" and refit:
         tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
         again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
         more = extra(lambda setting: _refit(run, setting))
-        _save(run, "model/refit", again, "refit", scores, played, mixed=mixed, more=more)
+        _save(run, "model/refit", again, "refit", choice, mixed=mixed, more=more)
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
@@ -77,21 +76,22 @@ def card_scores(choice: Choice) -> dict[str, Any]:
 
 
 def _save(
-    run: Run, place: str, parts: Sequence[Part], kind: str, scores: dict[str, Any], played: Playback | None, *,
-    mixed: bool, more: tuple[list[float], list[Part]] | None,
+    run: Run, place: str, parts: Sequence[Part], kind: str, choice: Choice, *, mixed: bool,
+    more: tuple[list[float], list[Part]] | None,
 ) -> None:  # fmt: skip
     """more: what the average for sessions takes of the parts, and further parts."""
-    rec, folder = run.recordings, run.folder / place
+    rec, folder, scores = run.recordings, run.folder / place, card_scores(choice)
+    thresholds = None if choice.answering is None else choice.answering.thresholds
     if not mixed:
         (part,) = parts
         own = (part.setting, part.states, part.folds)
         single = ensemble(rec, *own, kind=kind, scores=scores, encoders=run.encoders)
-        single.card = replace(single.card, seen=training_seen(rec))
+        single.card = replace(single.card, seen=training_seen(rec), thresholds=thresholds)
         single.save(folder)
         return
     model = assemble_mixture(rec, parts, kind=kind, scores=scores, encoders=run.encoders)
-    model.card = replace(model.card, seen=training_seen(rec))
-    if played is not None:
+    model.card = replace(model.card, seen=training_seen(rec), thresholds=thresholds)
+    if (played := choice.playback) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
         if more is not None and more[1] and played.rule is not None:

@@ -77,7 +77,8 @@ def play_back(
             found.setdefault("calibrated", {}).setdefault(labels, {})[name] = float(own.score[share])
     places_of = {labels: best(list(of_people.values())) for labels, of_people in trials.items()}
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
-    trust = {str(labels): trust[str(tried)] for labels in LABELS if (tried := most_tried(labels, trust)) is not None}
+    below = {labels: most_tried(labels, trust) for labels in LABELS}
+    trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
     return Playback(
         **orders_of(followed),
         **online_of(followed),
@@ -271,13 +272,13 @@ def _with_labels(
         trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left])
         said = {"before": read.log_p}
         if solved:
-            said["own"] = torch.stack([_own(z[known], y[known], z, n_classes) for z in solved]).sum(0)
+            said["own"] = torch.stack([own_classifier(z[known], y[known], z, n_classes) for z in solved]).sum(0)
         for what, log_p in said.items():
             found[what, str(labels)] = read.score(log_p, left)
     return found, trials
 
 
-def _own(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
+def own_classifier(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
     """What a linear discriminant of these codes (n, D) says of other ones: log-probabilities (m, C)."""
     weight, bias = Classes(z, y, n_classes).solve(SHRINKAGE)
     return (others @ weight.T + bias).log_softmax(-1)

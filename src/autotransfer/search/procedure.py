@@ -26,6 +26,7 @@ from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
 from ..training.progress import clock, working
 from ..training.scoring import BALANCED_ACCURACY, METRICS
+from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
@@ -180,6 +181,7 @@ def decide(
         other_metrics=other_metrics(said, {str(subjects[test]): (test, own) for test, own in final.items()}),
         confusions={str(subjects[test]): confusion(said.y[test], own) for test, own in final.items()},
         reliability={str(subjects[test]): reliability(said.y[test], own) for test, own in final.items()},
+        answering=answering({str(subjects[test]): (said.y[test], np.exp(own)) for test, own in final.items()}),
         at_least=options.at_least,
     )
     return choice, weights, nested

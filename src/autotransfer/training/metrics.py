@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-
 OTHER_HEAD = -1e4  # finite: log-probabilities are stored and checked
 
 

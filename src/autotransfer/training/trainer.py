@@ -26,7 +26,15 @@ from .evaluation import MEASURED, HeldOut, Snapshots
 from .groups import Groups
 from .members import Members, size_of
 from .memory import out_of_memory
-from .metrics import apart, balanced_accuracy, balanced_accuracy_of, class_weights, row_losses, weighted_mean, weighted_nll
+from .metrics import (
+    apart,
+    balanced_accuracy,
+    balanced_accuracy_of,
+    class_weights,
+    row_losses,
+    weighted_mean,
+    weighted_nll,
+)
 from .optimiser import AdamW
 from .packing import program_of
 from .program import Program, quick_products

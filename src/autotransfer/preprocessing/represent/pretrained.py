@@ -2,12 +2,12 @@
 how strong the window is.
 
 Amplifiers, skins and electrodes differ between studies, so that networks see every window at one scale; what that hides
-comes beside their numbers, as a logarithm. The networks are shallow ones (log power of filtered signals) and are frozen; a linear classifier on their numbers, and
-nothing else, is fitted to the recordings at hand. random_base is the same with networks nobody has trained: what a base
-gains beyond it is owed to the other studies.
+comes beside their numbers, as a logarithm. The networks are shallow ones (log power of filtered signals), and frozen; a
+linear classifier on their numbers, and nothing else, is fitted to the recordings at hand. random_base is the same with
+networks that nobody has trained: what a base gains beyond it is owed to the other studies.
 
-A setting names them by a digest and the number of classes, "base:0123456789abcdef:63". The weights come from a base that
-was opened in this process (models/base.py), or from the tensors of a saved model, which holds them all.
+A setting names them by a digest and the number of classes, "base:0123456789abcdef:63". The weights come from a base
+that was opened in this process (models/base.py), or from the tensors of a saved model, which holds them all.
 """
 
 from __future__ import annotations

@@ -1,0 +1,196 @@
+"""When not to answer: prediction sets and abstention, with thresholds from people who were left out.
+
+Windows of one person are not exchangeable with windows of another, so people are the unit: each counts the same, and
+the correction for their number comes from leaving each of them out. A set holds the likeliest class and every class
+whose probability reaches a threshold t. With 1 − F_k(t) the share of person k's windows whose class is missing,
+
+    t₋ₖ(u) = the largest t with Σ_{j≠k} (1 − F_j(t)) ≤ u        what the others would have given person k
+    u*     = the largest u with (1 + Σ_k F_k(t₋ₖ(u))) / (K + 1) ≥ coverage
+    t      = the largest t with Σ_j (1 − F_j(t)) ≤ u*
+
+Where a person is either always or never covered, this is the order statistic of split conformal prediction over
+people; where people are alike, it is the quantile of their windows, up to a term of the order 1 / K².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError, plain_value, shown
+
+Floats = NDArray[np.float64]
+Classes = NDArray[np.int64]
+
+UNANSWERED = "unanswered"  # in place of a class that is text
+LEVELS = 99  # thresholds are kept for coverages, and shares of windows, of 0.01 … 0.99
+FEWEST = 3  # people that thresholds are found with
+CANDIDATES = 2000  # thresholds that are tried
+MASSES = 2000  # values of u
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What a model needs for sets and abstention.
+
+    people: whose windows they rest on, each predicted by what never saw them
+    sets: (99,) for coverages of 0.01 … 0.99, the least probability of a class in a set; 1: the likeliest class alone
+    answers: (99,) for shares of 0.01 … 0.99, the confidence below which that share of a person's windows lies, in the
+        mean over people
+    """
+
+    people: int
+    sets: list[float]
+    answers: list[float]
+
+    def __post_init__(self) -> None:
+        known = isinstance(self.people, int) and not isinstance(self.people, bool) and self.people >= FEWEST
+        if not known or not (_falling(self.sets, -1) and _falling(self.answers, 1)):
+            raise UserError("the thresholds of a model are damaged; make it again")
+
+    def set_threshold(self, coverage: float) -> float:
+        """That of the next coverage which is not smaller; 0, every class, above 0.99."""
+        place = int(np.ceil(100 * _share("coverage", coverage) - 1e-6)) - 1
+        return self.sets[place] if place < LEVELS else 0.0
+
+    def answer_threshold(self, abstain: float) -> float:
+        """The confidence that an answer needs; between two shares, between their thresholds."""
+        shares = np.arange(LEVELS + 2) / 100
+        return float(np.interp(_share("abstain", abstain), shares, [0.0, *self.answers, 1.0]))
+
+    @classmethod
+    def of(cls, y: Sequence[Classes], probability: Sequence[Floats]) -> Thresholds | None:
+        """From the classes (n_k,) of held-out people and what a model that never saw them says (n_k, C). None for
+        fewer than FEWEST people."""
+        if len(y) < FEWEST:
+            return None
+        tried, covered = coverage_curves(y, probability)
+        levels = np.arange(1, LEVELS + 1) / 100
+        sets, answers = tried[cautious(covered, levels)], confidence_threshold(probability, levels)
+        return cls(len(y), [_short(t) for t in sets], [_short(t) for t in answers])
+
+
+def thresholds_from(values: Any) -> Thresholds | None:
+    """Those of a card, which JSON holds as a dict; whatever is wrong raises."""
+    if values is None or isinstance(values, Thresholds):
+        return values
+    if not isinstance(values, dict) or set(values) != {"people", "sets", "answers"}:
+        raise UserError("the thresholds of a model are damaged; make it again")
+    return Thresholds(**values)
+
+
+def _short(value: float) -> float:
+    """Rounded down, so that a file is short and a set never loses a class by it."""
+    return float(np.floor(float(value) * 1e7) / 1e7)
+
+
+def _falling(values: Any, sign: int) -> bool:
+    """Whether these are LEVELS numbers within [0, 1], falling (sign −1) or rising (1)."""
+    if not isinstance(values, list) or len(values) != LEVELS or not all(type(v) in (int, float) for v in values):
+        return False
+    array = np.asarray(values, dtype=np.float64)
+    return bool((array >= 0).all() and (array <= 1).all() and (sign * np.diff(array) >= 0).all())
+
+
+def _share(name: str, value: object) -> float:
+    """A number from 0 to below 1; anything else is refused."""
+    given = plain_value(value)
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < 1:
+        example = "0.9" if name == "coverage" else "0.2"
+        raise UserError(f"{name} is {shown(value)}; it must be at least 0 and below 1, such as {example}")
+    if name == "coverage" and given == 0:
+        raise UserError("coverage is 0; it must lie above 0 and below 1, such as 0.9")
+    return float(given)
+
+
+def sets_at(probability: Floats, threshold: float) -> NDArray[np.bool_]:
+    """(..., C) -> (..., C): the likeliest class, and those that reach the threshold."""
+    sets = np.asarray(probability >= threshold)
+    np.put_along_axis(sets, probability.argmax(-1)[..., None], True, -1)
+    return sets
+
+
+def coverage_curves(y: Sequence[Classes], probability: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Thresholds to try (T,), rising from 0 to 1, and the share of each person's windows that are covered (K, T)."""
+    missing = []  # of each person, the probability of the true class where another is likelier
+    for own, p in zip(y, probability, strict=True):
+        wrong = p.argmax(1) != own
+        missing.append(np.sort(p[wrong, own[wrong]]))
+    tried = np.unique(np.concatenate([[0.0, 1.0], *missing]))
+    if len(tried) > CANDIDATES:
+        tried = tried[np.linspace(0, len(tried) - 1, CANDIDATES).round().astype(int)]
+    shares = [1 - np.searchsorted(own, tried, "left") / max(len(one), 1) for own, one in zip(missing, y, strict=True)]
+    return tried, np.stack(shares)
+
+
+def cautious(covered: Floats, levels: Floats) -> NDArray[np.int64]:
+    """Places of thresholds (L,) for coverages (L,), from the curves of people (K, T): the formula above."""
+    uncovered = 1 - covered
+    total = uncovered.sum(0)
+    masses = np.linspace(0, len(covered), MASSES + 1) + ROUNDING
+    places = np.stack([np.searchsorted(total - own, masses, "right") - 1 for own in uncovered])
+    # Differences of sums may be a rounding error above 0 where they are 0.
+    left_out = np.take_along_axis(covered, np.maximum(places, 0), 1).sum(0)  # (masses,), falling
+    reached = (1 + left_out) / (1 + len(covered))
+    last = np.searchsorted(-reached, -(levels - ROUNDING), "right") - 1
+    found = np.searchsorted(total, masses[np.maximum(last, 0)], "right") - 1
+    return np.where(last < 0, 0, found)
+
+
+def confidence_threshold(probability: Sequence[Floats], shares: Floats) -> Floats:
+    """The confidences (L,) below which these shares (L,) of a person's windows lie, in the mean over people, each given
+    as probabilities (n_k, C)."""
+    sure = np.concatenate([p.max(1) for p in probability])
+    weight = np.concatenate([np.full(len(p), 1 / (len(p) * len(probability))) for p in probability])
+    order = np.argsort(sure, kind="stable")
+    below = np.cumsum(weight[order]) - weight[order]  # the share before each
+    places = np.searchsorted(below, shares + ROUNDING, "right") - 1
+    return np.where(shares > 0, sure[order][np.maximum(places, 0)], 0.0)
+
+
+def unanswered_value(classes: Sequence[Any]) -> Any:
+    """What stands for "no answer" beside these classes: a number below all of them and below 0 where they are numbers,
+    otherwise the text "unanswered"."""
+    known = [plain_value(value) for value in classes]
+    if all(isinstance(value, (int, float)) for value in known):
+        return min(-1, int(np.floor(min(known))) - 1)
+    value = UNANSWERED
+    while value in known:
+        value += "_"
+    return value
+
+
+def least_probability(thresholds: Thresholds | None, coverage: float) -> float:
+    """Of a class in a set; refused before any work where the model cannot know it."""
+    return needed(thresholds).set_threshold(coverage)
+
+
+def least_confidence(thresholds: Thresholds | None, abstain: float | None) -> float | None:
+    """Of an answer; None where everything is answered."""
+    return None if abstain is None else needed(thresholds).answer_threshold(abstain)
+
+
+def needed(thresholds: Thresholds | None) -> Thresholds:
+    if thresholds is None:
+        raise UserError(
+            "the model has no thresholds for sets and abstention: fewer than "
+            f"{FEWEST} people were held out when it was made, or an earlier version saved it; use "
+            "AutoTransferClassifier or autotransfer run, or give CensoredClassifier more validation_subjects"
+        )
+    return thresholds
+
+
+def decisions(probability: Floats, classes: NDArray[Any], least: float | None) -> Any:
+    """The likeliest class of each row (..., C) -> (...), one of classes (C,); with `least`, `unanswered_value` where
+    its probability is smaller, in a dtype that holds both."""
+    predicted = classes[probability.argmax(-1)]
+    if least is None:
+        return predicted
+    value = unanswered_value(classes.tolist())
+    kind = classes.dtype if classes.dtype == object else np.result_type(classes, np.asarray(value))
+    return np.where(probability.max(-1) >= least, predicted.astype(kind), np.array(value, dtype=kind))[()]

@@ -1,0 +1,266 @@
+"""Prediction sets and abstention: thresholds against double loops, coverage against a simulation with a known truth,
+and every door to them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.models.loading import load_model
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.answering import answering
+from autotransfer.search.procedure import conduct
+from autotransfer.training.conformal import (
+    Thresholds,
+    cautious,
+    confidence_threshold,
+    coverage_curves,
+    decisions,
+    sets_at,
+    unanswered_value,
+)
+from tiny import tiny, tiny_file
+
+Person = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
+def drawn(draw: np.random.Generator, spread: float, n: int = 60, classes: int = 4, noise: float = 1.0) -> Person:
+    """A person whose windows are told apart the better, the higher a skill that differs between people."""
+    y = draw.integers(0, classes, n)
+    logits = noise * draw.standard_normal((n, classes))
+    logits[np.arange(n), y] += 1.5 + spread * draw.standard_normal()
+    p = np.exp(logits)
+    return y, p / p.sum(1, keepdims=True)
+
+
+def several(draw: np.random.Generator, people: int, spread: float, **values: float) -> tuple[list, list]:
+    y, p = zip(*(drawn(draw, spread, **values) for _ in range(people)), strict=True)  # type: ignore[arg-type]
+    return list(y), list(p)
+
+
+# thresholds
+
+
+def test_curves_are_the_share_of_sets_that_hold_the_class() -> None:
+    y, p = several(np.random.default_rng(0), 3, 1.0, n=15)
+    tried, covered = coverage_curves(y, p)
+    assert tried[0] == 0
+    assert tried[-1] == 1
+    for k in range(3):
+        for t, share in zip(tried, covered[k], strict=True):
+            inside = [p[k][i, c] >= t or c == p[k][i].argmax() for i, c in enumerate(y[k])]
+            assert share == pytest.approx(np.mean(inside))
+
+
+def test_the_cautious_threshold_is_the_formula() -> None:
+    """Every mass u at which anything changes, in plain loops."""
+    y, p = several(np.random.default_rng(1), 4, 1.0, n=12)
+    _, F = coverage_curves(y, p)
+    K, T = F.shape
+
+    def largest(people: list[int], u: float) -> int:
+        return max(t for t in range(T) if sum(1 - F[k, t] for k in people) <= u + 1e-9)
+
+    for level in (0.6, 0.8, 0.9):
+        best = 0
+        for u in np.arange(0, 4 * 12 + 1) / 12:
+            others = [[j for j in range(K) if j != k] for k in range(K)]
+            if (1 + sum(F[k, largest(others[k], u)] for k in range(K))) / (K + 1) >= level - 1e-9:
+                best = largest(list(range(K)), u)
+        assert cautious(F, np.array([level]))[0] == best
+
+
+def test_people_who_are_all_or_nothing_are_ranked_as_in_split_conformal_prediction() -> None:
+    """With one score a person, the threshold is an order statistic: 90 % of 19 people is the second lowest."""
+    lowest = np.arange(1, 20) / 100
+    y = [np.zeros(5, dtype=np.int64)] * 19
+    p = [np.tile([own, 1 - own], (5, 1)) for own in lowest]
+    tried, covered = coverage_curves(y, p)
+    level = 0.9
+    split = lowest[int(np.floor((1 - level) * 20 + 1e-9)) - 1]  # as many below as conformal prediction allows
+    assert tried[cautious(covered, np.array([level]))[0]] == pytest.approx(split)
+
+
+def test_confidence_counts_every_person_the_same() -> None:
+    sure, unsure = np.tile([0.9, 0.1], (10, 1)), np.tile([0.6, 0.4], (1000, 1))
+    assert confidence_threshold([sure, unsure], np.array([0.0, 0.4, 0.6])).tolist() == [0.0, 0.6, 0.9]
+    p = np.random.default_rng(0).dirichlet([1, 1], 200)
+    assert (p.max(1) < confidence_threshold([p], np.array([0.2]))).mean() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("people", "spread", "noise"), [(5, 0.0, 1.0), (5, 1.5, 1.0), (12, 0.7, 1.0), (19, 3.0, 0.01), (40, 1.5, 1.0)]
+)
+def test_new_people_are_covered_as_often_as_was_asked_for(people: int, spread: float, noise: float) -> None:
+    """The truth is known: many new people are drawn like those of the study. The last but one are all or nothing, so a
+    quantile of pooled windows would cover 83 % of them."""
+    draw = np.random.default_rng(people)
+    reached = []
+    for _ in range(150):
+        tried, covered = coverage_curves(*several(draw, people, spread, noise=noise, n=40))
+        t = tried[cautious(covered, np.array([0.9]))[0]]
+        new_y, new_p = several(draw, 15, spread, noise=noise, n=40)
+        held = [sets_at(p, t)[np.arange(len(y)), y].mean() for y, p in zip(new_y, new_p, strict=True)]
+        reached.append(np.mean(held))
+    error = np.std(reached) / np.sqrt(len(reached))
+    assert 0.9 - 3 * error <= np.mean(reached) <= 0.9 + 0.1 / people + 3 * error
+
+
+def test_held_out_people_are_scored_with_thresholds_of_the_others() -> None:
+    draw = np.random.default_rng(2)
+    people = {str(k): drawn(draw, 1.0) for k in range(12)}
+    before = answering(people)
+    assert before is not None
+    # somebody of whom everything is wrong, and surely so, changes the others' sets, not their own
+    y, p = people["0"]
+    wrong = (y + 1) % 4
+    people["0"] = wrong, p
+    after = answering(people)
+    assert after is not None
+    same, others = before.set_size["0.9"]["0"], [before.set_size["0.9"][name] for name in list(people)[1:]]
+    assert after.set_size["0.9"]["0"] == same
+    assert np.mean([after.set_size["0.9"][name] for name in list(people)[1:]]) > np.mean(others)
+    assert after.accuracy["0"]["0"] == pytest.approx(np.mean(p.argmax(1) == wrong))
+    assert set(after.answered["0"].values()) == {1.0}
+    assert answering({name: people[name] for name in "01"}) is None
+
+
+# what is asked of them
+
+
+def thresholds() -> Thresholds:
+    found = Thresholds.of(*several(np.random.default_rng(3), 8, 1.0))
+    assert found is not None
+    return found
+
+
+def test_a_higher_coverage_never_takes_a_class_away() -> None:
+    own, (_, p) = thresholds(), drawn(np.random.default_rng(4), 1.0)
+    smaller = sets_at(p, own.set_threshold(0.5))
+    assert smaller.any(1).all()
+    for coverage in (0.6, 0.75, 0.9, 0.975, 0.999):
+        larger = sets_at(p, own.set_threshold(coverage))
+        assert (larger >= smaller).all()
+        smaller = larger
+    assert larger.all()  # above 0.99 nothing is left out
+
+
+@pytest.mark.parametrize("value", [0, 1, 1.5, -0.1, float("nan"), True, "0.9", None])
+def test_a_coverage_that_cannot_be_is_refused(value: object) -> None:
+    with pytest.raises(at.UserError, match=r"coverage is .*such as 0\.9"):
+        thresholds().set_threshold(value)  # type: ignore[arg-type]
+
+
+def test_thresholds_that_were_edited_are_refused() -> None:
+    own = thresholds()
+    for changed in ({"people": 1}, {"sets": own.sets[1:]}, {"sets": own.sets[::-1]}, {"answers": [2.0] * 99}):
+        with pytest.raises(at.UserError, match="damaged"):
+            Thresholds(**{"people": own.people, "sets": own.sets, "answers": own.answers} | changed)
+
+
+@pytest.mark.parametrize(
+    ("classes", "value", "kind"),
+    [
+        (["left", "right"], "unanswered", "U"), ([0, 1], -1, "i"), ([-1, 1], -2, "i"), ([0.5, 1.5], -1, "f"),
+        ([False, True], -1, "i"), (["unanswered", "no"], "unanswered_", "U"),
+    ],
+)  # fmt: skip
+def test_what_is_not_answered_is_no_class(classes: list[object], value: object, kind: str) -> None:
+    p = np.array([[0.9, 0.1], [0.45, 0.55]])
+    found = decisions(p, np.array(classes), 0.6)
+    assert found.tolist() == [classes[0], value]
+    assert found.dtype.kind == kind
+    assert unanswered_value(classes) == value
+    assert decisions(p[1], np.array(classes), 0.6) == value  # of a single window
+    assert decisions(p, np.array(classes), None).tolist() == classes
+
+
+# doors
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    options = RunOptions(
+        source=str(tiny_file(folder, n_subjects=5)), epochs=1, grid="uncensored", seeds=1, device="cpu"
+    )
+    own = Run.create(folder / "run", options)
+    conduct(own, lambda _: None, shown=False, played=1)
+    own.ledger.close()
+    return folder
+
+
+def test_every_door_gives_the_same_sets_and_answers(run: Path) -> None:
+    rec = tiny(4, per_class=6, seed=5)
+    X = rec.X.numpy() + 3 * np.random.default_rng(0).standard_normal(rec.X.shape).astype("float32")
+    model = load_model(run / "run/model")
+    own = model.card.thresholds
+    assert own is not None
+    assert own.people == 5
+    p = model.predict_proba(X)
+    own = Thresholds(5, [0.4] * 99, np.linspace(p.max(1).min(), p.max(1).max(), 99).tolist())  # some are answered
+    model.card = replace(model.card, thresholds=own)
+    sets, answers = model.predict_set(X, coverage=0.9), model.predict(X, abstain=0.3)
+    assert (sets == sets_at(p, own.set_threshold(0.9))).all()
+    assert ((answers == "unanswered") == (p.max(1) < own.answer_threshold(0.3))).all()
+    assert 0 < (answers == model.unanswered_).sum() < len(X)
+    session = at.Session(model)
+    assert (session.predict_set(X[:3]) == sets[:3]).all()
+    assert session.predict(X[3], abstain=0.3) == answers[3]
+    assert (session.predict(X[4:], abstain=0.3) == answers[4:]).all()
+    assert session.n_windows == len(X)
+    at.export_model(model, "safetensors", run / "file.safetensors")
+    assert (at.load_model(run / "file.safetensors").predict_set(X) == sets).all()
+
+
+def test_predict_writes_columns(run: Path) -> None:
+    words = ["predict", str(run / "run"), str(run / "tiny.npz"), "--out", str(run / "out.csv")]
+    found = CliRunner().invoke(app, [*words, "--coverage", ".9", "--abstain", ".2"])
+    assert found.exit_code == 0, found.output
+    head, *rows = (run / "out.csv").read_text().splitlines()
+    assert head == "window,subject,prediction,answered,p_left,p_right,set_left,set_right"
+    assert all(row.split(",")[3] in ("True", "False") for row in rows)
+    plain = CliRunner().invoke(app, words)
+    assert plain.exit_code == 0
+    assert (run / "out.csv").read_text().splitlines()[0] == "window,subject,prediction,p_left,p_right"
+    wrong = CliRunner().invoke(app, [*words, "--coverage", "90"])
+    assert isinstance(wrong.exception, at.UserError)
+    assert "coverage is 90" in str(wrong.exception)
+
+
+def test_a_model_without_thresholds_says_so() -> None:
+    rec = tiny(5)
+    X, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+    clf = at.CensoredClassifier(max_epochs=1, device="cpu").fit(X, y, subjects=s)
+    session = at.Session(clf)
+    for ask in (lambda: clf.predict_set(X), lambda: clf.predict(X, abstain=0.1), lambda: session.predict_set(X[0])):
+        with pytest.raises(at.UserError, match=r"has no thresholds.*AutoTransferClassifier"):
+            ask()
+    assert session.n_windows == 0  # refused before the window was taken
+    assert set(clf.predict(X)) <= {0, 1}
+    held = at.CensoredClassifier(max_epochs=1, device="cpu", validation_subjects=[2, 3, 4]).fit(X, y, subjects=s)
+    assert held.predict_set(X, coverage=0.95).shape == (len(X), 2)
+
+
+@pytest.mark.slow
+def test_an_onnx_file_has_the_confidence_and_the_thresholds(run: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rec = tiny(3)
+    part = next(part for part in load_model(run / "run/model").parts if part.adaptation == "none")
+    part.card = replace(part.card, thresholds=thresholds())
+    file = at.export_model(part, "onnx", run / "model.onnx").path
+    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+    probabilities, confidence = session.run(None, {"windows": rec.X.numpy()})
+    assert (confidence == probabilities.max(1)).all()
+    kept = json.loads(session.get_modelmeta().custom_metadata_map["thresholds"])
+    assert kept == asdict(thresholds())
