@@ -82,8 +82,8 @@ def summary(table: pd.DataFrame) -> Iterator[str]:
     share = recorded["session"].mean() / recorded["all_windows"].mean()
     yield f"session: {recorded['session'].mean():+.4f} of {recorded['all_windows'].mean():+.4f} ({share:.0%}), recorded"
     means = wide.groupby(["dataset", "order"])[["session", "online", "all_windows"]].mean()
-    least = means["session"].idxmin()
-    yield f"least gain of a set: {means['session'].min():+.4f} ({', '.join(least)})"
+    least = ", ".join(map(str, list(means["session"].idxmin())))  # type: ignore[call-overload]  # of two levels
+    yield f"least gain of a set: {means['session'].min():+.4f} ({least})"
     session = table[table["method"] == "session"]
     yield f"clearly losing: {session['loses'].mean():.1%} of {len(session)} people and orders"
     yield from means.round(4).to_string().splitlines()

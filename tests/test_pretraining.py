@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -282,7 +283,7 @@ def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_p
     told = cli.invoke(app, [*kept, "--epochs", "1", "--seeds", "1", "--quick", "--device", "cpu", "--time", "none"])
     assert told.exit_code == 0, told.output
     choice = json.loads((out / "choice.json").read_text())
-    kinds = {at.Setting.from_dict(one["setting"]).kind for one in choice["shortlist"]}
+    kinds = {one["represent"].partition(":")[0] for one in choice["shortlist"]}
     assert {"base", "random_base"} <= kinds
     assert "base of other studies has" in (out / "report.html").read_text(), "its weight, or that it has none"
     assert load_base(out / "base").digest == load_base(base).digest
@@ -310,3 +311,88 @@ def test_pretrain_on_the_command_line(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     assert "8 people" in told.output
     assert load_base(tmp_path / "b").card.members == 1
+
+
+# models and bases that are shared
+
+
+class FakeHub:
+    """What we use of huggingface_hub, with a folder in place of the hub."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.private: list[bool] = []
+
+    def HfApi(self, token: str | None) -> FakeHub:  # the hub's name
+        return self
+
+    def create_repo(self, repo_id: str, private: bool, exist_ok: bool) -> None:
+        self.private.append(private)
+        (self.home / repo_id).mkdir(parents=True, exist_ok=True)
+
+    def upload_folder(self, repo_id: str, folder_path: str, commit_message: str, allow_patterns: list[str]) -> str:
+        for path in Path(folder_path).iterdir():
+            if path.name in allow_patterns:
+                (self.home / repo_id / path.name).write_bytes(path.read_bytes())
+        return f"https://hub/{repo_id}"
+
+    def snapshot_download(
+        self, repo_id: str, revision: str | None, token: str | None, allow_patterns: list[str]
+    ) -> str:
+        """In the layout of the hub's cache: links to files that are called by their digests."""
+        if not (self.home / repo_id).exists():
+            raise RuntimeError("404")
+        blobs, snapshot = self.home / "blobs", self.home / "snapshots" / repo_id
+        blobs.mkdir(exist_ok=True)
+        snapshot.mkdir(parents=True, exist_ok=True)
+        for number, name in enumerate(allow_patterns):
+            if (self.home / repo_id / name).exists():
+                blob = blobs / f"{repo_id.replace('/', '-')}-{number}"
+                blob.write_bytes((self.home / repo_id / name).read_bytes())
+                (snapshot / name).unlink(missing_ok=True)
+                (snapshot / name).symlink_to(blob)
+        return str(snapshot)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    made = FakeHub(tmp_path / "hub")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", made)  # type: ignore[arg-type]
+    return made
+
+
+def test_a_base_goes_to_the_hub_and_back(base: Path, hub: FakeHub) -> None:
+    known = load_base(base)
+    assert known.push_to_hub("me/base") == "https://hub/me/base"
+    assert hub.private == [True], "nothing is public by default"
+    found = at.from_pretrained("me/base")
+    assert isinstance(found, Base)
+    assert found.digest == known.digest == load_base("hf:me/base").digest
+    assert json.loads((base / CARD).read_text())["digest"]["weights"] in (hub.home / "me/base/README.md").read_text()
+    assert {path.name for path in (hub.home / "me/base").iterdir()} == {CARD, WEIGHTS, "README.md"}
+
+
+def test_a_model_goes_to_the_hub_and_back(hub: FakeHub, tmp_path: Path) -> None:
+    target = study(5)
+    setting = at.Setting(encoder="linear", standardise="none", represent="features")
+    (outcome,) = at.train(target, [at.Job(setting, at.leave_one_subject_out(target)[0])], device="cpu", progress=False)
+    model = outcome.model()
+    model.push_to_hub("me/model")
+    at.save_model(model, tmp_path / "here")
+    for source in ("me/model", "hf:me/model", tmp_path / "here"):
+        found = at.from_pretrained(source)
+        assert np.array_equal(found.predict_proba(target.X[:5]), model.predict_proba(target.X[:5]))  # type: ignore[union-attr]
+    weights = hub.home / "me/model/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    with pytest.raises(at.UserError, match="not what"):
+        at.from_pretrained("me/model")
+
+
+def test_what_is_no_repository_or_cannot_be_had_is_one_line(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(at.UserError, match="no repository"):
+        at.from_pretrained("no such folder")
+    with pytest.raises(at.UserError, match="404"):
+        at.from_pretrained("me/absent")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # type: ignore[arg-type]
+    with pytest.raises(at.UserError, match=r"autotransfer\[hub\]"):
+        at.from_pretrained("me/model")

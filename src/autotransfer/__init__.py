@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
     from .models.base import load_base as load_base
+    from .models.hub import from_pretrained as from_pretrained
     from .models.interface import save_model as save_model
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
@@ -64,6 +65,7 @@ _HOME = {
     "UserError": ".errors",
     "encode": ".training.latent",
     "export_model": ".export",
+    "from_pretrained": ".models.hub",
     "grid": ".grids",
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",

@@ -24,9 +24,6 @@ def predict(
     scores: Annotated[
         Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
     ] = None,
-    adapt: Annotated[
-        str, typer.Option(help="all: use all windows of each person, without labels; none: every window by itself.")
-    ] = "none",
     coverage: Annotated[
         float | None,
         typer.Option(help="Prediction sets that hold the true class this often, such as .9: a column for each class."),
@@ -35,6 +32,9 @@ def predict(
         float | None,
         typer.Option(help="The share of a new person's windows to leave unanswered, such as .2: a column answered."),
     ] = None,
+    adapt: Annotated[
+        str, typer.Option(help="all: use all windows of each person, without labels; none: every window by itself.")
+    ] = "none",
     model: WhichModel = "ensemble",
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
@@ -152,11 +152,11 @@ def stream(
     session: Annotated[
         Path | None, typer.Option(help="What is known of the person: read if it is there, and written at the end.")
     ] = None,
-    adapt: Annotated[
-        bool, typer.Option("--adapt", help="Learn from the person's windows as held-out people gained most by.")
-    ] = False,
     new_day: Annotated[
         bool, typer.Option("--new-day", help="Of --session, take what people keep from day to day.")
+    ] = False,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the person's windows as held-out people gained most by.")
     ] = False,
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")

@@ -98,12 +98,13 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
     def predict(
         self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
     ) -> Array:
-        """The likeliest class of each window (N,), in the values that y had; adapt as of `predict_proba`.
+        """The likeliest class of each window (N,), in the values that y had.
 
         abstain: the share of a person's windows to leave unanswered, such as 0.2: those that the model is least sure
         of, by a threshold below which that share of held-out people's windows lay. `unanswered_` stands in their
         place: "unanswered" (`at.UNANSWERED`) among classes that are text, -1 among numbers, or one less than the
         smallest class.
+        adapt: as of `predict_proba`.
         """
         check_is_fitted(self)
         least = least_confidence(self.model_.card.thresholds, abstain)

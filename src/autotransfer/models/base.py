@@ -31,11 +31,13 @@ from ..recordings.layout import channel_map
 from ..settings import Setting
 from ..training.members import Members
 from .base_page import base_page
-from .binding import DIGEST, check_digest, check_size, digest_of
+from .binding import check_digest, check_size, digest_of
+from .card import DIGEST
 
 CARD, WEIGHTS, NEXT, PAGE = "base.json", "base.safetensors", "base.next.safetensors", "README.md"
 FILES = (CARD, WEIGHTS, PAGE)
 KEYS, PEOPLE = "people.keys", "people.numbers"  # of Traces, among the tensors
+HUB = "hf:"  # before the name of a repository
 KINDS = ("base", "random_base")
 
 
@@ -112,6 +114,16 @@ class Base:
         """What `save_base` writes."""
         keys = torch.from_numpy(self.traces.keys.view(np.int64).copy())
         return self.members.tensors() | {KEYS: keys, PEOPLE: torch.from_numpy(self.traces.people.copy())}
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write it to a folder, which `load_base` reads."""
+        save_base(Path(folder), self.card, self.tensors())
+
+    def push_to_hub(self, repository: str, **options: Any) -> str:
+        """Upload it to Hugging Face's hub: see `models.hub.push_to_hub`."""
+        from .hub import push_to_hub  # made of what is above
+
+        return push_to_hub(self, repository, **options)
 
     def check_new(self, recordings: Recordings) -> None:
         """Raise where people of these recordings are among those of the base: they would not be new to it."""
@@ -210,10 +222,7 @@ def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:
 
 def copy_base(folder: str, out: Path) -> None:
     """The base of a folder to another place, as it is."""
-    load_base(folder)
-    out.mkdir(exist_ok=True)
-    for name in (WEIGHTS, CARD, PAGE):
-        write_atomically(out / name, read_plain(Path(folder) / name))
+    load_base(folder).save(out)
 
 
 def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
@@ -229,7 +238,12 @@ def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
 
 
 def load_base(folder: str | os.PathLike[str]) -> Base:
-    """The base in a folder; anything that is no base is refused in one line."""
+    """The base in a folder, or in a repository of Hugging Face's hub, hf:USER/NAME; anything that is no base is refused
+    in one line."""
+    if str(folder).startswith(HUB):
+        from .hub import download  # made of what is above
+
+        folder = download(str(folder))
     place = Path(folder)
     if not place.is_dir():
         raise UserError(

@@ -116,8 +116,8 @@ class MixtureCard:
     # By such numbers: the share of a correction that counts, and what the exponents are multiplied by beside it.
     trust: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
-    online: OnlineCard | None = None  # the average that uses a person's windows; None: there is none
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
+    online: OnlineCard | None = None  # the average that uses a person's windows; None: there is none
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -78,4 +78,4 @@ def _named(parts: Sequence[Ensemble]) -> str:
 def name_of(setting: Setting) -> str:
     """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
     plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
-    return f"{setting.encoder} {setting.name_beside(plain)}"
+    return f"{setting.encoder} {setting.name_relative_to(plain)}"

@@ -52,7 +52,8 @@ class BaseModel(ABC):
     def predict(
         self, X: object, subject: object = None, abstain: float | None = None, *, adapt: str | None = None
     ) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; X, subject and adapt as of `predict_proba`.
+        """The likeliest class of each window (N,), one of `classes_`; X, subject and adapt as of
+        `predict_proba`.
 
         abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
         `unanswered_` stands in their place.
@@ -93,6 +94,13 @@ class BaseModel(ABC):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
         write_model(Path(folder), self.card, self.tensors())
+
+    def push_to_hub(self, repository: str, **options: Any) -> str:
+        """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out: see
+        `models.hub.push_to_hub`, which has the options private, token and message. Returns the address."""
+        from .hub import push_to_hub  # made of models
+
+        return push_to_hub(self, repository, **options)
 
     @abstractmethod
     def predict_checked(

@@ -31,8 +31,8 @@ class SavedModel(BaseModel):
     """An ensemble: the mean of its members' probabilities. Takes raw windows and prepares them itself.
 
     effects: how people differ in the members' codes; None where nobody has looked
-    centring: where the logits of training people lie; of parts that are centred by person in a session
     days: what a person keeps from day to day; None where hardly anybody came on several
+    centring: where the logits of training people lie; of parts that are centred by person in a session
     correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
         because of what is known of one person; None: the model is everybody's
     """

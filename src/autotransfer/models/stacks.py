@@ -50,7 +50,7 @@ class PartStack:
         self.setting, card = parts[0].setting, parts[0].card
         spec = self.setting.preprocessing
         self.network = net
-        self.net = quick(net, spec.levels(len(card.channels), card.n_times))
+        self.net = quick(net, spec.n_constant(len(card.channels), card.n_times))
         self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
         self.bias = tensors["classifier.bias"][order, None]
@@ -61,8 +61,8 @@ class PartStack:
 
         self.correction = _in_order([part.correction for part in parts], order)
         self.effects = _in_order([part.effects for part in parts], order)
-        self.centring = _in_order([part.centring for part in parts], order)
         self.days = _in_order([part.days for part in parts], order)
+        self.centring = _in_order([part.centring for part in parts], order)
 
     def codes(self, x: Tensor) -> Tensor:
         """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""

@@ -114,11 +114,11 @@ class Preprocessing:
             channels, times = transform.shape(channels, times)
         return signals
 
-    def levels(self, channels: int, times: int) -> int:
+    def n_constant(self, channels: int, times: int) -> int:
         """How many channels of prepared windows, the last ones, have one value throughout a window."""
         if not self.transforms:
             return 0
-        return self.transforms[-1].levels(*Preprocessing(self.transforms[:-1]).shape(channels, times))
+        return self.transforms[-1].n_constant(*Preprocessing(self.transforms[:-1]).shape(channels, times))
 
     @property
     def by_fold(self) -> int:

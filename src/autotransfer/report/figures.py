@@ -20,6 +20,7 @@ SECTIONS = {
     "results": (results, by_subject, differences),
     "mistakes": (confusion, reliability, reliability_by_person),
     "answering": (coverage, abstention),
+    "groups": (),
     "average": (shares, contributions),
     "person": (labels, adaptation, windows_seen),
     "search": (tried, candidates),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runs.choice import Scores
+from ..runs.choice import HARM, Playback, Scores
 from ..runs.verdict import follow_words
 from . import plot
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
@@ -59,13 +59,22 @@ def labels(summary: Summary) -> Figure | None:
         title="What a few labels are worth",
         caption="Mean over held-out people, each by trainings that left them out. The first windows of each class are "
         "labelled, the others are predicted: by the model as it is delivered, by the same calibrated with the labels, "
-        f"and by a linear classifier of the labels alone. The delivered model {kept}.",
+        f"and by a linear classifier of the labels alone. The delivered model {kept}.{_harmed_by_labels(played)}",
         data=data,
         layout=layout,
         columns=("model", "labels_of_each_class", "mean", "lower_quartile", "subjects"),
         rows=rows,
         height=360,
     )
+
+
+def _harmed(part: float, people: int) -> str:
+    return f"{round(part * people)} of {count(people, 'person', 'people')}"
+
+
+def _harmed_by_labels(played: Playback) -> str:
+    told = [f"{_harmed(*own)} with {labels}" for labels, own in played.harmed_by_labels.items()]
+    return f" Who loses more than {HARM:g} by being calibrated: {', '.join(told)}." if told else ""
 
 
 CURVES = {  # of Playback.curves: how a line is called and drawn
@@ -157,7 +166,8 @@ def adaptation(summary: Summary) -> Figure | None:
         caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
         "one, class after class, and one class before the others. A dot is a person's balanced accuracy with "
         "adaptation minus without; right of zero they gain. How a person is followed is decided by the others. "
-        f"The mean over all orders is {follow_words(played.session, played.gain)}.",
+        f"The mean over all orders is {follow_words(played.session, played.gain)}. {_harmed(*played.harmed)} lose more "
+        f"than {HARM:g} by being followed.",
         data=data,
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),

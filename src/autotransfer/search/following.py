@@ -57,7 +57,8 @@ class Followed(NamedTuple):
 
     def right_by(self, method: str) -> NDArray[np.bool_]:
         """Which windows are predicted right (orders, n)."""
-        return self.right[0 if method == NO_WAY else 1 + METHODS.index(method)]
+        right: NDArray[np.bool_] = self.right[0 if method == NO_WAY else 1 + METHODS.index(method)]
+        return right
 
 
 def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tensor, y: Tensor) -> Followed:

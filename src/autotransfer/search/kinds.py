@@ -92,7 +92,7 @@ CHANNELS = {  # how channels of each are called
 SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or brain, unless it says so
 
 
-class Way(NamedTuple):
+class NetworkSpec(NamedTuple):
     """What but its penalty makes a network; a shortlist is made for each."""
 
     encoder: str
@@ -103,15 +103,17 @@ class Way(NamedTuple):
     checkpoint: str
 
 
-def way_of(setting: Setting) -> Way:
+def network_spec(setting: Setting) -> NetworkSpec:
     own, training = setting, setting.training
-    return Way(own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint)
+    return NetworkSpec(
+        own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint
+    )
 
 
 def list_of(setting: Setting, *, apart: bool) -> object:
     """Settings that agree in this compete for the places of one shortlist. apart: networks of several kinds are
     averaged, and each has its own; augmentations have theirs in any case, because they are there to be compared."""
-    return way_of(setting) if apart else setting.augmentation
+    return network_spec(setting) if apart else setting.augmentation
 
 
 def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
@@ -197,6 +199,16 @@ def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = 
     return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
 
 
+def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, Any]]:
+    """What the networks of a base make of a window, and beside it what networks do that nobody has trained."""
+    if options.base is None:
+        return []
+    names = base_kinds(options.base, recordings)
+    plain = [LINEAR | {"represent": name} for name in names.values()]
+    adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
+    return [*plain, *adapted]
+
+
 def online_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
     """Closed forms for sessions, beside candidates that use nothing of a new person: the same representations, centred
     by person."""
@@ -215,16 +227,6 @@ def uncentred(setting: Setting) -> Setting:
 def _traits(setting: Setting) -> set[str]:
     """Names of its transforms."""
     return {name for name, _ in setting.preprocessing.named()}
-
-
-def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, Any]]:
-    """What the networks of a base make of a window, and beside it what networks do that nobody has trained."""
-    if options.base is None:
-        return []
-    names = base_kinds(options.base, recordings)
-    plain = [LINEAR | {"represent": name} for name in names.values()]
-    adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
-    return [*plain, *adapted]
 
 
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:

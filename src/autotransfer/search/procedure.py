@@ -28,11 +28,12 @@ from ..training.progress import clock, working
 from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
+from .for_whom import group_scores
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
-from .plan import Plan, Stage, left_out_words, plan_of, span, write_plan
+from .plan import Plan, Stage, answer_seconds, left_out_words, plan_of, span, write_plan
 from .playback import PEOPLE, play_back
 from .said import Said, alive
 from .stages import (
@@ -45,7 +46,7 @@ from .stages import (
     without_subject,
 )
 from .stopping import expects_gain, stopped_at
-from .validation import Groups, entries_of, honest_scores, validation_scores
+from .validation import entries_of, measured_scores, validation_scores
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 LATE = 5.0  # the same before the last, where nothing is left of the time
@@ -57,11 +58,15 @@ FIRST_CUT = 8  # successive halving begins after this part of the epochs
 class Rule:
     """How candidates are ranked: which scores, and what of them decides."""
 
-    scores: Callable[[Sequence[Entry], Groups], list[Score]]
+    scores: Callable[[Run, Sequence[Entry]], list[Score]]
     choose: Callable[[Sequence[Score], Sequence[str]], str]
 
 
-RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation_scores, choose)}
+def _published_scores(run: Run, entries: Sequence[Entry]) -> list[Score]:
+    return validation_scores(entries, run.groups)
+
+
+RULES = {"average": Rule(measured_scores, best_mean), "published": Rule(_published_scores, choose)}
 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
@@ -87,7 +92,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
     average = options.rule == "average"
     if average:
-        scores = honest_scores(first, run.groups, both=False)
+        scores = measured_scores(run, first, both=False)
     else:
         scores = validation_scores(first, run.groups, twins=False)
     by_key = {setting.key: setting for setting in settings}
@@ -109,7 +114,7 @@ def decide(
     rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
     baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
     scored = set(scorable(run.recordings))
-    scores = [score for score in rule.scores(entries, run.groups) if score.subject in scored]
+    scores = [score for score in rule.scores(run, entries) if score.subject in scored]
     keys = [setting.key for setting in candidates]
     others = {person: without_subject(scores, person) for person in sorted(scored)}
     plain = [setting.key for setting in candidates if setting.penalty is None]
@@ -136,7 +141,7 @@ def decide(
     place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
-    single = scores_on_test(entries, run.groups)
+    single, metric = scores_on_test(run, entries), METRICS[options.metric]
 
     def alone(role: str) -> Scores:
         return {str(subjects[test]): single[key, test] for test, key in picks[role].items()}
@@ -177,11 +182,13 @@ def decide(
         nested_adaptations={str(subjects[t]): kind for t, kind in adaptations.items()},
         average=average,
         not_scored=not_scored(run.recordings),
-        chance=1 / run.recordings.n_classes,
+        metric=options.metric,
+        chance=float(np.mean([metric.chance(said.y[test], run.recordings.n_classes) for test in final])),
         other_metrics=other_metrics(said, {str(subjects[test]): (test, own) for test, own in final.items()}),
         confusions={str(subjects[test]): confusion(said.y[test], own) for test, own in final.items()},
         reliability={str(subjects[test]): reliability(said.y[test], own) for test, own in final.items()},
         answering=answering({str(subjects[test]): (said.y[test], np.exp(own)) for test, own in final.items()}),
+        groups=group_scores(run.recordings, metric, final),
         at_least=options.at_least,
     )
     return choice, weights, nested
@@ -223,17 +230,26 @@ def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floatin
     return {
         name: {subject: metric.score(said.y[p], np.exp(own)) for subject, (p, own) in delivered.items()}
         for name, metric in METRICS.items()
-        if name not in (BALANCED_ACCURACY, "accuracy")
+        if metric is not said.metric and name != "accuracy"
     }
 
 
-def scores_on_test(entries: Sequence[Entry], groups: Groups) -> dict[tuple[str, int], float]:
+def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
     """Mean test score of each setting (by key) on each test subject over the seeds."""
     values: dict[tuple[str, int], list[float]] = {}
+    if run.options.metric != BALANCED_ACCURACY:
+        for entry in entries:
+            tests = set(run.groups[entry.test])
+            for score in measured_scores(run, [entry]):
+                value = score.value if entry.status == "done" else math.nan
+                if score.subject in tests:
+                    values.setdefault((entry.setting.key, score.subject), []).append(value)
+        return {key: _mean(scores) for key, scores in values.items()}
+    groups = run.groups
     for entry in entries:
         for person in groups[entry.test] if entry.record is not None else ():
-            score = math.nan if entry.record is None else entry.record.score_on(person)
-            values.setdefault((entry.setting.key, person), []).append(score)
+            own = math.nan if entry.record is None else entry.record.score_on(person)
+            values.setdefault((entry.setting.key, person), []).append(own)
     return {key: _mean(scores) for key, scores in values.items()}
 
 
@@ -340,7 +356,9 @@ class Conductor:
         return True
 
     def _fits(self, stage: Stage) -> bool:
-        return stage.seconds * self.slowness <= self.left and self.left_to_train > 0
+        """Whether it can be trained before the last answer must be begun. Its cost has an answer in it."""
+        training = stage.seconds - answer_seconds(self.run.recordings) if stage.seconds else 0.0
+        return training * self.slowness <= self.left_to_train and self.left_to_train > 0
 
     def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
         """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
