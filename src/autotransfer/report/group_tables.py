@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..runs.choice import GroupScore
-from ..runs.verdict import range_words
+from ..words import range_words
 from .escaping import Html, joined, tag
 from .summary import Summary
 from .tables import table

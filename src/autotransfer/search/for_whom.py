@@ -34,7 +34,8 @@ def group_scores(recordings: Recordings, metric: Metric, log_probs: Mapping[int,
         known = {p: values for p, values in own.items() if (values >= 0).any()}
         within = any(len(np.unique(values[values >= 0])) > 1 for values in known.values())
         for group, name in enumerate(names):
-            inside, outside = {}, {}
+            inside: dict[int, float] = {}
+            outside: dict[int, float] = {}
             for p, values in known.items():
                 labels, sure = y[who == p], np.exp(log_probs[p])
                 for rows, table in ((values == group, inside), ((values >= 0) & (values != group), outside)):
