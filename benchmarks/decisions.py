@@ -24,7 +24,7 @@ WITHIN = 0.03  # of the coverage that is asked for
 def measured(file: Path) -> Choice:
     """What closed forms come to on the recordings of a file."""
     with TemporaryDirectory() as folder:
-        options = RunOptions(source=str(file), preprocessing="auto", folds="auto", device="cpu")
+        options = RunOptions(source=str(file), adaptation="auto", folds="auto", device="cpu")
         run = Run.create(Path(folder) / "run", options)
         try:
             candidates = closed_forms(run.options, run.recordings)

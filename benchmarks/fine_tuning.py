@@ -2,7 +2,7 @@
 python -m benchmarks.fine_tuning FILE... --out fine_tuning.csv --seeds 1
 
 What a person calibrates our model with (search/playback.py) is given to the published EEGNet instead: the same windows
-of everybody are played, the first 1, 2, 5 and 10 of each class are labelled, the others are scored.
+of everybody are played, the first 1, 2, 5 and 10 of each class are labelled, those of other groups are scored.
 
     scratch      a network of the person alone: their labelled windows are all that it sees
     before       the network of everybody else, as it is
@@ -49,7 +49,8 @@ from autotransfer.model.eegnet import temporal_kernel_for
 from autotransfer.model.layers import BatchNorm
 from autotransfer.person.calibration import LABELS
 from autotransfer.randomness import as_keys, fold_in, key_of
-from autotransfer.search.playback import WINDOWS, first_of_each
+from autotransfer.search.labelled import groups_of, labelled_and_scored
+from autotransfer.search.playback import windows_of_each
 from autotransfer.training.metrics import balanced_accuracy_of
 from autotransfer.training.packing import resolve_device
 
@@ -109,16 +110,14 @@ class Member:
         return str(self.task.fold.test_subject)
 
 
-def labelled(y: Ints, rows: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+def labelled(y: Ints, rows: Ints, groups: Ints) -> Iterator[tuple[int, Ints, Ints]]:
     """Numbers of labels of each class that a person of these rows can give, with the labelled rows and those that are
-    scored: as playback has them."""
-    n_classes = len(np.unique(y[rows]))
-    played = first_of_each(y, rows, max(WINDOWS // n_classes, 2 * max(LABELS)))
+    scored: as playback has them, in other groups. y: of all recordings; groups: (n,) of the rows."""
+    own = y[rows]
     for labels in LABELS:
-        known = first_of_each(y, played, labels)
-        left = np.setdiff1d(played, known)
-        if len(np.unique(y[left])) == n_classes:
-            yield labels, known, left
+        known, left = labelled_and_scored(own, groups, labels, windows_of_each(own))
+        if len(np.unique(own[left])) == len(np.unique(own)):
+            yield labels, rows[known], rows[left]
 
 
 def members_of(recordings: at.Recordings, seed: int) -> list[Member]:
@@ -127,7 +126,7 @@ def members_of(recordings: at.Recordings, seed: int) -> list[Member]:
     return [
         Member(task, labels, known, y[known], left)
         for task in tasks
-        for labels, known, left in labelled(y, task.fold.test)
+        for labels, known, left in labelled(y, task.fold.test, groups_of(recordings, task.fold.test))
     ]
 
 

@@ -1,6 +1,6 @@
 """python -m benchmarks.latency: how long one window of one person takes in a session, on one core.
 
-The model is the average that a run delivers by default, and the one it delivers with --preprocessing online: twelve
+The model is the average that a run delivers by default, and the one it delivers with --adaptation online: twelve
 candidates of all kinds with up to 24 networks; refit: one network of each; adapt: the session follows the person in the
 codes. Weights are random, which changes no time.
 """
@@ -26,19 +26,19 @@ from autotransfer.training.members import Members, size_of
 SIZES = ((8, 200, 200.0), (8, 384, 128.0), (61, 128, 128.0))  # channels, samples, Hz
 CANDIDATES = 12  # of an average, at most
 WARM_UP, TIMED = 50, 1000
-VARIANTS = (  # preprocessing, refit, adapt
+VARIANTS = (  # adaptation, refit, adapt
     ("zero-shot", False, False), ("zero-shot", False, True), ("online", False, False), ("zero-shot", True, False),
     ("online", True, False),
 )  # fmt: skip
 
 
 def random_mixture(
-    channels: int, times: int, sfreq: float, preprocessing: str = "zero-shot", *, refit: bool = False
+    channels: int, times: int, sfreq: float, adaptation: str = "zero-shot", *, refit: bool = False
 ) -> Mixture:
     """Of twelve candidates, the networks first, then one of each closed form as far as there is room."""
     rec = at.synthetic(n_subjects=6, trials_per_class=10, n_channels=channels, n_times=times, seed=0)
     rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=sfreq)
-    options = RunOptions(source="synthetic", preprocessing=preprocessing).for_data(rec)
+    options = RunOptions(source="synthetic", adaptation=adaptation).for_data(rec)
     trained = networks(options, options.settings(), rec)
     solved = closed_forms(options, rec)
     chosen = [*trained[: CANDIDATES - 3], *solved[::2]][:CANDIDATES]
@@ -76,16 +76,16 @@ def milliseconds(session: at.Session, windows: np.ndarray, timed: int) -> np.nda
 
 def rows(sizes: Sequence[tuple[int, int, float]] = SIZES, timed: int = TIMED) -> Iterator[str]:
     yield f"{'model':<17} {'window':>9} {'parts':>5} {'networks':>8} {'p50':>7} {'p99':>7} {'cpu p50':>7}  ms"
-    for preprocessing, refit, adapt in VARIANTS:
+    for adaptation, refit, adapt in VARIANTS:
         for channels, times, sfreq in sizes:
-            mixed = random_mixture(channels, times, sfreq, preprocessing, refit=refit)
+            mixed = random_mixture(channels, times, sfreq, adaptation, refit=refit)
             draw = np.random.default_rng(0)
             # Channels that have something in common: of independent ones a covariance has no directions to find.
             mixing = draw.standard_normal((channels, channels)) / channels**0.5
             windows = (mixing @ draw.standard_normal((64, channels, times))).astype(np.float32)
             took = milliseconds(at.Session(mixed, adapt=adapt), windows, timed)
             median, tail = np.percentile(took[:, 0], (50, 99))
-            name = ", ".join([preprocessing, *["refit"] * refit, *["adapt"] * adapt])
+            name = ", ".join([adaptation, *["refit"] * refit, *["adapt"] * adapt])
             size = f"{channels} × {times}"
             count = f"{len(mixed.parts):>5} {mixed.card.members:>8}"
             yield f"{name:<17} {size:>9} {count} {median:7.2f} {tail:7.2f} {np.median(took[:, 1]):7.2f}"

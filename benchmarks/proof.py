@@ -37,7 +37,7 @@ from autotransfer.settings import Setting
 
 TABLES = ("results", "scores", "leakage", "playback")
 # of RunOptions
-ASKED = ("grid", "epochs", "seeds", "standardise", "align", "preprocessing", "lr", "batch_size", "patience", "nested",
+ASKED = ("grid", "epochs", "seeds", "standardise", "align", "adaptation", "lr", "batch_size", "patience", "nested",
          "rule")  # fmt: skip
 STOPPED = 3
 
@@ -185,7 +185,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, help="default: 2,500 steps' worth")
     parser.add_argument("--standardise", help="for all settings; default: each setting's own")
     parser.add_argument("--align")
-    parser.add_argument("--preprocessing", help="zero-shot, online or transductive: find the best one first")
+    parser.add_argument(
+        "--adaptation", "--preprocessing", help="zero-shot, online or transductive: find the best one first"
+    )
     parser.add_argument("--lr", type=float)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--patience", type=int)

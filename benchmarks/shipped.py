@@ -51,7 +51,7 @@ def rows_of(name: str, options: RunOptions, choice: Choice) -> Iterator[dict[str
     first, last = choice.stages[0], choice.stages[-1]
     for subject, value in choice.estimate.items():
         yield {
-            "data": name, "adaptation": choice.adaptation if options.preprocessing == "auto" else options.preprocessing,
+            "data": name, "adaptation": choice.adaptation if options.adaptation == "auto" else options.adaptation,
             "subject": subject, "score": round(value, 4), "first": round(first.scores.get(subject, np.nan), 4),
             "stages": len(choice.stages), "first_seconds": round(first.seconds), "seconds": round(last.seconds),
             "time": options.time or "default", "seeds": options.seeds,
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = {name: value for name, value in (("time", asked.time), ("seeds", asked.seeds)) if value is not None}
     for source in asked.data:
         for adaptation in asked.adaptation:
-            name, fixed = Path(source).stem, given | {"device": asked.device, "preprocessing": adaptation}
+            name, fixed = Path(source).stem, given | {"device": asked.device, "adaptation": adaptation}
             options = RunOptions.of("recommended", source=source, **fixed)
             folder = asked.runs / f"{name}-{adaptation}"
             choice = performed(folder, options, lambda line, name=name: print(f"{name}: {line}", flush=True))

@@ -32,7 +32,7 @@ COLUMNS = ("dataset", "turn", "subject", "places", "score")
 
 def settings(recordings: at.Recordings) -> tuple[Setting, Setting]:
     """As a transductive run has them: the first one centres a person's tangent vectors, the other turns as well."""
-    found = closed_forms(RunOptions(source=recordings.name, preprocessing="transductive"), recordings)
+    found = closed_forms(RunOptions(source=recordings.name, adaptation="transductive"), recordings)
     own = [one for one in found if one.kind == "tangent" and _value(one, "centre") == "transductive"]
     plain, turned = (next(one for one in own if (_value(one, "turn") != "none") == turns) for turns in (False, True))
     return plain, turned

@@ -233,7 +233,7 @@ def grids() -> str:
     """The quick grid, a line each."""
     rows = [
         (
-            f"`{s.name_beside(at.Setting())}`",
+            f"`{s.name_relative_to(at.Setting())}`",
             s.method or "–",
             s.mode or "–",
             "–" if s.strength is None else f"{s.strength:g}",

@@ -54,7 +54,7 @@ def options(folder: Path, **changes: object) -> RunOptions:
         "grid": "uncensored",
         "seeds": 1,
     }
-    return RunOptions(**given | {"preprocessing": "zero-shot"} | changes)
+    return RunOptions(**given | {"adaptation": "zero-shot"} | changes)
 
 
 def start(folder: Path, **changes: object) -> Run:

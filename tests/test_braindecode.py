@@ -146,7 +146,7 @@ def test_a_run_is_resumed_and_its_model_loaded_by_name_alone(package: Path, tmp_
     recordings = tiny(n_subjects=3, per_class=4)
     options = RunOptions(
         source=str(tiny_file(tmp_path, n_subjects=3, per_class=4)), encoder="braindecode:SmallConformer,n_filters=2",
-        grid="uncensored", rule="published", preprocessing="none", epochs=2, batch_size=8,
+        grid="uncensored", rule="published", adaptation="none", epochs=2, batch_size=8,
     )  # fmt: skip
     run = Run.create(tmp_path / "run", options)
     assert "braindecode" in run.ledger.recall("versions", dict[str, str])

@@ -171,7 +171,7 @@ def test_dry_run_trains_nothing(tmp_path: Path) -> None:
         in result.stdout
     )
     assert "fold 0: test 0" in result.stdout
-    assert "GiB of memory" in result.stdout
+    assert "iB of memory" in result.stdout
     assert not (tmp_path / "run").exists()
 
 

@@ -110,7 +110,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"preprocessing": "auto"}, {"preprocessing": "none"}, {"preprocessing": "online", "seeds": 2},
+        {}, {"adaptation": "auto"}, {"adaptation": "none"}, {"adaptation": "online", "seeds": 2},
         {"grid": "paper", "rule": "published", "nested": "full", "population": 3, "final": "refit"},
         {"search": "tpe", "trials": 5, "patience": 4, "lr": 1e-2, "batch_size": 8, "nuisance": "subject+session"},
         {"standardise": "train", "align": "online", "as_printed": True, "device": "cpu", "seed": 3, "epochs": 6},
@@ -122,7 +122,7 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
     path.write_text(study_text(own))
     assert call("run", "--config", path, "--dry-run").exception is None
     assert asked == [own]
-    told = set(re.findall(r"^(\w+) = ", path.read_text(), re.MULTILINE)) | {"source", "preprocessing"}
+    told = set(re.findall(r"^(\w+) = ", path.read_text(), re.MULTILINE)) | {"source"}
     unset = {field.name for field in fields(own) if getattr(own, field.name) is None}
     assert {field.name for field in fields(own)} - unset - set(UNTOLD) <= told
 

@@ -173,9 +173,9 @@ def test_kinds_have_names() -> None:
 
 def test_a_name_tells_what_matters() -> None:
     plain = at.Setting(max_epochs=50)
-    found = at.Setting(encoder="linear", standardise="none", represent="tangent", shrinkage=0.5).name_beside(plain)
+    found = at.Setting(encoder="linear", standardise="none", represent="tangent", shrinkage=0.5).name_relative_to(plain)
     assert found == "tangent with shrinkage 0.5"
-    raw = at.Setting(encoder="linear", standardise="train").name_beside(plain)
+    raw = at.Setting(encoder="linear", standardise="train").name_relative_to(plain)
     assert raw == "linear with standardise train"
 
 
@@ -344,7 +344,7 @@ def test_it_is_chosen_beside_a_network_and_delivered(
 
 @pytest.mark.parametrize("name", SOLVED)
 def test_the_estimate_knows_that_one_epoch_is_all(name: str, tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), encoder=name, epochs=20, preprocessing="none")
+    options = RunOptions(source=str(tiny_file(tmp_path)), encoder=name, epochs=20, adaptation="none")
     assert options.settings() == [at.Setting(encoder=name)]
     plan = plan_of(options, tiny(), Costs.measure(tiny(), options))
     assert len(plan.stages[0].trainings) * plan.folds == 4

@@ -19,7 +19,7 @@ def test_the_estimate_is_of_stacks_as_they_will_be_trained(monkeypatch: pytest.M
     """A member of a stack costs a fraction of one alone. In time of the processor, which others disturb little."""
     monkeypatch.setattr(time, "perf_counter", time.process_time)
     recordings = tiny(n_subjects=8)
-    options = RunOptions(source="tiny", epochs=40, batch_size=8, device="cpu", grid="uncensored", preprocessing="none")
+    options = RunOptions(source="tiny", epochs=40, batch_size=8, device="cpu", grid="uncensored", adaptation="none")
     (setting,) = options.settings()
     jobs = [at.Job(setting, fold) for fold in at.leave_one_subject_out(recordings)]
     expected = len(jobs) * Costs.measure(recordings, options).training(setting, options)

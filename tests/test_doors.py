@@ -35,7 +35,7 @@ def known(**values: Any) -> SavedModel:
     """With what is known of how people differ, which calibration needs."""
     own = model(**values)
     folds = [at.Fold(rows, np.arange(0), np.arange(0), None, None) for rows in TRAINING]
-    own.effects = effects_of(own, REC, folds)
+    own.effects, own.days = effects_of(own, REC, folds)
     return own
 
 
@@ -160,7 +160,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "text": (lambda: TRUE.astype("<U8"), "X holds <U8 values; give real numbers, such as float32"),
     "objects": (lambda: TRUE.astype(object), "X holds object values; give real numbers, such as float32"),
-    "rank": (lambda: TRUE[None], "X has the shape (1, 6, 3, 24); it must have three axes (trials, channels, times)"),
+    "rank": (
+        lambda: TRUE[None],
+        "X has the shape (1, 6, 3, 24); it must have three axes. Reshape your data to (trials, channels, times)",
+    ),
     "no windows": (
         lambda: TRUE[:0],
         "X has the shape (0, 3, 24), so it holds no trials; none of its axes may be empty",

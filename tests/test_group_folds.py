@@ -33,7 +33,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("groups")
     source = str(tiny_file(folder, n_subjects=PEOPLE))
     options = RunOptions(
-        source=source, epochs=4, batch_size=8, lr=1e-2, device="cpu", folds=FOLDS, preprocessing="zero-shot",
+        source=source, epochs=4, batch_size=8, lr=1e-2, device="cpu", folds=FOLDS, adaptation="zero-shot",
         grid="uncensored",
     )  # fmt: skip
     run = Run.create(folder / "run", options)

@@ -30,16 +30,16 @@ def candidates(recordings: at.Recordings | None = None, **options: str) -> list[
 def test_people_are_turned_where_channels_form_a_ring_and_their_windows_may_be_used(name: str) -> None:
     made = tiny()
     plain, ringed = (at.Recordings(made.X, made.y, made.subject, sfreq=made.sfreq, ring=ring) for ring in (False, True))
-    own = [setting for setting in candidates(ringed, preprocessing=name) if setting.turn != "none"]
+    own = [setting for setting in candidates(ringed, adaptation=name) if setting.turn != "none"]
     kinds = set() if name == "zero-shot" else {"eegnet", "shallow", "features", "tangent"}
     assert {setting.kind for setting in own} == kinds
     assert {setting.turn for setting in own} <= {name}
-    assert not any(setting.turn != "none" for setting in candidates(plain, preprocessing=name))
+    assert not any(setting.turn != "none" for setting in candidates(plain, adaptation=name))
 
 
 @pytest.mark.parametrize("name", USED)
 def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
-    found = candidates(preprocessing=name)
+    found = candidates(adaptation=name)
     assert {setting.adaptation for setting in found} == USED[name]
     assert found[0] == RunOptions(source="x").apply(at.Setting()), "the plain network comes first"
     assert len(set(found)) == len(found)
@@ -49,7 +49,7 @@ def test_candidates_use_no_more_of_a_person_than_they_may(name: str) -> None:
 
 
 def test_both_networks_meet_every_penalty_of_the_grid() -> None:
-    found = candidates(preprocessing="zero-shot")
+    found = candidates(adaptation="zero-shot")
     for kind in ("eegnet", "shallow"):
         own = [setting for setting in found[1:] if setting.kind == kind and not setting.augmentation]
         assert [setting.name for setting in own] == [setting.name for setting in at.grid("few")]
@@ -61,7 +61,7 @@ def test_without_preprocessing_nothing_stands_beside_the_grid() -> None:
 
 
 def test_an_encoder_of_ones_own_takes_eegnets_place() -> None:
-    found = candidates(preprocessing="zero-shot", encoder="mine")
+    found = candidates(adaptation="zero-shot", encoder="mine")
     assert {setting.encoder for setting in found} == {"mine", "shallow", "linear", "templates", "evoked"}
     assert all(setting.log_power is None for setting in found if setting.encoder == "mine")
 
@@ -70,7 +70,7 @@ def test_few_channels_are_joined_by_delayed_copies_as_far_as_windows_are_long() 
     def delays(channels: int, times: int, sfreq: float | None) -> tuple[object, object]:
         made = at.synthetic(n_subjects=3, n_channels=channels, n_times=times)
         recordings = at.Recordings(made.X, made.y, made.subject, sfreq=sfreq)
-        one, *_ = (s for s in candidates(recordings, preprocessing="zero-shot") if s.kind == "tangent")
+        one, *_ = (s for s in candidates(recordings, adaptation="zero-shot") if s.kind == "tangent")
         return one.delays, one.lag
 
     assert delays(8, 200, 200.0) == (2, 4)
@@ -81,12 +81,12 @@ def test_few_channels_are_joined_by_delayed_copies_as_far_as_windows_are_long() 
 
 def test_covariances_too_large_to_be_solved_are_left_out() -> None:
     recordings = at.synthetic(n_subjects=3, n_channels=100, n_times=128)
-    assert "tangent" not in {s.kind for s in candidates(recordings, preprocessing="zero-shot")}
+    assert "tangent" not in {s.kind for s in candidates(recordings, adaptation="zero-shot")}
 
 
 def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
     options = RunOptions(
-        source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, device="cpu", preprocessing="zero-shot", seeds=2
+        source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, device="cpu", adaptation="zero-shot", seeds=2
     )
     plan = plan_of(options, tiny())
     run = Run.create(tmp_path / "run", options)
@@ -104,23 +104,23 @@ def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
      {"rule": "published"}],
 )  # fmt: skip
 def test_auto_leaves_alone_what_says_itself_what_to_train(options: dict[str, str]) -> None:
-    assert RunOptions(source="x", preprocessing="auto", **options).preprocessing is None
-    assert RunOptions(source="x", preprocessing="auto").preprocessing == "zero-shot"
-    assert RunOptions(source="x", preprocessing="auto", search="halving").preprocessing == "zero-shot"
-    assert RunOptions(source="x", preprocessing="auto", grid="uncensored").preprocessing == "zero-shot"
-    assert RunOptions(source="x", preprocessing="none").preprocessing is None
+    assert RunOptions(source="x", adaptation="auto", **options).adaptation is None
+    assert RunOptions(source="x", adaptation="auto").adaptation == "zero-shot"
+    assert RunOptions(source="x", adaptation="auto", search="halving").adaptation == "zero-shot"
+    assert RunOptions(source="x", adaptation="auto", grid="uncensored").adaptation == "zero-shot"
+    assert RunOptions(source="x", adaptation="none").adaptation is None
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"preprocessing": "some"}, "zero-shot"),
+        ({"adaptation": "some"}, "zero-shot"),
         ({"rule": "best"}, "published"),
-        ({"preprocessing": "online", "standardise": "train"}, "either preprocessing or those"),
-        ({"preprocessing": "online", "align": "online"}, "either preprocessing or those"),
-        ({"preprocessing": "zero-shot", "grid": "extended"}, "another grid"),
-        ({"preprocessing": "zero-shot", "search": "tpe"}, "search grid"),
-        ({"preprocessing": "zero-shot", "rule": "published"}, "rule average"),
+        ({"adaptation": "online", "standardise": "train"}, "either adaptation or those"),
+        ({"adaptation": "online", "align": "online"}, "either adaptation or those"),
+        ({"adaptation": "zero-shot", "grid": "extended"}, "another grid"),
+        ({"adaptation": "zero-shot", "search": "tpe"}, "search grid"),
+        ({"adaptation": "zero-shot", "rule": "published"}, "rule average"),
         ({"nested": "full"}, "rule published"),
         ({"grid": "uncensored", "search": "tpe"}, "tpe search samples censors"),
     ],
@@ -132,7 +132,7 @@ def test_contradictions_are_told_before_anything_starts(options: dict[str, str],
 
 def test_a_run_without_censors_has_none_among_its_candidates(tmp_path: Path) -> None:
     options = RunOptions(
-        source=str(tiny_file(tmp_path)), epochs=1, batch_size=8, device="cpu", preprocessing="auto", grid="uncensored"
+        source=str(tiny_file(tmp_path)), epochs=1, batch_size=8, device="cpu", adaptation="auto", grid="uncensored"
     )
     choice = conduct(Run.create(tmp_path / "run", options), lambda _: None, shown=False)
     assert not choice.censor_tried
@@ -147,7 +147,7 @@ def test_what_gained_is_a_candidate_for_signals_of_its_kind(preprocessing: str) 
     for name, augmentation in taken_up.items():
         channels = [f"{name}{n}" for n in range(plain.n_channels)]
         own = at.Recordings(plain.X, plain.y, plain.subject, sfreq=200.0, channels=channels)
-        options = RunOptions(source="tiny", preprocessing=preprocessing).for_data(own)
+        options = RunOptions(source="tiny", adaptation=preprocessing).for_data(own)
         found = [one for one in networks(options, options.settings(), own) if one.augmentation]
         assert len(found) == bool(augmentation)
         assert all(augmentation in options.name_of(one) for one in found)
@@ -161,12 +161,12 @@ def muscles(**more: object) -> at.Recordings:
 @pytest.mark.parametrize("name", USED)
 def test_what_a_field_knows_of_its_signal_stands_beside_what_serves_any(name: str) -> None:
     special = set(REPRESENTED["emg"])
-    forms = closed_forms(RunOptions(source="x", preprocessing=name), muscles())
+    forms = closed_forms(RunOptions(source="x", adaptation=name), muscles())
     assert special < {setting.kind for setting in forms}
     own = [setting for setting in forms if setting.kind in special]
     assert {setting.centre for setting in own} == {"none"} | ({name} - {"zero-shot"})
     assert len(own) == len(special) * len(SHRINKAGES) * len(USED[name])
-    assert not special & {setting.kind for setting in closed_forms(RunOptions(source="x", preprocessing=name), tiny())}
+    assert not special & {setting.kind for setting in closed_forms(RunOptions(source="x", adaptation=name), tiny())}
 
 
 def test_every_representation_of_the_table_exists_and_says_what_it_must_be_told() -> None:
@@ -182,7 +182,7 @@ def test_kinds_are_named_by_signal_or_one_by_one(monkeypatch: pytest.MonkeyPatch
     assert kinds("emg", tiny()) == [*REPRESENTED["emg"]]
     assert kinds("tdpsd, other,hudgins", muscles()) == ["tdpsd", "hudgins"]
     assert kinds("emg,tangent", tiny()) == kinds("emg,emg", tiny()), "what any signal has is there already"
-    options = RunOptions(source="x", preprocessing="zero-shot", kinds="ls4")
+    options = RunOptions(source="x", adaptation="zero-shot", kinds="ls4")
     assert {setting.kind for setting in closed_forms(options, muscles())} == {"features", "tangent", "templates", "ls4"}
     with pytest.raises(UserError, match=r"unknown kind 'emgs'; choose from 'eeg', 'emg', .*'tdpsd'"):
         kinds("emgs", tiny())
@@ -216,7 +216,7 @@ def test_frequencies_are_those_of_the_stimuli_where_classes_are_named_after_them
 
 
 def test_windows_decide_what_they_are_taken_for() -> None:
-    options = RunOptions(source="x", preprocessing="transductive")
+    options = RunOptions(source="x", adaptation="transductive")
     long, short = (closed_forms(options, signals("eeg", times)) for times in (300, 90))
     bands = {"bands", "fine_bands", "band_tangent", "rhythms"}
     assert {one.kind for one in long} == {"features", "tangent", "templates"} | bands
@@ -224,7 +224,7 @@ def test_windows_decide_what_they_are_taken_for() -> None:
     assert {(one.standardise, one.align) for one in short if one.kind == "evoked"} == {
         ("train", "none"), ("none", "transductive"),
     }  # fmt: skip
-    named = closed_forms(RunOptions(source="x", preprocessing="zero-shot", kinds="bands"), signals("eeg", 90))
+    named = closed_forms(RunOptions(source="x", adaptation="zero-shot", kinds="bands"), signals("eeg", 90))
     assert {one.kind for one in named} == {"features", "tangent", "templates", "bands"}, "who names it has it"
     assert not bands & {one["represent"] for one in represented(None, signals("eeg", 30, sfreq=1.0))}, "no such bands"
 

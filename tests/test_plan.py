@@ -32,9 +32,7 @@ MANY = tiny(24, per_class=2)
 
 
 def options(**changes: object) -> RunOptions:
-    return RunOptions.of(
-        "recommended", **{"source": "tiny.npz", "preprocessing": "zero-shot", "device": "cpu"} | changes
-    )
+    return RunOptions.of("recommended", **{"source": "tiny.npz", "adaptation": "zero-shot", "device": "cpu"} | changes)
 
 
 def planned(**changes: object) -> Plan:
@@ -58,8 +56,8 @@ def test_a_limit_is_usual_where_kinds_are_averaged_and_nowhere_else() -> None:
     assert options().time == "30m"
     assert options(time="none").seconds is None
     for changes in ({"rule": "published"}, {"grid": "paper"}, {"search": "tpe"}):
-        assert options(**{"preprocessing": "auto"} | changes).time is None
-        assert options(**{"preprocessing": "auto", "time": "1h"} | changes).seconds == 3600
+        assert options(**{"adaptation": "auto"} | changes).time is None
+        assert options(**{"adaptation": "auto", "time": "1h"} | changes).seconds == 3600
 
 
 def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
@@ -78,10 +76,10 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
 
 
 def test_everything_is_one_stage_where_nothing_is_averaged() -> None:
-    plan = planned(grid="quick", rule="published", preprocessing=None)
+    plan = planned(grid="quick", rule="published", adaptation=None)
     assert [stage.name for stage in plan.stages] == ["every fold"]
     assert not plan.stops
-    limited = planned(grid="quick", rule="published", preprocessing=None, time="2h")
+    limited = planned(grid="quick", rule="published", adaptation=None, time="2h")
     assert all(len(stage.trainings) == 1 for stage in limited.stages)
 
 
@@ -119,7 +117,7 @@ def test_whatever_the_limit_the_first_stage_is_planned_for() -> None:
 
 
 def test_the_papers_rule_keeps_its_folds() -> None:
-    asked = {"grid": "quick", "rule": "published", "preprocessing": None}
+    asked = {"grid": "quick", "rule": "published", "adaptation": None}
     whole = cut(MANY, options(**asked, time="none"), Known(MANY))
     plan = cut(MANY, options(**asked, time=f"{whole.stages[0].seconds / 40:.0f}s"), Known(MANY))
     assert plan.folds == 24
@@ -167,19 +165,19 @@ def test_many_people_are_told_why_they_are_grouped() -> None:
     whole, short = planned(time="none"), planned()
     assert "10 folds, because there are 24 people" in " ".join(why_folds(MANY, options(), whole))
     assert short.folds == 5
-    assert "5 folds" in " ".join(why_folds(MANY, options(), short)), "those that are planned"
+    assert why_folds(MANY, options(), short) == [], "the limit is the reason, and what is left out for it is told"
     assert why_folds(MANY, options(folds=10), whole) == []
     assert why_folds(tiny(), options(), plan_of(options().for_data(tiny()), tiny())) == []
 
 
 def test_presets_of_a_run() -> None:
-    assert options(grid="paper", preprocessing=None).rule == "published"
-    assert options(grid="paper", preprocessing=None, rule="average").rule == "average"
-    assert options(grid="paper", preprocessing=None).for_data(MANY).n_folds is None
-    short = RunOptions.of("quick", source="x", preprocessing="auto")
+    assert options(grid="paper", adaptation=None).rule == "published"
+    assert options(grid="paper", adaptation=None, rule="average").rule == "average"
+    assert options(grid="paper", adaptation=None).for_data(MANY).n_folds is None
+    short = RunOptions.of("quick", source="x", adaptation="auto")
     assert {name: getattr(short, name) for name in PRESETS["quick"]} == PRESETS["quick"]
     assert RunOptions.of("quick", source="x", seeds=2).seeds == 2
-    assert RunOptions.of("quick", source="x", preprocessing="auto", search="tpe").grid == "quick"
+    assert RunOptions.of("quick", source="x", adaptation="auto", search="tpe").grid == "quick"
     published = RunOptions.of("quick", source="x", rule="published")
     assert (published.grid, published.folds) == ("quick", "all")
     with pytest.raises(UserError, match="preset"):
@@ -191,9 +189,10 @@ def test_costs_are_measured_and_grow_with_the_work() -> None:
     costs = Costs.measure(rec, own)
 
     def trained(changed: RunOptions) -> float:
-        return sum(costs.training(s, changed) for stage in plan_of(changed, rec).stages for s, _ in stage.trainings)
+        trainings = [one for stage in plan_of(changed, rec).stages for one, _ in stage.trainings]
+        return sum(costs.training(one, changed) for one in trainings if not one.network.closed_form)
 
-    assert trained(replace(own, seeds=3)) == pytest.approx(3 * trained(replace(own, seeds=1)), rel=0.3)
+    assert trained(replace(own, seeds=3)) == pytest.approx(3 * trained(replace(own, seeds=1)), rel=0.05)
     assert trained(replace(own, epochs=8)) > 1.5 * trained(own)
     assert all(isinstance(speed, Speed) and speed.row > 0 for speed in costs.speeds.values())
 

@@ -124,7 +124,7 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
 
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
-    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", preprocessing="zero-shot", seeds=2)
+    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", adaptation="zero-shot", seeds=2)
 
 
 def honest_table(run: Run) -> pd.DataFrame:
@@ -275,7 +275,7 @@ def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, Choice]) -> None
     model.check(X, ["C3", "C4"], 16.0)
     for arguments, message in (
         ((X[:, :1], None, None), "takes 2 channels, the data have 1"),
-        ((X, ["C4", "C3"], None), "channel 0 of the data is 'C4', the model expects 'C3'"),
+        ((X, ["C4", "Cz"], None), "the data have no channel 'C3', which the model reads, but C4, Cz"),
         ((X, None, 32.0), "sampled at 32 Hz, the model expects 16 Hz"),
         ((X[..., :12], None, None), "have 12 samples, the model expects 16"),
     ):

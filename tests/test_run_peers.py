@@ -35,7 +35,7 @@ def finished(folder: Path, **changes: object) -> tuple[Run, Choice]:
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("peers")
-    return finished(folder, preprocessing="zero-shot", grid="uncensored", folds=3)
+    return finished(folder, adaptation="zero-shot", grid="uncensored", folds=3)
 
 
 def test_closed_forms_among_the_candidates_are_the_peers(averaged: tuple[Run, Choice]) -> None:

@@ -17,7 +17,7 @@ from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
 from autotransfer.models.seen import MOST, SIZE, seen_words, training_seen, window_digests
-from autotransfer.person.calibration import calibrated_with
+from autotransfer.person.calibration import calibrated_with, training_words
 from autotransfer.recordings import Raw
 from autotransfer.report.person_scores import PersonScores
 from autotransfer.runs.options import RunOptions
@@ -85,6 +85,14 @@ def test_windows_of_a_calibration_are_counted_and_a_score_without_them_is_told(m
     assert len(lines(made, few)) == 1, "nothing is left to score"
     again, _ = calibrated_with(made, raw_of(rows[10:12])) if made.card.calibrates != [] else (made, None)
     assert "calibrated with" in lines(again, few)[0], "what calibrated it before is not forgotten"
+
+
+def test_calibrating_for_somebody_of_the_training_is_said(model: Mixture) -> None:
+    seen, new = np.arange(6), np.flatnonzero(NEW)[:6]
+    assert "trained on windows of this person" in str(training_words(model, raw_of(seen)))
+    assert "same name: 1 person ('3')" in str(training_words(model, raw_of(new, name="study", subject=["3"] * 6)))
+    for subject in (None, ["5"] * 6):
+        assert training_words(model, raw_of(new, subject=subject)) is None
 
 
 def test_a_card_holds_digests_and_neither_names_nor_many(model: Mixture) -> None:

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
     from .jobs import Outcome as Outcome
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
+    from .models.base import load_base as load_base
+    from .models.hub import from_pretrained as from_pretrained
+    from .models.interface import save_model as save_model
     from .models.loading import load_model as load_model
+    from .models.outcome import train as train
     from .person.session import Session as Session
+    from .pretraining.pretrain import pretrain as pretrain
+    from .pretraining.studies import Studies as Studies
     from .recordings import Recordings as Recordings
     from .recordings import load as load
     from .recordings import synthetic as synthetic
@@ -36,7 +42,6 @@ if TYPE_CHECKING:
     from .training.latent import encode as encode
     from .training.leakage import Leakage as Leakage
     from .training.leakage import leakage as leakage
-    from .training.train import train as train
 
 __version__ = "0.2.0.dev0"
 
@@ -55,20 +60,25 @@ _HOME = {
     "Recordings": ".recordings",
     "Session": ".person.session",
     "Setting": ".settings",
+    "Studies": ".pretraining.studies",
     "UNANSWERED": ".training.conformal",
     "UserError": ".errors",
     "encode": ".training.latent",
     "export_model": ".export",
+    "from_pretrained": ".models.hub",
     "grid": ".grids",
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",
     "load": ".recordings",
+    "load_base": ".models.base",
     "load_model": ".models.loading",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
+    "pretrain": ".pretraining.pretrain",
+    "save_model": ".models.interface",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
-    "train": ".training.train",
+    "train": ".models.outcome",
 }
 
 __all__ = sorted(_HOME)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from .augment import AUGMENTATIONS
 from .censoring import CENSORS, MODES
-from .errors import check_choice
+from .errors import UserError, check_choice, one_line, shown
+from .files import read_plain
 from .settings import Setting
 
 PUBLISHED = ("adversary", "began", "mmd", "pairwise_mmd", "mige")  # the methods of the paper
@@ -117,3 +121,45 @@ def grid(name: str) -> list[Setting]:
     """Settings of a named grid, the uncensored baseline first."""
     check_choice("grid", name, GRIDS)
     return GRIDS[name]()
+
+
+def grid_text(grid: object) -> str:
+    """A grid as options store it: its name or, where the user lists settings or names a .json file of them, those
+    settings as canonical JSON text."""
+    if isinstance(grid, str) and grid in GRIDS:
+        return grid
+    if isinstance(grid, str) and grid.endswith(".json"):
+        return _text(_read(Path(grid)))
+    if isinstance(grid, str) and grid.startswith("["):
+        return _text(settings_of(grid))
+    if isinstance(grid, str) or not isinstance(grid, Sequence):
+        listed = ", ".join(map(repr, GRIDS))
+        raise UserError(f"unknown grid {shown(grid)}; choose from {listed}, or give a list of settings")
+    for setting in grid:
+        if not isinstance(setting, Setting):
+            raise UserError(f"a grid holds {shown(setting)}; it must be a list of settings, such as at.Setting()")
+    return _text(grid)
+
+
+def settings_of(text: str) -> list[Setting]:
+    """The settings in a JSON list of their keywords."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UserError("the settings of a grid are stored as text that is not JSON") from None
+    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+        raise UserError('a grid is a JSON list of settings, such as [{"method": "mmd", "strength": 1}]')
+    return [Setting(**one) for one in values]
+
+
+def _read(path: Path) -> list[Setting]:
+    try:
+        return settings_of(read_plain(path).decode())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the grid {path} ({one_line(error)}); give a JSON list of settings") from None
+
+
+def _text(settings: Sequence[Setting]) -> str:
+    if not settings:
+        raise UserError("the grid holds no setting; give at least one, such as at.Setting()")
+    return json.dumps([setting.to_dict() for setting in settings], sort_keys=True)

@@ -173,7 +173,7 @@ class Setting:
         name."""
         for transform in self.preprocessing.transforms:
             if isinstance(transform, Represent) and self.encoder == "linear":
-                return transform.kind
+                return transform.kind.partition(":")[0]  # without the digest of a base
         return self.encoder
 
     if not TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Setting:
         words += ["shuffled"] if own.shuffle_subjects else []
         return " ".join(words)
 
-    def name_beside(self, plain: Setting) -> str:
+    def name_relative_to(self, plain: Setting) -> str:
         """The name, and all else that tells this setting from a plain one: 'baseline with align online', 'tangent'."""
         kind, told = self.beside(plain)
         head = self.name if kind is None or self.penalty is not None else kind

@@ -16,6 +16,7 @@ from ..errors import UserError, machine_trouble
 from ..runs.limits import check_address_space
 from ..runs.signals import Stopped, signals_stop
 from .options import spread
+from .pretraining import pretrain
 from .reading import datasets, grids, inspect
 from .reporting import compare, report
 from .running import demo, resume, run, status
@@ -57,7 +58,7 @@ def before(
 
 
 COMMANDS = (  # in the order of --help
-    run, resume, status, report, predict, calibrate, export, stream, inspect, datasets, grids, compare, demo,
+    run, resume, status, report, predict, calibrate, export, stream, pretrain, inspect, datasets, grids, compare, demo,
 )  # fmt: skip
 for _command in COMMANDS:
     app.command()(spread(_command))

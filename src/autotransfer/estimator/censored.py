@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection
 from dataclasses import replace
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..folds import Fold
 from ..jobs import Job
 from ..model.any_module import Factory
@@ -20,7 +21,7 @@ from ..models.saved_model import SavedModel
 from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..recordings.messages import show
-from ..runs.options import epochs_for
+from ..runs.options import USUAL_ENCODER, epochs_for
 from ..settings import Setting
 from ..training.conformal import FEWEST, Thresholds
 from ..training.packing import resolve_device
@@ -30,6 +31,9 @@ from .inputs import encoder_of, seed_of, training_recordings
 from .presets import CHANNEL_MASK, ENOUGH_CHANNELS, check_preset, penalty_of, training_of
 from .target import Target
 from .window_classifier import WindowClassifier
+
+# Parameters that say nothing about the training itself, and go with a setting.
+NOT_OF_THE_SETTING = ("sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose")
 
 
 class CensoredClassifier(WindowClassifier):
@@ -43,6 +47,8 @@ class CensoredClassifier(WindowClassifier):
     subjects=ids, to a pipeline's fit as STEP__subjects=ids; under scikit-learn's metadata routing they are requested
     as `subjects` by default; no `set_fit_request` is needed. MOABB's CrossSubjectEvaluation passes them by itself.
 
+    setting: a `Setting` that says all about the training. What else does is then left out, but for an encoder of your
+        own, which takes the place of the setting's
     preset: where the rest starts from. "recommended" is what thirteen data sets support: windows standardised by the
         training people, their scale appended, log power, a constant rate for about 2,500 steps, averaged weights, and
         a marginal MMD. "paper" is the published protocol. Whatever else is given has the last word
@@ -81,6 +87,7 @@ class CensoredClassifier(WindowClassifier):
         mode: str | None = None,
         strength: float | None = None,
         *,
+        setting: Setting | None = None,
         preset: str = "recommended",
         nuisance: str = "subject",
         estimator: str | None = None,
@@ -118,6 +125,7 @@ class CensoredClassifier(WindowClassifier):
         self.method = method
         self.mode = mode
         self.strength = strength
+        self.setting = setting
         self.preset = preset
         self.nuisance = nuisance
         self.estimator = estimator
@@ -211,6 +219,8 @@ class CensoredClassifier(WindowClassifier):
 
     def _setting(self, encoder: str) -> Setting:
         """Without a number of epochs where the preset leaves it to the size of the data."""
+        if self.setting is not None:
+            return self._given_setting(encoder)
         given = {
             "max_epochs": self.max_epochs, "checkpoint": self.checkpoint, "schedule": self.schedule,
             "standardise": self.standardise, "append_scale": self.append_scale,
@@ -236,10 +246,25 @@ class CensoredClassifier(WindowClassifier):
             **({"dropout": self.dropout} if "dropout" in read else {}),
         )  # fmt: skip
 
+    def _given_setting(self, encoder: str) -> Setting:
+        """The user's own; what else they say of the training would be ignored, and is refused."""
+        if not isinstance(self.setting, Setting):
+            raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
+        for name, parameter in signature(type(self).__init__).parameters.items():
+            other = name not in ("self", "setting", "encoder", *NOT_OF_THE_SETTING)
+            if other and (value := getattr(self, name)) != parameter.default:
+                raise UserError(
+                    f"{name}={shown(value)} is given beside a setting, which says all about the training; use "
+                    f"setting.replace({name}=...)"
+                )
+        if encoder == USUAL_ENCODER:
+            return self.setting
+        return self.setting.replace(encoder=encoder, network=None)
+
     def setting_for(self, rows: int, channels: int) -> Setting:
         """What is trained with so many rows and channels: what neither user nor preset says follows from them."""
         setting = self._setting(encoder_of(self.encoder)[0])
-        if self.preset == "paper":
+        if self.preset == "paper" or self.setting is not None:
             return setting
         if self.channel_mask is None and channels >= ENOUGH_CHANNELS:
             setting = setting.replace(channel_mask=CHANNEL_MASK)

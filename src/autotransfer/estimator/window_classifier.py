@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..models.mixture import Model
+from ..models.seen import calibration_words
 from ..person.calibration import adapted, calibrated, check_one_person, labels_of
 from ..recordings import Recordings
 from ..recordings.container import check_sfreq
-from ..recordings.labels import as_list, check_length
+from ..recordings.labels import as_list, check_length, encode_session
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from ..training.scoring import metric_of
@@ -73,34 +74,41 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         named = hasattr(self, "feature_names_in_")
         return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
 
-    def _people(self, X: object, subjects: object, n_trials: int) -> Tensor | None:
+    def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
         """Whose each window is (N,), where that matters and anybody says so."""
-        if subjects is None and self.model_.adaptation != "none":
+        if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = raw_windows(X).subject
         return people_of_windows(subjects, n_trials, "subjects")
 
-    def predict_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
+    def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble the members' mean, of a
-        mixture the product of such means, each to the power of its exponent, normalised."""
+        mixture the product of such means, each to the power of its exponent, normalised.
+
+        adapt: "all" uses all windows of each person, without labels and in no order, where people held out in fit
+        gained by that; without `subjects` they are one person's.
+        """
         windows = self._windows(X)
-        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows)))
+        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows), adapt), adapt)
 
     def predict_log_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
         """Their logarithms (N, classes)."""
         with np.errstate(divide="ignore"):  # log 0 is -inf
             return np.log(self.predict_proba(X, subjects))
 
-    def predict(self, X: object, subjects: object = None, abstain: float | None = None) -> Array:
+    def predict(
+        self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
+    ) -> Array:
         """The likeliest class of each window (N,), in the values that y had.
 
         abstain: the share of a person's windows to leave unanswered, such as 0.2: those that the model is least sure
         of, by a threshold below which that share of held-out people's windows lay. `unanswered_` stands in their
         place: "unanswered" (`at.UNANSWERED`) among classes that are text, -1 among numbers, or one less than the
         smallest class.
+        adapt: as of `predict_proba`.
         """
         check_is_fitted(self)
         least = least_confidence(self.model_.card.thresholds, abstain)
-        predicted: Array = decisions(self.predict_proba(X, subjects), self.classes_, least)
+        predicted: Array = decisions(self.predict_proba(X, subjects, adapt=adapt), self.classes_, least)
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:
@@ -143,13 +151,20 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         windows = self._windows(X)
         return self.model_.features(windows, self._people(X, subjects, len(windows))).numpy()
 
-    def calibrate(self, X: object, y: object) -> Self:
+    def calibrate(self, X: object, y: object, session: object = None, *, new_day: bool = False) -> Self:
         """A new estimator for one person, of whom a few labelled windows X (n, channels, times), y (n,) are known; this
         one stays as it is. Where people held out in fit did not gain by so few labels, the new one predicts as this
-        one, and a warning says so."""
+        one, and a warning says so.
+
+        session: the day of each window (n,), where there are several. The new estimator is for the day of the last
+        window, or with new_day for another one: of labels of earlier days counts what people keep from day to day, as
+        far as people in fit came on several days (a column `session` of fit)."""
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
-        return self._with(calibrated(self.model_, windows, labels))
+        if (told := calibration_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
+            warnings.warn(told, stacklevel=2)
+        days = None if session is None else encode_session(session, len(windows))
+        return self._with(calibrated(self.model_, windows, labels, days, new_day=new_day))
 
     def adapt(self, X: object) -> Self:
         """The same from windows X (n, channels, times) of the person whose classes nobody knows."""

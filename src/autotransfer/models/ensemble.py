@@ -13,6 +13,8 @@ from ..errors import UserError
 from ..model.encoder import Size
 from ..preprocessing import FittedPreprocessing
 from ..settings import Setting
+from ..training.centring import Centring
+from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
@@ -41,7 +43,9 @@ class Ensemble(Protocol):
     members: Members
     net: nn.Module
     effects: Effects | None
+    days: Days | None
     correction: Correction | None
+    centring: Centring | None
 
 
 def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object]) -> None:
@@ -74,4 +78,4 @@ def _named(parts: Sequence[Ensemble]) -> str:
 def name_of(setting: Setting) -> str:
     """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
     plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
-    return f"{setting.encoder} {setting.name_beside(plain)}"
+    return f"{setting.encoder} {setting.name_relative_to(plain)}"

@@ -11,10 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import UserError, shown
 from ..recordings.windows import people_of_windows, windows_for_model
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
 from .saving import write_model
+
+
+def save_model(model: object, path: str | os.PathLike[str]) -> None:
+    """Write a model to a folder, from which `load_model` reads it.
+
+    model: what `load_model` or `Outcome.model()` gave, or a fitted estimator
+    path: the folder; a model that is there already is replaced
+    """
+    model = getattr(model, "model_", model)
+    if not isinstance(model, BaseModel):
+        raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
+    if (Path(path) / "ledger.sqlite").exists():
+        raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
+    try:
+        model.save(path)
+    except OSError as error:
+        raise UserError(f"cannot write to {path} ({error.strerror or error}); choose another folder") from None
 
 
 class BaseModel(ABC):
@@ -31,14 +49,17 @@ class BaseModel(ABC):
         """(classes,): what the columns of `predict_proba` stand for."""
         return as_array(self.card.classes)
 
-    def predict(self, X: object, subject: object = None, abstain: float | None = None) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`.
+    def predict(
+        self, X: object, subject: object = None, abstain: float | None = None, *, adapt: str | None = None
+    ) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; X, subject and adapt as of
+        `predict_proba`.
 
         abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
         `unanswered_` stands in their place.
         """
         least = least_confidence(self.card.thresholds, abstain)
-        predicted: NDArray[Any] = decisions(self.predict_proba(X, subject), self.classes_, least)
+        predicted: NDArray[Any] = decisions(self.predict_proba(X, subject, adapt=adapt), self.classes_, least)
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
@@ -53,14 +74,16 @@ class BaseModel(ABC):
         """What `predict` gives in place of a class that it does not answer with."""
         return unanswered_value(self.card.classes)
 
-    def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
+    def predict_proba(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
 
         subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
         themselves, in the order of the rows. Without it all windows are one person's.
+        adapt: "all" prepares each person by all of their windows, without labels and in no order, where the model is an
+        average that can. Where held-out people did not gain by that, nothing changes, and a warning says so.
         """
         windows = self.check(X)
-        return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
 
     def features(self, X: object, subject: object = None) -> Tensor:
         """X and subject as of `predict_proba` -> the codes of all members of all parts side by side (N, n_features):
@@ -72,8 +95,17 @@ class BaseModel(ABC):
         """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
         write_model(Path(folder), self.card, self.tensors())
 
+    def push_to_hub(self, repository: str, **options: Any) -> str:
+        """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out: see
+        `models.hub.push_to_hub`, which has the options private, token and message. Returns the address."""
+        from .hub import push_to_hub  # made of models
+
+        return push_to_hub(self, repository, **options)
+
     @abstractmethod
-    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+    def predict_checked(
+        self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
+    ) -> NDArray[np.float64]:
         """As `predict_proba`, for windows that `check` gave, and people as numbers (N,)."""
 
     @abstractmethod

@@ -22,18 +22,18 @@ SENTENCE = 600  # letters of one that a card holds
 def model_page(card: Card) -> str:
     """The page of a model: what it was trained on, what it takes, and how good it is on people it has never seen."""
     score, metric = _score(card.scores), str(card.scores.get("metric", "balanced_accuracy"))
-    name = f"AutoTransfer model for {_line(card.name)}"
-    head: dict[str, Any] = {"library_name": "autotransfer", "tags": list(TAGS), "metrics": [_slug(metric)]}
-    head["datasets"] = [_slug(card.name)]
+    name = f"AutoTransfer model for {one_line_of(card.name)}"
+    head: dict[str, Any] = {"library_name": "autotransfer", "tags": list(TAGS), "metrics": [slug(metric)]}
+    head["datasets"] = [slug(card.name)]
     if score is not None:
-        measured = {"type": _slug(metric), "name": f"{metric.replace('_', ' ')}, mean over people left out"}
+        measured = {"type": slug(metric), "name": f"{metric.replace('_', ' ')}, mean over people left out"}
         head["model-index"] = [
             {
                 "name": name,
                 "results": [
                     {
                         "task": {"type": "other", "name": "classification of biosignal windows of new people"},
-                        "dataset": {"type": _slug(card.name), "name": _line(card.name)},
+                        "dataset": {"type": slug(card.name), "name": one_line_of(card.name)},
                         "metrics": [measured | {"value": round(score, 4)}],
                     }
                 ],
@@ -41,7 +41,7 @@ def model_page(card: Card) -> str:
         ]
     # JSON is YAML, and leaves no name that could be read as anything but a name.
     front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
-    return f"---\n{front}\n---\n\n# {_text(name)}\n\n" + "\n".join(_body(card, score, metric)) + "\n"
+    return f"---\n{front}\n---\n\n# {markdown(name)}\n\n" + "\n".join(_body(card, score, metric)) + "\n"
 
 
 def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
@@ -53,8 +53,8 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
         "AutoTransfer to work on people it has never seen."
     )
     yield "\n| | |\n| --- | --- |"
-    yield f"| classes | {_some(card.classes)} |"
-    yield f"| channels | {_some(card.channels)} |"
+    yield f"| classes | {some_of(card.classes)} |"
+    yield f"| channels | {some_of(card.channels)} |"
     yield f"| models | {card.members}{'' if parts is None else f' in {len(parts)} parts, averaged'} |"
     yield "\n## How good it is\n"
     if score is None:
@@ -74,14 +74,14 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
 def _told(scores: dict[str, Any], score: float, metric: str) -> Iterable[str]:
     """The verdict and what to expect of the next person; of an earlier version's model, the score alone."""
     if isinstance(sentence := scores.get("verdict"), str) and sentence:
-        yield _text(sentence, SENTENCE)
+        yield markdown(sentence, SENTENCE)
     else:
         yield f"{metric.replace('_', ' ').capitalize()} {score:.3f} on people it has not seen."
         if scores.get("better_than_guessing") is False:
             yield "\n**It is not clearly better than guessing.**"
     with suppress(TypeError, ValueError):
         if told := next_words(NextPerson(**scores["next_person"])) if scores.get("next_person") else None:
-            yield f"\n{_text(told, SENTENCE)}"
+            yield f"\n{markdown(told, SENTENCE)}"
     yield "\nWhat predicted each of these people was neither trained on them nor chosen by their scores."
 
 
@@ -92,20 +92,20 @@ def _score(scores: dict[str, Any]) -> float | None:
     return float(value) if known and value is not None else None
 
 
-def _some(values: Iterable[Any], most: int = 40) -> str:
+def some_of(values: Iterable[Any], most: int = 40) -> str:
     found = [str(value) for value in values]
     more = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(_text(value) for value in found[:most]) + more
+    return ", ".join(markdown(value) for value in found[:most]) + more
 
 
-def _line(text: object, most: int = LETTERS) -> str:
+def one_line_of(text: object, most: int = LETTERS) -> str:
     return printable(str(text))[:most]
 
 
-def _text(text: object, most: int = LETTERS) -> str:
+def markdown(text: object, most: int = LETTERS) -> str:
     """As Markdown that shows the text and does nothing else."""
-    return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(_line(text, most), quote=False))
+    return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(one_line_of(text, most), quote=False))
 
 
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", _line(text)).strip("-.")[:96] or "unnamed"
+def slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", one_line_of(text)).strip("-.")[:96] or "unnamed"

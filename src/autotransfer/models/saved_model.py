@@ -10,10 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import UserError, check_choice
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
 from ..settings import Setting
+from ..training.centring import Centring, check_centring
+from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .card import ModelCard
@@ -28,6 +31,8 @@ class SavedModel(BaseModel):
     """An ensemble: the mean of its members' probabilities. Takes raw windows and prepares them itself.
 
     effects: how people differ in the members' codes; None where nobody has looked
+    days: what a person keeps from day to day; None where hardly anybody came on several
+    centring: where the logits of training people lie; of parts that are centred by person in a session
     correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
         because of what is known of one person; None: the model is everybody's
     """
@@ -45,12 +50,17 @@ class SavedModel(BaseModel):
         self.members.load_stacked(tensors)
         self.net, self.classifier = self.members.net.eval(), self.members.classifier.eval()
         self.effects: Effects | None = _some(Effects, _named("effects", tensors))
+        self.days: Days | None = _some(Days, _named("days", tensors))
         self.correction: Correction | None = _some(Correction, _named("correction", tensors))
+        self.centring: Centring | None = _some(Centring, _named("centring", tensors))
         self._check_people()
 
     def tensors(self) -> dict[str, Tensor]:
         found = self.members.tensors()
-        own = {"preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "correction": self.correction}
+        own = {
+            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "days": self.days,
+            "correction": self.correction, "centring": self.centring,
+        }  # fmt: skip
         for prefix, some in own.items():
             some = some._asdict() if isinstance(some, tuple) else some or {}
             found |= {f"{prefix}.{name}": tensor for name, tensor in some.items()}
@@ -64,8 +74,14 @@ class SavedModel(BaseModel):
             _check_shapes("effects", self.effects, [(dim, rank), (classes, rank), (rank,), (rank,)])
             if not (self.effects.shift > 0).all() or not (self.effects.interaction > 0).all():
                 raise ValueError("a variance of effects is not above 0")
+        if self.days is not None:
+            _check_shapes("days", self.days, [(), ()])
+            if any(((own < 0) | (own > 1)).any() for own in self.days):
+                raise ValueError("a share of days is not from 0 to 1")
         if self.correction is not None:
             _check_shapes("correction", self.correction, [(dim, classes), (classes,)])
+        if self.centring is not None:
+            check_centring(self.centring, self.card.members, classes)
 
     @property
     def parts(self) -> list[SavedModel]:
@@ -77,7 +93,15 @@ class SavedModel(BaseModel):
         """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
         return self.setting.adaptation
 
-    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+    def predict_checked(
+        self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
+    ) -> NDArray[np.float64]:
+        if adapt is not None:
+            check_choice("adapt", adapt, (None, "all"))
+            raise UserError(
+                "the model is no average that could use all windows of a person; leave adapt='all' out, or take the "
+                "model of a run with the usual --adaptation"
+            )
         return self.probabilities(self.latents(X, subject))
 
     @torch.no_grad()

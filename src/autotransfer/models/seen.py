@@ -74,6 +74,23 @@ def seen_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> t
     return told, calibrated
 
 
+def calibration_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> str | None:
+    """What has to be said where windows (n, channels, times) that calibrate a model are of somebody it was trained on;
+    name and subject as of `seen_words`."""
+    whose = [] if subject is None else as_list(subject, "subject")
+    if _unpacked(seen, TRAINING) & set(window_digests(X)):
+        return (
+            "the model was trained on windows of this person; what it scores with their labels is not what new people "
+            "get"
+        )
+    if named := _named_alike(seen, name, whose):
+        return (
+            f"the model was trained on somebody of {name!r} with the same name: {_people(named)}; if that is this "
+            "person, what it scores with their labels is not what new people get"
+        )
+    return None
+
+
 def _named_alike(seen: dict[str, Any], name: str, whose: Sequence[Any]) -> list[Any]:
     known = _unpacked(seen, PEOPLE)
     return [person for person in dict.fromkeys(whose) if _name_digest(name, person) in known]

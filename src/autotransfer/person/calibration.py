@@ -20,21 +20,35 @@ from ..errors import UserError, shown
 from ..models.ensemble import Correction, Ensemble, refuse_parts
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
-from ..models.seen import calibration_seen
+from ..models.seen import calibration_seen, calibration_words
 from ..recordings import Raw
 from ..recordings.container import check_sfreq
-from ..recordings.labels import encode
+from ..recordings.labels import encode, encode_session, named
 from ..recordings.messages import show
+from ..training.days import on_another_day
 from ..training.effects import Effects
 from .adaptation import NO_WAY, WAYS
 
+DAYS_UNKNOWN = (
+    "the model does not know what people keep from day to day (hardly anybody it was trained on came on several); "
+    "labels of all days count alike"
+)
 LABELS = (1, 2, 5, 10)  # of each class, that held-out people are calibrated with
 
 
-def calibrated(model: Model, X: Tensor, y: Tensor) -> Model:
+def calibrated(model: Model, X: Tensor, y: Tensor, session: Tensor | None = None, *, new_day: bool = False) -> Model:
     """The model for the person of raw windows (n, channels, times) of classes (n,). What held-out people lost by so
-    few labels is not done: the model is then given back, with a warning."""
+    few labels is not done: the model is then given back, with a warning.
+
+    session: the day of each window (n,); None: all of one day. The model is for the day of the last window, or with
+    new_day for another one, on which it knows what people keep from day to day (training/days.py).
+    """
     check_effects(model)
+    day = torch.zeros(len(y), dtype=torch.int64) if session is None else session
+    earlier, today = _by_day(day, new_day)
+    if earlier and any(part.days is None for part in model.parts):
+        warnings.warn(DAYS_UNKNOWN, stacklevel=3)
+        earlier, today = [], torch.ones_like(y, dtype=torch.bool)
     counts = torch.bincount(y, minlength=len(model.card.classes))
     least = int(counts[counts > 0].min())
     if (told := lost_with(model, least)) is not None:
@@ -43,12 +57,23 @@ def calibrated(model: Model, X: Tensor, y: Tensor) -> Model:
     weight = torch.nn.functional.one_hot(y, len(model.card.classes)).double()
     share, sharpness = trust_in(model, least)
 
-    def labelled(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
-        after = effects.given(effects.evidence(x, weight))
+    def labelled(part: SavedModel, effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+        prior = effects
+        if earlier and part.days is not None:
+            known = [effects.evidence(x[:, rows], weight[rows]) for rows in earlier]
+            prior = on_another_day(effects, part.days, known)
+        after = prior.given(effects.evidence(x[:, today], weight[today]))
         return after, *effects.correction(after)
 
     found = _for_person(model, X, labelled, share)
     return found if sharpness == 1 else _sharpened(found, sharpness)
+
+
+def _by_day(session: Tensor, new_day: bool) -> tuple[list[Tensor], Tensor]:
+    """Which windows (n,) are of each earlier day, in order, and which are of the day that a model is for."""
+    today = (session == session[-1]) & (not new_day)
+    before = session[~today].unique()  # type: ignore[no-untyped-call]  # torch's
+    return [session == own for own in before], today
 
 
 def trust_in(model: Model, labels: int) -> tuple[float, float]:
@@ -94,18 +119,27 @@ def check_one_person(subject: object, n_windows: int) -> None:
         )
 
 
-def calibrated_with(model: Model, raw: Raw) -> tuple[Model, dict[Any, int]]:
-    """The model for the one person whose labelled windows a reader found, and how many there are of each class."""
+def calibrated_with(model: Model, raw: Raw, *, new_day: bool = False) -> tuple[Model, dict[Any, int]]:
+    """The model for the one person whose labelled windows a reader found, and how many there are of each class.
+    new_day: as of `calibrated`."""
     if raw.y is None:
         raise UserError(f"{raw.name!r} holds no y; to calibrate, y must give one label per window")
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     check_one_person(raw.subject, len(X))
     classes = model.card.classes
     y = labels_of(classes, raw.y, len(X), raw.classes)
-    made = calibrated(model, X, y)
+    session = None if raw.session is None else encode_session(raw.session, len(X))
+    made = calibrated(model, X, y, session, new_day=new_day)
     if made is not model:
         made.card = replace(made.card, seen=calibration_seen(made.card.seen, X))
     return made, {classes[place]: n for place, n in sorted(Counter(y.tolist()).items())}
+
+
+def training_words(model: Model, raw: Raw) -> str | None:
+    """What has to be said where the windows that a reader found are of somebody whom the model was trained on."""
+    X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
+    whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
+    return calibration_words(model.card.seen, raw.name, X, whose)
 
 
 def adapted(model: Model, X: Tensor) -> Model:
@@ -123,7 +157,7 @@ def adapted(model: Model, X: Tensor) -> Model:
     guess = torch.from_numpy(model.predict_checked(X)).float()
     total = sum(model.exponents) if isinstance(model, Mixture) else 1.0
 
-    def followed(effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
+    def followed(_: SavedModel, effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         """All windows, in any order."""
         own = WAYS[way](effects, total)
         known = own.begin()
@@ -169,7 +203,8 @@ def _check_effects(part: Ensemble) -> None:
         )
 
 
-Found = Callable[[Effects, Tensor], tuple[Effects, Tensor, Tensor]]  # the posterior, weight and bias of a correction
+# A part, its effects and projected codes -> the posterior, weight and bias of a correction
+Found = Callable[[SavedModel, Effects, Tensor], tuple[Effects, Tensor, Tensor]]
 
 
 def _for_person(model: Model, X: Tensor, found: Found, share: float = 1.0) -> Model:
@@ -184,7 +219,7 @@ def _for_person(model: Model, X: Tensor, found: Found, share: float = 1.0) -> Mo
 def _part_for(part: SavedModel, X: Tensor, found: Found, share: float) -> SavedModel:
     assert part.effects is not None, "checked"
     effects = part.effects
-    after, weight, bias = found(effects, effects.project(part.latents(X)))
+    after, weight, bias = found(part, effects, effects.project(part.latents(X)))
     correction = Correction(share * (effects.projection @ weight), share * bias)
     if part.correction is not None:  # known from before
         correction = Correction(correction.weight + part.correction.weight, correction.bias + part.correction.bias)

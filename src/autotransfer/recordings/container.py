@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ..errors import UserError
@@ -34,6 +35,8 @@ class Recordings:
     `ring` says which channels lie around a limb: True, names or indices in their order around it, or False. The names
     of a Myo's or a 3DC armband's channels say it without.
     `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}: so will be a stream.
+    `heads` (classes,) are whole numbers where classes are of several studies (see pretraining.Studies): a window is
+    told from the classes with the number of its own class, and from no others.
     A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
     """
 
@@ -49,6 +52,7 @@ class Recordings:
     name: str
     ring: tuple[int, ...] | None  # channels around a limb, in their order around it
     filter: Filter | None  # how the signals were filtered, where that is known
+    heads: Tensor | None  # (n_classes,) int64; classes compete with those of the same number; None: all compete
 
     derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
 
@@ -66,6 +70,7 @@ class Recordings:
         columns: object = None,
         ring: object = None,
         filter: object = None,
+        heads: object = None,
     ) -> None:
         source = window_array(X)
         names = channel_names(channels, source.shape[1])
@@ -92,6 +97,7 @@ class Recordings:
             "name": _check_name(name),
             "ring": ring_of(ring, names),
             "filter": filter_of(filter, check_sfreq(sfreq)),
+            "heads": _heads(heads, len(classes_found)),
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():
@@ -196,6 +202,15 @@ def check_sfreq(sfreq: Any) -> float | None:
     if not (math.isfinite(value) and value > 0):
         raise UserError(f"sfreq is {show(sfreq)}; it must be a positive number of samples per second, or None")
     return value
+
+
+def _heads(heads: Any, n_classes: int) -> Tensor | None:
+    if heads is None:
+        return None
+    found = torch.as_tensor(heads)
+    if found.shape != (n_classes,) or found.is_floating_point():
+        raise UserError(f"heads is {show(heads)}; it must be a whole number for each of {n_classes} classes, or None")
+    return found.to(torch.int64)
 
 
 def _check_name(name: object) -> str:

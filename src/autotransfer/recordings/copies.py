@@ -9,6 +9,7 @@ a million windows.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ from .raw import Array
 
 LENGTH = 16  # samples of a stretch; of shorter windows half of them
 KEPT = 8
+THINNED = 16  # of the kept stretches one in so many is a trace
+LEAST_SHARED = 0.02  # of a person's traces, to be taken for one whom another study has as well
 VARIED = 4  # values that a stretch must have at least: what rests, or is lost, is alike in everybody
 
 
@@ -66,6 +69,30 @@ def shared_samples(
         share = max(len(mine) / sizes[one], len(theirs) / sizes[other])
         found.append(Shared(one, other, min(len(mine), len(theirs)), float(share)))
     return sorted(found, key=lambda pair: -pair.share)
+
+
+class Traces(NamedTuple):
+    """What identifies people by their samples: a few fingerprints of stretches of each, and no sample."""
+
+    keys: NDArray[np.uint64]  # (K,), sorted
+    people: NDArray[np.int64]  # (K,) whose each is
+
+    def shared(self, other: Traces) -> dict[tuple[int, int], float]:
+        """Pairs of a person here and one there who share samples, and which share of the fingerprints of the one with
+        fewer they have in common. A single fingerprint may be chance where samples are coarse."""
+        _, mine, theirs = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
+        pairs = Counter(zip(self.people[mine].tolist(), other.people[theirs].tolist(), strict=True))
+        sizes, others = np.bincount(self.people), np.bincount(other.people)
+        shares = {pair: count / min(sizes[pair[0]], others[pair[1]]) for pair, count in pairs.items() if count > 1}
+        return {pair: float(share) for pair, share in shares.items() if share >= LEAST_SHARED}
+
+
+def traces(X: Array | Tensor, people: NDArray[np.int64]) -> Traces:
+    """Of windows X (N, C, T) of people (N,): one in THINNED of the stretches that are kept, the same of every copy."""
+    keys, rows = stretches(X)
+    thin = (keys >> np.uint64(8)) % np.uint64(THINNED) == 0
+    unique, first = np.unique(keys[thin], return_index=True)
+    return Traces(unique, people[rows[thin][first]])
 
 
 def stretches(X: Array | Tensor) -> Stretches:

@@ -53,6 +53,7 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     missing = chain(map(capital, skipped_words(choice)), _left_out(choice))
     notes = chain(
         _delivered(summary),
+        _of_base(choice),
         _plain_network(rows),
         _other_causes(choice),
         _estimate_notes(choice, rows),
@@ -108,6 +109,18 @@ def _delivered(summary: Summary) -> list[str]:
         return [f"Delivered: {setting_words(choice.chosen.setting, summary.plain)}, which validation favoured."]
     tried = "censoring did not help on these recordings" if choice.censor_tried else "no censor was tried"
     return [f"Delivered: the plain network. {NO_BETTER}; {tried}."]
+
+
+def _of_base(choice: Choice) -> list[str]:
+    """What a base of other studies was worth, where the run was given one."""
+    if choice.average is None or not any(one.setting.kind == "base" for one in choice.shortlist):
+        return []
+    shares = choice.average.kinds
+    own, untrained = shares.get("base", 0.0), shares.get("random_base", 0.0)
+    beside = f"networks of the same shape that nobody has trained have {share(untrained)}"
+    if own == 0:
+        return [f"The base of other studies has no weight: people left out did no better with it; {beside}."]
+    return [f"The base of other studies has {share(own)} of the weight; {beside}."]
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:

@@ -77,6 +77,60 @@ def _harmed_by_labels(played: Playback) -> str:
     return f" Who loses more than {HARM:g} by being calibrated: {', '.join(told)}." if told else ""
 
 
+CURVES = {  # of Playback.curves: how a line is called and drawn
+    "zero_shot": ("every window by itself", MUTED, "diamond"),
+    "session": ("in a session", ACCENT, "circle"),
+    "all_windows": ("with all windows at once", GREY, "square"),
+}
+
+
+def windows_seen(summary: Summary) -> Figure | None:
+    """Score by the number of windows that a person has shown before."""
+    played = None if summary.choice is None else summary.choice.playback
+    if played is None or not played.curves:
+        return None
+    ends = [f" to {end}" for end in played.seen[1:]] + [" on"]
+    stretches = [f"{start + 1}{end}" for start, end in zip(played.seen, ends, strict=True)]
+    data: list[Json] = []
+    rows: list[list[Any]] = []
+    for order, lines in played.curves.items():
+        for what, (name, fill, symbol) in CURVES.items():
+            values = lines[what]
+            rows += [[order, name, stretch, value] for stretch, value in zip(stretches, values, strict=True)]
+            if order == "recorded":
+                text = [f"{name}<br>windows {s}: {score(v)}" for s, v in zip(stretches, values, strict=True)]
+                data.append(
+                    plot.points(stretches, values, name, fill=fill, symbol=symbol, text=text, marker={"size": 10})
+                    | {"mode": "lines+markers", "line": {"color": fill, "width": 2}}
+                )
+    shown = [value for values in played.curves["recorded"].values() for value in values]
+    layout = plot.stacked(
+        plot.axes(
+            plot.plain_axis("windows of the person", type="category"),
+            plot.score_axis("balanced accuracy", shown, summary.data.chance),
+        ),
+        plot.level(summary.data.chance, "chance"),
+    )
+    losing = sorted({name for names in played.losing.values() for name in names})
+    lost = (
+        f"Clearly lower in some order, by a bootstrap of their own windows: {count(len(losing), 'person', 'people')}."
+        if losing
+        else "Nobody scores clearly lower in any order."
+    )
+    return Figure(
+        key="windows_seen",
+        title="What more windows of a person are worth",
+        caption="Held-out people in the order of recording, without labels: the score on their first windows, on the "
+        "next, and so on. What a session does is decided by the others. The numbers have the other orders as well. "
+        + lost,
+        data=data,
+        layout=layout,
+        columns=("order", "model", "windows", "mean"),
+        rows=rows,
+        height=360,
+    )
+
+
 def adaptation(summary: Summary) -> Figure | None:
     """What people gain by being followed, by the order in which their windows come."""
     played = None if summary.choice is None else summary.choice.playback
@@ -110,10 +164,10 @@ def adaptation(summary: Summary) -> Figure | None:
         key="adaptation",
         title="What following a person is worth",
         caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
-        "one, and class after class. A dot is a person's balanced accuracy with adaptation minus without; right of "
-        "zero they gain. How a person is followed is decided by the others. The mean over all orders is "
-        f"{follow_words(played.follows, played.gain)}. {_harmed(*played.harmed)} lose more than "
-        f"{HARM:g} by being followed.",
+        "one, class after class, and one class before the others. A dot is a person's balanced accuracy with "
+        "adaptation minus without; right of zero they gain. How a person is followed is decided by the others. "
+        f"The mean over all orders is {follow_words(played.session, played.gain)}. {_harmed(*played.harmed)} lose more "
+        f"than {HARM:g} by being followed.",
         data=data,
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),

@@ -41,6 +41,8 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "statistics": ("Statistics", "statistics of windows"),
     "beats": ("Heartbeats", "shapes of heartbeats"),
     "minirocket": ("MiniRocket", "MiniRocket"),
+    "base": ("Pretrained base", "the pretrained base"),
+    "random_base": ("Untrained base", "the base with untrained networks"),
 }
 # what is kept of trainings at a constant rate, in words
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}

@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..models.card import check_trust
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
+from ..training.centring import CentringRule
 from ..training.conformal import Thresholds
 from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
 from ..training.scoring import BALANCED_ACCURACY, METRICS
@@ -125,6 +126,21 @@ class Playback:
     follows: str  # the way that everybody chooses, "none" where nobody gains
     calibrates: list[int]  # numbers of labels that they gained by
     trust: dict[str, list[float]] = field(default_factory=dict)  # as in a mixture's card
+    # The average that uses a person's windows; nothing where there is none.
+    online: dict[str, Scores] = field(default_factory=dict)  # by order, by the rule that others choose
+    all_windows: Scores = field(default_factory=dict)  # the same with all windows of a person at once
+    rule: CentringRule | None = None  # that everybody chooses
+    online_session: bool = False  # whether a session of the delivered model learns with it
+    online_all_windows: bool = False  # whether adapt="all" uses it
+    losing: dict[str, list[str]] = field(default_factory=dict)  # by order: who clearly loses by what a session does
+    seen: list[int] = field(default_factory=list)  # windows before each stretch of the curves
+    # By order and what is done (zero_shot, session, all_windows): the score on each stretch, the mean over people.
+    curves: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
+
+    @property
+    def session(self) -> str:
+        """What a session of the delivered model does, in words; "none" where it only predicts."""
+        return self.rule.name if self.online_session and self.rule is not None else self.follows
 
     @property
     def harmed(self) -> tuple[float, int]:
@@ -153,7 +169,8 @@ class Playback:
 
     def __post_init__(self) -> None:
         check_trust(self.trust)
-        for tables in (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, *self.ways.values()):
+        every = (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, self.online, *self.ways.values())
+        for tables in (*every, {"all": self.all_windows}):
             if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
                 raise UserError("a score lies outside [0, 1]")
 

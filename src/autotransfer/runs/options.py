@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, check_choice, check_types, shown
 from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, divide
-from ..grids import BALANCED, GRIDS, PUBLISHED, grid
+from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
+from ..options import AskedOptions
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
@@ -38,7 +40,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
 USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody says how long
 CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
-PREPROCESSING = ("zero-shot", "online", "transductive")
+USUAL_ENCODER = "eegnet"
+ADAPTATIONS = ("zero-shot", "online", "transductive")
 
 
 def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
@@ -57,46 +60,26 @@ def parse_time(text: str) -> float:
     return total
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Options of `autotransfer run`. None: what the grid, the setting or, for epochs, the size of the data says."""
+@dataclass(kw_only=True, unsafe_hash=True)
+class RunOptions(AskedOptions):
+    """Options of `autotransfer run`: those of `AskedOptions`, settled and checked, and what no preset is asked about.
+    Not to be changed once they are made: `dataclasses.replace` makes others."""
 
     source: str
-    grid: str = "quick"
-    search: str = "grid"  # grid: every setting; halving: the worse ones give up early; tpe: sampled by Optuna
-    trials: int = 40  # of a tpe search
+    grid: str = "quick"  # one of GRIDS, a .json file of settings, or (as it is stored) settings as JSON text
+    # one of ADAPTATIONS; auto: zero-shot where nothing else fixes it; None: the settings of the grid as they are, and
+    # nothing beside them
+    adaptation: str | None = None
+    base: str | None = None  # see models.base
+    encoder: str = USUAL_ENCODER
+    rule: str = "average"
+    folds: int | str = "all"  # auto: all, or 10 for more than 20 people
+    seeds: int = 1  # commands and estimators ask for three
+    steps: int = STEPS
     storage: str | None = None  # URL of Optuna's storage; None: SQLite in the run's folder
-    epochs: int | None = None
-    patience: int | None = None
-    batch_size: int | None = None
-    lr: float | None = None
-    standardise: str | None = None
-    align: str | None = None
-    # one of PREPROCESSING: what candidates of all kinds may use of a new person; auto: zero-shot where nothing else
-    # fixes it; none: the settings of the grid as they are, and nothing beside them
-    preprocessing: str | None = None
-    encoder: str = "eegnet"  # or braindecode:MODEL, or the name of a factory of the user's own
     seed: int = 0
-    # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
-    folds: int | str = "all"
-    networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
-    # signals (emg, eeg, …) or representations whose closed forms are candidates, with commas; None: by the recordings
-    kinds: str | None = None
-    # 30m, 2h: the run ends then, or sooner where no more gain is expected, with the answer it has; None: no limit
-    time: str | None = None
-    steps: int = STEPS  # of the optimiser, where epochs are not given
-    seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
-    rule: str = "average"  # of candidates, weighted; published: one setting, by the lower quartile of validation scores
-    nested: str = "fast"  # full: every pair of subjects left out
-    final: str = "ensemble"  # refit: also one model trained on everybody
-    device: str = "auto"
     population: int | str = "auto"
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
-    as_printed: bool = False  # penalties as the paper prints them
-    nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
-    # by which candidates are chosen and people scored; weights of an average minimise the log-loss whatever it is
-    metric: str = BALANCED_ACCURACY
-    at_least: float | None = None  # the score that is asked of every person: who is below it is named
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
     hop: float | None = None  # s
@@ -107,29 +90,33 @@ class RunOptions:
     clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
     def __post_init__(self) -> None:
+        self.grid = grid_text(self.grid)
+        if isinstance(self.base, os.PathLike):
+            self.base = os.fspath(self.base)
+        if isinstance(self.folds, str) and self.folds.isdigit():
+            self.folds = int(self.folds)  # as the command line has it
         check_types(self)
         for name in RENAMED_VALUES:
-            object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
-        object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
-        object.__setattr__(self, "encoder", encoder_name(self.encoder))
-        check_choice("grid", self.grid, GRIDS)
+            setattr(self, name, renamed_value(name, getattr(self, name)))
+        self.nuisance = "+".join(nuisance_parts(self.nuisance))
+        self.encoder = encoder_name(self.encoder)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
-        object.__setattr__(self, "metric", metric_name(self.metric))
+        self.metric = metric_name(self.metric)
         if self.metric != BALANCED_ACCURACY and (self.rule == "published" or self.nested == "full"):
             raise UserError(
                 f"metric is {self.metric!r}, and the published rule and --nested full decide by balanced accuracy; "
                 "leave them, or the metric, out"
             )
         if self.time == EVERYTHING:
-            object.__setattr__(self, "time", None)
+            self.time = None
         elif self.time is not None:
             parse_time(self.time)
-        self._settle_preprocessing()
+        self._settle_adaptation()
         for name in ("trials", "epochs", "patience", "batch_size", "seeds", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -141,6 +128,13 @@ class RunOptions:
         check_seed(self.seed + self.seeds - 1)  # the last of them
         Cutting.of(**{name: getattr(self, name) for name in CUTTING})
         self.apply(Setting())  # complains about any number that no setting may have
+        if self.lists_settings and self.search == "tpe":
+            raise UserError("a tpe search samples settings itself; use search grid with settings that are listed")
+        if self.base is not None and self.adaptation is None:
+            raise UserError(
+                "a base stands beside candidates of several kinds, and this run has none; leave --base out, or give "
+                "--adaptation zero-shot, online or transductive"
+            )
         if self.grid in ("uncensored", "augmented") and self.search == "tpe":
             raise UserError(f"a tpe search samples censors, and the {self.grid} grid has none; use search grid")
         if self.nested == "full" and self.rule == "average":
@@ -161,24 +155,26 @@ class RunOptions:
         if self.rule == "published" and isinstance(self.folds, int):
             raise UserError(f"rule published leaves out one person at a time; use it with folds all, not {self.folds}")
 
-    def _settle_preprocessing(self) -> None:
-        if self.preprocessing is None:
+    def _settle_adaptation(self) -> None:
+        if self.adaptation is None:
             return
-        check_choice("preprocessing", self.preprocessing, ("auto", "none", *PREPROCESSING))
-        if self.preprocessing == "auto":
+        check_choice("adaptation", self.adaptation, ("auto", "none", *ADAPTATIONS))
+        if self.adaptation == "auto":
             open_to_it = self.standardise is None and self.align is None and self.search != "tpe"
             usual = self.grid in ("quick", "few", "uncensored") and self.rule == "average" and open_to_it
-            object.__setattr__(self, "preprocessing", "zero-shot" if usual else None)
+            self.adaptation = "zero-shot" if usual else None
             return
-        if self.preprocessing == "none":
-            object.__setattr__(self, "preprocessing", None)
+        if self.adaptation == "none":
+            self.adaptation = None
             return
+        if self.lists_settings:
+            raise UserError("settings that are listed say themselves what they use of a person; leave adaptation out")
         if self.grid == "extended":
             raise UserError("the extended grid varies standardise and align itself; choose another grid")
         if self.standardise is not None or self.align is not None:
-            raise UserError("preprocessing varies standardise and align; give either preprocessing or those")
+            raise UserError("adaptation varies standardise and align; give either adaptation or those")
         if self.search == "tpe" or self.rule == "published":
-            raise UserError("preprocessing goes with search grid or halving and rule average")
+            raise UserError("adaptation goes with search grid or halving and rule average")
 
     def for_data(self, recordings: Recordings) -> RunOptions:
         """With as many folds and epochs as these recordings need, where neither user nor paper says how many."""
@@ -188,7 +184,7 @@ class RunOptions:
             folds = USUAL_FOLDS if many else "all"
         if isinstance(folds, int) and folds >= subjects:
             folds = "all"
-        if self.epochs is not None or self.grid == "paper":
+        if self.epochs is not None or self.grid == "paper" or self.lists_settings:
             return replace(self, folds=folds)
         held_out = sum(map(len, divide(subjects, None if isinstance(folds, str) else folds)[:2]))
         training = len(recordings.y) * (subjects - held_out) // subjects
@@ -202,7 +198,14 @@ class RunOptions:
 
     @property
     def max_epochs(self) -> int:
+        if self.epochs is None and self.lists_settings:
+            return max(setting.max_epochs for setting in self._settings)
         return self.epochs or EPOCHS[1]
+
+    @property
+    def lists_settings(self) -> bool:
+        """Whether the user's own settings are tried, as they are, in place of a grid with a name."""
+        return self.grid not in GRIDS
 
     @property
     def seconds(self) -> float | None:
@@ -213,7 +216,7 @@ class RunOptions:
     def staged(self) -> bool:
         """Whether it answers in stages: where kinds are averaged, and all candidates are known from the start."""
         usual = self.grid in ("quick", "few", "uncensored")
-        return usual and self.rule == "average" and self.preprocessing is not None and self.search == "grid"
+        return usual and self.rule == "average" and self.adaptation is not None and self.search == "grid"
 
     @property
     def n_folds(self) -> int | None:
@@ -226,8 +229,10 @@ class RunOptions:
 
     def apply(self, setting: Setting) -> Setting:
         """The setting with what the user asked for all of them."""
-        changes: dict[str, Any] = {"max_epochs": self.max_epochs}
-        if self.encoder != setting.encoder:
+        changes: dict[str, Any] = {}
+        if self.epochs is not None or not self.lists_settings:
+            changes["max_epochs"] = self.max_epochs
+        if self.encoder != setting.encoder and not (self.lists_settings and self.encoder == USUAL_ENCODER):
             changes |= {"encoder": self.encoder, "network": None}
         if self.shuffle_subjects:
             changes["shuffle_subjects"] = True
@@ -248,7 +253,11 @@ class RunOptions:
     @cached_property
     def _settings(self) -> tuple[Setting, ...]:
         """Made once: the paper's grid has hundreds, and a run asks for them again and again."""
-        settings = grid("few" if self.grid == "quick" and self.preprocessing is not None else self.grid)
+        if self.lists_settings:
+            settings = [self.apply(setting) for setting in settings_of(self.grid)]
+            plain = next((one for one in settings if one.penalty is None), settings[0].uncensored("shuffled"))
+            return tuple(dict.fromkeys([plain, *settings]))
+        settings = grid("few" if self.grid == "quick" and self.adaptation is not None else self.grid)
         if self.encoder not in ENCODERS:  # what belongs to one of ours is not varied for a user's own
             settings = [s for s in settings if s.network == ENCODERS[s.encoder]()]
         elif ENCODERS[self.encoder].closed_form:  # there is nothing to censor, and nothing to train otherwise
@@ -259,12 +268,12 @@ class RunOptions:
 
     def name_of(self, setting: Setting) -> str:
         """The setting's name in this run: it says what but censoring differs from the run's plain network."""
-        return setting.name_beside(self.plain)
+        return setting.name_relative_to(self.plain)
 
     @cached_property
     def plain(self) -> Setting:
-        """The network as published, without a penalty."""
-        return self.apply(Setting())
+        """The network as published, without a penalty; of settings that the user lists, the first without one."""
+        return self._settings[0] if self.lists_settings else self.apply(Setting())
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -273,7 +282,7 @@ class RunOptions:
     def of(cls, preset: str, **given: Any) -> RunOptions:
         """Options as a preset has them, but for what is given (not None). The paper's grid brings its rule."""
         check_choice("preset", preset, PRESETS)
-        asked = {name: value for name, value in given.items() if value is not None}
+        asked = {name: value for name, value in _today(given).items() if value is not None}
         usual = PRESETS["recommended"] | PRESETS[preset]
         grid = asked.get("grid", usual["grid"])
         if grid == "paper":
@@ -283,7 +292,7 @@ class RunOptions:
         if preset == "quick" and "grid" not in asked:  # penalties are left out where they stand beside other candidates
             usual["grid"] = PRESETS["recommended"]["grid"]
             options = cls(**usual | asked)
-            options = options if options.preprocessing is None else replace(options, grid=grid)
+            options = options if options.adaptation is None else replace(options, grid=grid)
         else:
             options = cls(**usual | asked)
         # What is published has no limit unless it is given one.
@@ -294,4 +303,11 @@ class RunOptions:
         """Options as they were stored, by this version or another."""
         if not isinstance(values, dict) or "source" not in values:
             raise UserError("the stored options name no data; start a new run")
+        values = _today(values)
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
+
+
+def _today(values: dict[str, Any]) -> dict[str, Any]:
+    """Options under their present names: `adaptation` was once called preprocessing."""
+    renamed = {name: value for name, value in values.items() if name != "preprocessing"}
+    return renamed if values.get("preprocessing") is None else renamed | {"adaptation": values["preprocessing"]}

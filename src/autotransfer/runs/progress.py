@@ -123,7 +123,8 @@ class Standing:
     def lines(self) -> list[str]:
         lines = [f"{self.folder}: {self.state}", self.jobs]
         if self.left is not None:
-            lines.append(f"{clock(self.spent)} of training so far, about {clock(self.left)} left")
+            left = f", about {clock(self.left)} left" if self.left else ""
+            lines.append(f"{clock(self.spent)} of training so far{left}")
         if self.started and self.working:
             lines.append(printable(f"started {self.started}"))
         return lines + [f"failed: {failure}" for failure in self.failures]

@@ -31,6 +31,7 @@ from ..jobs import Job
 from ..model.any_module import latent_dim
 from ..model.braindecode_models import PREFIX
 from ..model.encoders import ENCODERS, Encoders, encoder_options, find_factory
+from ..models.base import base_kinds, copy_base
 from ..recordings import Recordings, absolute, load
 from ..recordings.concerns import concerns
 from ..recordings.optional import need
@@ -47,6 +48,8 @@ from .lock import companions
 from .options import RunOptions
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
+
+BASE = "base"  # the run's copy of the base that it was given
 
 Tell = Callable[[str], None]  # says a line to the user
 
@@ -128,11 +131,14 @@ class Run:
         check_columns(options, recordings)
         check_scorable(recordings)
         check_module(options, encoders, recordings)
+        if options.base is not None:
+            base_kinds(options.base, recordings)  # also complains
         for line in concerns(recordings.raw()):
             warnings.warn(line, stacklevel=2)
         windows = fingerprint(recordings)
         facts: dict[str, Any] = {
-            "options": options.to_dict() | {"source": absolute(options.source)},  # resume may be called from elsewhere
+            "options": options.to_dict()  # resume may be called from elsewhere
+            | {"source": absolute(options.source), "base": None if options.base is None else absolute(options.base)},
             "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
             "windows": windows,
             "data": Data.of(recordings),
@@ -147,6 +153,8 @@ class Run:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             ledger = begin_ledger(folder / "ledger.sqlite", facts)
             write_atomically(folder / NAME, study_text(options))
+            if options.base is not None:  # so that the run can go on wherever its folder is
+                copy_base(options.base, folder / BASE)
         except OSError as error:
             raise UserError(f"cannot write to {folder} ({error.strerror}); choose another folder") from None
         return cls(folder, ledger, recordings, options, encoders, options.storage)
@@ -178,6 +186,8 @@ class Run:
             check_encoder(options, encoders)
             if source is not None:
                 options = replace(options, source=absolute(source))
+            if options.base is not None and (folder / BASE).is_dir():
+                options = replace(options, base=str(folder / BASE))
             known, told = ledger.recall("fingerprint", str), ledger.recall("data", Data)
 
             def find() -> Recordings:
@@ -186,6 +196,8 @@ class Run:
                     raise _changed(folder, options.source, moved=source is not None)
                 if (told or Data.of(found)) != Data.of(found):
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
+                if options.base is not None:
+                    base_kinds(options.base, found)
                 return found
 
             run = cls(folder, ledger, find, options, encoders, storage)
@@ -359,14 +371,14 @@ def check_columns(options: RunOptions, recordings: Recordings) -> None:
 
 
 def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
-    if options.encoder not in ENCODERS:
-        find_factory(options.encoder, encoders)
+    for name in {setting.encoder for setting in options.settings()} - set(ENCODERS):
+        find_factory(name, encoders)
 
 
 def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
     """An encoder that is not ours must be able to take these windows."""
-    if options.encoder not in ENCODERS:
-        setting = options.apply(Setting())
+    foreign = {one.encoder: one for one in reversed(options.settings()) if one.encoder not in ENCODERS}
+    for setting in foreign.values():
         size = size_of(recordings, setting)
         module = encoder_options(setting.encoder, setting.network, encoders).module(size)
         latent_dim(module, torch.zeros(2, size.channels, size.times))

@@ -37,7 +37,7 @@ def study_text(options: RunOptions) -> str:
     told = {"data": absolute(values.pop("source"))} | values
     told["population"] = str(options.population)
     told["time"] = options.time or EVERYTHING
-    told["adaptation"] = told.pop("preprocessing") or "none"  # as it was settled
+    told["adaptation"] = options.adaptation or "none"  # as it was settled
     lines = [f"{name} = {_toml(value)}" for name, value in told.items() if value is not None]
     return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
 

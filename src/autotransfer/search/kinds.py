@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
 from ..model.encoders import ENCODERS
+from ..models.base import base_kinds
 from ..preprocessing.represent import REPRESENTATIONS, installed_representations, representation_class
 from ..recordings import Recordings
 from ..runs.options import RunOptions
@@ -90,7 +92,7 @@ CHANNELS = {  # how channels of each are called
 SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or brain, unless it says so
 
 
-class Way(NamedTuple):
+class NetworkSpec(NamedTuple):
     """What but its penalty makes a network; a shortlist is made for each."""
 
     encoder: str
@@ -101,15 +103,17 @@ class Way(NamedTuple):
     checkpoint: str
 
 
-def way_of(setting: Setting) -> Way:
+def network_spec(setting: Setting) -> NetworkSpec:
     own, training = setting, setting.training
-    return Way(own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint)
+    return NetworkSpec(
+        own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint
+    )
 
 
 def list_of(setting: Setting, *, apart: bool) -> object:
     """Settings that agree in this compete for the places of one shortlist. apart: networks of several kinds are
     averaged, and each has its own; augmentations have theirs in any case, because they are there to be compared."""
-    return way_of(setting) if apart else setting.augmentation
+    return network_spec(setting) if apart else setting.augmentation
 
 
 def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
@@ -119,7 +123,7 @@ def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recor
 
     A user's own encoder takes the place of EEGNet; what belongs to EEGNet alone is not asked of it.
     """
-    name = options.preprocessing
+    name = options.adaptation
     if recordings.ring is None:
         settings = [one for one in settings if not any(augment.needs_ring for augment in one.augmentation)]
     if name is None:
@@ -171,7 +175,7 @@ def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Sett
 def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = False) -> list[Setting]:
     """Models without steps: plain and, where a person's windows may be used, centred by person. costly: also those of
     the signal's representations that take minutes, last of all; what the user names is there in any case."""
-    if options.preprocessing is None:
+    if options.adaptation is None:
         return []
     channels, times, sfreq = recordings.n_channels, recordings.n_times, recordings.sfreq
     lag = 1 if sfreq is None else max(1, round(DELAY * sfreq))
@@ -182,16 +186,47 @@ def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = 
     special = [LINEAR | base for base in represented(options.kinds, recordings, costly=costly)]
     templates: dict[str, Any] = {"encoder": "templates", "standardise": "train"}
     responses = [templates, *([templates | {"encoder": "evoked"}] if _responses(options.kinds, recordings) else [])]
-    if options.preprocessing == "zero-shot":
+    if options.adaptation == "zero-shot":
         bases += [*responses, *special]
     else:
-        adapted = options.preprocessing
+        adapted = options.adaptation
         centred = [base | {"centre": adapted} for base in bases]
         bases += centred + ([base | {"turn": adapted} for base in centred] if recordings.ring is not None else [])
         bases += [*responses, *(base | {"standardise": "none", "align": adapted} for base in responses)]
         bases += [*special, *(base | {"centre": adapted} for base in special)]
+    bases += pretrained(options, recordings)
     forms = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
     return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
+
+
+def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, Any]]:
+    """What the networks of a base make of a window, and beside it what networks do that nobody has trained."""
+    if options.base is None:
+        return []
+    names = base_kinds(options.base, recordings)
+    plain = [LINEAR | {"represent": name} for name in names.values()]
+    adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
+    return [*plain, *adapted]
+
+
+def online_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
+    """Closed forms for sessions, beside candidates that use nothing of a new person: the same representations, centred
+    by person."""
+    if options.adaptation != "zero-shot":
+        return []
+    forms = closed_forms(replace(options, adaptation="online"), recordings)
+    kept = ("represent", "centre", "delays", "standardise", "mu_law")
+    return [one for one in forms if "centre" in (own := _traits(one)) and not own - set(kept)]
+
+
+def uncentred(setting: Setting) -> Setting:
+    """A closed form as it is without being centred by person."""
+    return setting.replace(centre="none")
+
+
+def _traits(setting: Setting) -> set[str]:
+    """Names of its transforms."""
+    return {name for name, _ in setting.preprocessing.named()}
 
 
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:

@@ -37,15 +37,15 @@ from ..training.windows import release, windows_for
 from .kinds import closed_forms
 from .said import person_score, probabilities_of
 
-LDA = "Features + LDA (ours)"  # band power and means of stretches
-TANGENT = "Tangent space + LDA (ours)"
+LDA = "Features + LDA (built in)"  # band power and means of stretches
+TANGENT = "Tangent space + LDA (built in)"
 PYRIEMANN = "pyRiemann tangent space + LDA"
 RECENTRED = "pyRiemann, re-centred by person"
 CLOSED = {  # by the kind of a setting
-    "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA (ours)",
-    "rhythms": "Correlation with sines + LDA (ours)", "bands": "Band power + LDA (ours)",
-    "evoked": "xDAWN covariances + LDA (ours)", "beats": "Beat shapes + LDA (ours)",
-    "statistics": "Statistics + LDA (ours)",
+    "features": LDA, "tangent": TANGENT, "tdar": "Time domain, autoregression + LDA (built in)",
+    "rhythms": "Correlation with sines + LDA (built in)", "bands": "Band power + LDA (built in)",
+    "evoked": "xDAWN covariances + LDA (built in)", "beats": "Beat shapes + LDA (built in)",
+    "statistics": "Statistics + LDA (built in)",
 }  # fmt: skip
 PART = 10**7  # values of windows that are multiplied at a time
 FLOOR = 1e-6  # of a covariance with unit variances: a flat channel keeps it invertible
@@ -110,7 +110,7 @@ def _missing(run: Run, until: float | None) -> Iterator[tuple[str, Callable[[], 
 
 def adaptation_of(options: RunOptions) -> str:
     """The most that a run's candidates may use of a new person's unlabelled windows."""
-    asked = (options.preprocessing, options.standardise, options.align)
+    asked = (options.adaptation, options.standardise, options.align)
     return next((kind for kind in ("transductive", "online") if kind in asked), "none")
 
 
@@ -128,8 +128,8 @@ def closed_peers(run: Run) -> dict[str, Setting]:
     return {name: found[name] for name in sorted(found)}
 
 
-def _closed(recordings: Recordings, preprocessing: str) -> list[Setting]:
-    return closed_forms(RunOptions(source="peers", preprocessing=preprocessing), recordings)
+def _closed(recordings: Recordings, adaptation: str) -> list[Setting]:
+    return closed_forms(RunOptions(source="peers", adaptation=adaptation), recordings)
 
 
 def _solved(run: Run, setting: Setting) -> Scores:

@@ -30,18 +30,21 @@ from ..training.batches import BALANCES, n_people
 from ..training.packing import resolve_device
 from ..training.progress import clock
 from .costs import Costs, people_held_out
-from .kinds import closed_forms, list_of, networks
+from .kinds import closed_forms, list_of, networks, online_forms, uncentred
 from .stages import SHORTLIST_PER_METHOD
 
 PLAN = "plan.json"
+CLOSED_FORMS = "closed forms"  # the first stage
 FEWEST = 5  # folds that a limit may ask for
 SHORT = 20.0  # seconds: an answer more often than that is worth nobody's time
+PLAYED = 12.0  # seconds, roughly, for peers and for held-out people who use the model: the first answer and the last
 COSTLY = 30.0  # seconds: closed forms that take longer do not keep the first answer waiting
 SURE = 1.3  # estimates are this factor off, up or down, on a machine that does nothing else
 ROOM = 0.9  # of a limit that the main networks may take: the rest is for answers
 HALVED = 0.4  # of the epochs of stage one are left with successive halving
 # Values of training windows, steps and trainings multiplied: far below this nobody needs an estimate.
 LITTLE = 2e9
+NAMED = 2  # stages that a line names, of those that were left out
 
 
 class Training(NamedTuple):
@@ -70,6 +73,11 @@ class Stage:
     seconds: float = 0.0  # for all folds and the answer, on this machine; 0: nobody has timed it
     main: bool = False  # whether a limit makes room for it
     left_out: str = ""  # why it was not trained
+    online: list[Training] = field(default_factory=list)  # for the average of sessions alone
+
+    @property
+    def every(self) -> list[Training]:
+        return [*self.trainings, *self.online]
 
     @property
     def settings(self) -> list[Setting]:
@@ -79,6 +87,10 @@ class Stage:
     def solved(self) -> bool:
         """Whether all of it is solved in closed form."""
         return all(setting.network.closed_form for setting, _ in self.trainings)
+
+    @property
+    def words(self) -> str:
+        return f"{self.name} (linear models, solved at once)" if self.name == CLOSED_FORMS else self.name
 
 
 def _stage(name: str, settings: Iterable[Setting], seeds: Sequence[int], *, main: bool = False) -> Stage:
@@ -154,7 +166,7 @@ class Plan:
         solved = [one for one in candidates if one.network.closed_form]
         others = [one for one in candidates if not one.network.closed_form]
         first = [_stage(_called(options, others[0], seeds[0]), others[:1], seeds[:1], main=True)] if others else []
-        stages = [*first, *([_stage("closed forms", solved, seeds[:1], main=True)] if solved else [])]
+        stages = [*first, *([_stage(CLOSED_FORMS, solved, seeds[:1], main=True)] if solved else [])]
         later = [(one, seed) for seed in seeds for one in others][1:]
         return replace(
             self, stages=[*stages, *(_stage(_called(options, one, seed), [one], [seed]) for one, seed in later)]
@@ -179,7 +191,7 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
         stops=options.staged and options.seconds is not None,
         pairs=len(settings) * folds * (folds - 1) // 2 if options.nested == "full" else 0,
     )  # fmt: skip
-    apart = options.preprocessing is not None
+    apart = options.adaptation is not None
     if options.search == "tpe" or options.search == "halving" or not all_go_on(settings, apart=apart):
         tpe = options.search == "tpe"
         counts = Counter((list_of(setting, apart=apart), setting.method) for setting in settings)
@@ -195,7 +207,11 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
     if not options.staged:
         return _timed(plan.among([*settings, *solved]), options, costs)
     dear = [one for one in closed_forms(options, recordings, costly=True) if one not in solved]
-    return _timed(replace(plan, stages=_stages(options, settings, solved, dear, folds, costs)), options, costs)
+    stages = _stages(options, settings, solved, dear, folds, costs)
+    quick = set(stages[0].settings)
+    online = [Training(one, options.seed) for one in online_forms(options, recordings) if uncentred(one) in quick]
+    stages[0] = replace(stages[0], online=online)
+    return _timed(replace(plan, stages=stages), options, costs)
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
@@ -219,7 +235,7 @@ def _stages(
     kinds = [one.kind for one in others]
     main = [one for place, one in enumerate(others) if kinds.index(one.kind) == place] or [plain]
     rest = [one for one in (plain, *others) if one not in main]
-    stages = [_stage("closed forms", quick, seeds[:1], main=True)] if quick else []
+    stages = [_stage(CLOSED_FORMS, quick, seeds[:1], main=True)] if quick else []
     stages += [_stage(_called(options, one, seeds[0]), [one], seeds[:1], main=True) for one in main]
     stages += [_stage("costlier closed forms", costly, seeds[:1])] if costly else []
     stages += [_stage(_called(options, one, seeds[0]), [one], seeds[:1]) for one in rest]
@@ -261,7 +277,7 @@ def _timed(plan: Plan, options: RunOptions, costs: Costs | None) -> Plan:
 
 
 def _joined(first: Stage, second: Stage, costs: Costs | None) -> Stage:
-    answer = 0.0 if costs is None else answering(costs.recordings)
+    answer = 0.0 if costs is None else answer_seconds(costs.recordings)
     together = [*first.trainings, *second.trainings]
     kinds = " and ".join(dict.fromkeys(setting.kind for setting, _ in together))
     n, seeds = len({setting for setting, _ in together}), len({seed for _, seed in together})
@@ -272,11 +288,12 @@ def _joined(first: Stage, second: Stage, costs: Costs | None) -> Stage:
 
 
 def _seconds(stage: Stage, plan: Plan, options: RunOptions, costs: Costs) -> float:
-    training = plan.folds * sum(costs.training(setting, options) for setting, _ in stage.trainings)
-    return training + answering(costs.recordings)
+    every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
+    training = plan.folds * sum(costs.training(setting, options) for setting in every)
+    return training + answer_seconds(costs.recordings) + (PLAYED if stage is plan.stages[0] else 0.0)
 
 
-def answering(recordings: Recordings) -> float:
+def answer_seconds(recordings: Recordings) -> float:
     """Seconds, roughly, from a stage's last training to its answer: weights, models, results and report."""
     return 4.0 + 2e-3 * recordings.n_trials
 
@@ -326,7 +343,7 @@ def cut(recordings: Recordings, asked: RunOptions, costs: Costs) -> Plan:
                 options, left_out = less, [*left_out, words]
         plans.append(replace(plan_of(options.for_data(recordings), recordings, costs), left_out=left_out))
 
-    room = ROOM * whole.limit
+    room = ROOM * (whole.limit - PLAYED)
     if whole.searched:  # stage one ends in any case
         least = next((plan for plan in plans if plan.seconds <= room), plans[-1])
         if least.search_seconds > room:
@@ -420,13 +437,21 @@ def stage_lines(plan: Plan) -> Iterator[str]:
     """A line for each stage, with the time at which its answer is expected."""
     spent, done = 0.0, plan.ahead if plan.limit is None else plan.within(plan.limit)
     for number, stage in enumerate(plan.ahead, 1):
-        many = plan.folds * len(stage.trainings)
+        many = plan.folds * len(stage.every)
         if stage in done:
             spent += stage.seconds
             when = f"answer after {span(spent, plan.busy)}" if spent else "not timed"
         else:
             when = f"takes {span(stage.seconds, plan.busy)}: not in this time"
-        yield f"  {number}. {stage.name}: {many} training{'s' * (many != 1)}, {when}"
+        yield f"  {number}. {stage.words}: {many} training{'s' * (many != 1)}, {when}"
+
+
+def left_out_words(plan: Plan) -> list[str]:
+    """Stages that were not trained, and why: the first few by name."""
+    stages = [stage for stage in plan.stages if stage.left_out]
+    named = stages if len(stages) <= NAMED + 1 else stages[:NAMED]
+    more = len(stages) - len(named)
+    return [f"{stage.name} ({stage.left_out})" for stage in named] + ([f"{more} more stages"] if more else [])
 
 
 def work_words(plan: Plan) -> str:
@@ -449,9 +474,9 @@ def work_words(plan: Plan) -> str:
 
 
 def why_folds(recordings: Recordings, asked: RunOptions, plan: Plan) -> list[str]:
-    """Why there are fewer folds than people, where nobody asked for it."""
+    """Why there are fewer folds than people, where nobody asked for it and no limit is the reason."""
     people, folds = recordings.n_subjects, plan.folds
-    if asked.folds not in ("auto", "all") or folds >= people:
+    if asked.folds not in ("auto", "all") or folds >= people or any("folds" in words for words in plan.left_out):
         return []
     return [
         f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "

@@ -31,10 +31,11 @@ from .average import Nested, Weights, calibration, confusion, find_nested, find_
 from .for_whom import group_scores
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
+from .online import OnlineWeights, find_online
 from .peers import peer_scores
-from .plan import Plan, Stage, plan_of, span, write_plan
+from .plan import Plan, Stage, answer_seconds, left_out_words, plan_of, span, write_plan
 from .playback import PEOPLE, play_back
-from .said import Said
+from .said import Said, alive
 from .stages import (
     Score,
     best_mean,
@@ -68,7 +69,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     """Stage one: every setting on one fixed split, of which not all go on. Returns the networks that do, the baseline
     first."""
     options, split = run.options, run.scored_split()
-    apart = options.preprocessing is not None  # networks of several kinds, each with the grid
+    apart = options.adaptation is not None  # networks of several kinds, each with the grid
     if options.search == "tpe":
         from .tpe import tpe_search
 
@@ -125,7 +126,7 @@ def decide(
     said = Said.of(run, candidates, entries)
     weights = nested = free = None
     if options.rule == "average":
-        among = _alive(candidates, entries)
+        among = alive(candidates, entries)
         uncensored = [k for k in among if candidates[k].penalty is None] or among
         weights, nested = find_weights(said, among), find_nested(said, among)
         free = nested if uncensored == among else find_nested(said, uncensored)
@@ -191,12 +192,6 @@ def decide(
     return choice, weights, nested
 
 
-def _alive(candidates: Sequence[Setting], entries: Sequence[Entry]) -> list[int]:
-    """Places of the candidates of which a training ended well."""
-    well = {entry.setting for entry in entries if entry.status == "done"}
-    return [k for k, setting in enumerate(candidates) if setting in well] or [0]
-
-
 def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
     """What the weighted candidates use of a new person."""
     used = [s.adaptation for s, beta in zip(candidates, weights.exponents, strict=True) if beta > 0]
@@ -251,8 +246,8 @@ def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], 
     groups = run.groups
     for entry in entries:
         for person in groups[entry.test] if entry.record is not None else ():
-            score = math.nan if entry.record is None else entry.record.score_on(person)
-            values.setdefault((entry.setting.key, person), []).append(score)
+            own = math.nan if entry.record is None else entry.record.score_on(person)
+            values.setdefault((entry.setting.key, person), []).append(own)
     return {key: _mean(scores) for key, scores in values.items()}
 
 
@@ -330,7 +325,7 @@ class Conductor:
     def _train(self, number: int) -> bool:
         """A stage on all folds. Whether anything of it could be done."""
         run, stage, folds = self.run, self.plan.stages[number], self.run.folds()
-        entries = [run.entry("folds", setting, *fold, seed) for setting, seed in stage.trainings for fold in folds]
+        entries = [run.entry("folds", setting, *fold, seed) for setting, seed in stage.every for fold in folds]
         statuses = run.ledger.statuses()
         todo = [entry for entry in entries if statuses.get(entry.key) not in FINISHED]
         needed = not self.answers and (number == 0 or run.options.staged)
@@ -359,17 +354,21 @@ class Conductor:
         return True
 
     def _fits(self, stage: Stage) -> bool:
-        return stage.seconds * self.slowness <= self.left and self.left_to_train > 0
+        """Whether it can be trained before the last answer must be begun. Its cost has an answer in it."""
+        training = stage.seconds - answer_seconds(self.run.recordings) if stage.seconds else 0.0
+        return training * self.slowness <= self.left_to_train and self.left_to_train > 0
 
     def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
         """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
         stage, statuses = self.plan.stages[number], self.run.ledger.statuses()
         undone = {(e.setting, e.seed) for e in entries if statuses.get(e.key) not in FINISHED}
-        whole = [training for training in stage.trainings if training not in undone]
+        whole, online = ([own for own in every if own not in undone] for every in (stage.trainings, stage.online))
         self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone], finished=True)
         if not whole:
             self._leave_out(number, "it was given up when the time was over")
             return False
+        self.plan = self.plan.with_stage(number, replace(stage, online=online))
+        self.run.ledger.remember(plan=self.plan)
         cut = [training for training in stage.trainings if training in undone]
         if not cut:
             return True
@@ -390,7 +389,7 @@ class Conductor:
         stage, folds = self.plan.stages[number], len(self.run.folds())
         if self.run.options.staged:
             cost = f", {span(stage.seconds * self.slowness, self.plan.busy)}" if stage.seconds else ""
-            return f"stage {number + 1} of {len(self.plan.stages)}: {stage.name} on {folds} folds{cost}"
+            return f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {folds} folds{cost}"
         seeds = {seed for _, seed in stage.trainings}
         numbers = {"candidate": len(stage.settings), "fold": folds, "seed": len(seeds)}
         work = " × ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in numbers.items())
@@ -436,14 +435,16 @@ class Conductor:
         with working("peers", shown=self.shown):
             beside = peer_scores(run, late if math.isfinite(late) else None)
         choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
+        online = None
         if nested is not None:
-            choice = replace(choice, playback=self._play(candidates, nested, late, since, last=last))
-        left_out = [f"{stage.name}: {stage.left_out}" for stage in self.plan.stages if stage.left_out]
-        choice = replace(choice, left_out=[*self.plan.left_out, *left_out])
+            online = self._online(candidates, done)
+            choice = replace(choice, playback=self._play(candidates, nested, late, since, online, last=last))
+        choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
         with working("models", shown=self.shown):
-            build_models(run, candidates, weights, choice, self.tell, refit=last)
+            averages = None if online is None else (online.settings, online.weights)
+            build_models(run, candidates, weights, choice, self.tell, refit=last, online=averages)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
         write_plan(run.folder, self.plan.performed(done))
         facts = {"complete": True} if last else {}
@@ -455,16 +456,23 @@ class Conductor:
             self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on people left out; predict can use it")
         return choice
 
+    def _online(self, candidates: Sequence[Setting], done: Sequence[int]) -> OnlineWeights | None:
+        """Weights of the average for sessions."""
+        centred = dict.fromkeys(setting for number in done for setting, _ in self.plan.stages[number].online)
+        with working("weights for sessions", shown=self.shown):
+            return find_online(self.run, candidates, list(centred))
+
     def _play(
-        self, candidates: Sequence[Setting], nested: Nested, late: float, since: float | None, *, last: bool
-    ) -> Playback | None:
+        self, candidates: Sequence[Setting], nested: Nested, late: float, since: float | None,
+        online: OnlineWeights | None, *, last: bool,
+    ) -> Playback | None:  # fmt: skip
         """Held-out people use the first answer, which is quick, and the last; what the first taught holds between, and
         where the first is the last."""
         if (len(self.answers) > 1 and not last) or (len(self.answers) == 1 and since is not None):
             return read_choice(self.run.folder).playback
         with working("held-out people use the model", shown=self.shown):
             until = late if math.isfinite(late) else None
-            return play_back(self.run, candidates, nested, self.played, until)
+            return play_back(self.run, candidates, nested, self.played, until, online)
 
     def _ended(self, number: int) -> str | None:
         """Why no other stage follows; None where one does."""
@@ -514,7 +522,7 @@ class Conductor:
                 for fold in self.run.folds()
             }
             entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
-            self.nested[n] = find_nested(Said.of(self.run, candidates, entries), _alive(candidates, entries))
+            self.nested[n] = find_nested(Said.of(self.run, candidates, entries), alive(candidates, entries))
         return self.nested[n]
 
 

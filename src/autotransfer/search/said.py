@@ -116,6 +116,12 @@ def probabilities_of(run: Run, entry: Entry) -> dict[int, Array]:
     return {person: found[rows == person] for own in groups for person in own}
 
 
+def alive(candidates: Sequence[Setting], entries: Sequence[Entry]) -> list[int]:
+    """Places of the candidates of which a training ended well."""
+    well = {entry.setting for entry in entries if entry.status == "done"}
+    return [k for k, setting in enumerate(candidates) if setting in well] or [0]
+
+
 def _logarithm(p: Array) -> Array:
     """Finite, whatever a network is sure of."""
     return np.log(np.maximum(p, np.finfo(np.float32).tiny))

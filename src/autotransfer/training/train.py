@@ -1,4 +1,4 @@
-"""at.train: jobs in, outcomes out. The loop is `run`; everything before it is packing."""
+"""Jobs in, outcomes out. The loop is `run`; everything before it is packing."""
 
 from __future__ import annotations
 
@@ -61,15 +61,7 @@ def train(
     progress: bool | None = None,
     encoders: Encoders | None = None,
 ) -> list[Outcome]:
-    """Train every job; outcomes in the order given.
-
-    Jobs with the same shapes are stacked into populations, whatever their folds, seeds and censors: as many as
-    memory allows, or at most `population`. An outcome does not depend on what a job was stacked with. Two jobs
-    that differ only in the exchange of validation and test subject are one training.
-    progress: None shows a bar where standard error is a terminal.
-    encoders: factories of the networks that settings name, as in Setting(encoder="mine"): factory(n_channels,
-    n_times) gives an nn.Module from windows (B, channels, times) to codes (B, ...).
-    """
+    """As `at.train` (models/outcome.py), whose outcomes can also be made into models."""
     place = resolve_device(device)
     check_jobs(recordings, jobs)
     unique: dict[tuple[object, ...], Job] = {}

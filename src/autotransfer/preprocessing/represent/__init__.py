@@ -23,6 +23,7 @@ from .base import Representation
 from .beats import Beats
 from .features import Features
 from .minirocket import MiniRocket
+from .pretrained import is_base, pretrained_class
 from .rhythms import Rhythms
 from .statistics import Statistics
 from .tangent import Tangent
@@ -105,7 +106,9 @@ def _numbers(value: object) -> tuple[float, ...] | None:
 
 
 def representation_class(name: str) -> type[Representation]:
-    """By its name: one of ours, or of an installed package."""
+    """By its name: one of ours, of a base, or of an installed package."""
+    if is_base(name):
+        return pretrained_class(name)
     if isinstance(name, str) and name in REPRESENTATIONS:
         return REPRESENTATIONS[name]
     check_choice("represent", name, ("none", *REPRESENTATIONS, *installed_representations()))

@@ -1,0 +1,275 @@
+"""A base: networks that were trained on several studies, as a folder that other studies start from.
+
+BASE holds base.json (the card), base.safetensors (weights and, of every person, a few fingerprints of samples) and a
+README.md. The three are opened like any stranger's file: sizes, shapes and digests are checked, nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ..errors import UserError, check_positive, check_types, one_line, shown
+from ..files import read_plain, sync_folder, write_atomically
+from ..model.encoder import Size
+from ..model.shallow import Shallow
+from ..preprocessing.represent.pretrained import know
+from ..recordings import Recordings
+from ..recordings.copies import Traces, traces
+from ..recordings.layout import channel_map
+from ..settings import Setting
+from ..training.members import Members
+from .base_page import base_page
+from .binding import check_digest, check_size, digest_of
+from .card import DIGEST
+
+CARD, WEIGHTS, NEXT, PAGE = "base.json", "base.safetensors", "base.next.safetensors", "README.md"
+FILES = (CARD, WEIGHTS, PAGE)
+KEYS, PEOPLE = "people.keys", "people.numbers"  # of Traces, among the tensors
+HUB = "hf:"  # before the name of a repository
+KINDS = ("base", "random_base")
+
+
+@dataclass(frozen=True)
+class BaseCard:
+    """What a base was made of."""
+
+    name: str
+    studies: list[dict[str, Any]]  # name, people, windows, classes; score and chance on people left out, if measured
+    members: int
+    setting: dict[str, Any]
+    n_times: int
+    channels: list[str]
+    ring: list[int] | None
+    sfreq: float | None
+    people: int
+    training: dict[str, Any] = field(default_factory=dict)  # folds, seeds, seconds, versions
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_positive(self, "sfreq", "n_times", "members", "people")
+        if not self.channels or not all(isinstance(name, str) for name in self.channels):
+            raise UserError("the channels of a base are not all names")
+        if self.ring is not None and not all(isinstance(at, int) and 0 <= at < len(self.channels) for at in self.ring):
+            raise UserError(f"the ring of a base is {shown(self.ring)}")
+        for study in self.studies:
+            if not (isinstance(study.get("name"), str) and isinstance(study.get("classes"), list) and study["classes"]):
+                raise UserError("a study of a base has no name or no classes")
+
+    @property
+    def n_classes(self) -> int:
+        """Of all studies."""
+        return sum(len(study["classes"]) for study in self.studies)
+
+    @property
+    def size(self) -> Size:
+        return Size(len(self.channels), self.n_times, self.n_classes, self.sfreq)
+
+
+class Base:
+    """Networks of several studies: members of one setting, each with a classifier over the classes of all studies.
+
+    Attributes
+    ----------
+    card : BaseCard
+    members : Members
+    traces : Traces, by which people are recognised
+    digest : str, of all of it
+    """
+
+    def __init__(self, card: BaseCard, tensors: Mapping[str, Tensor], digest: str) -> None:
+        self.card, self.digest = card, digest
+        self.setting = Setting.from_dict(card.setting)
+        if self.setting.encoder != "shallow":
+            raise UserError(f"a base has shallow networks, not {shown(self.setting.encoder)}")
+        own = {name: tensor for name, tensor in tensors.items() if name not in (KEYS, PEOPLE)}
+        for name, tensor in own.items():  # before members are made: a card may promise millions
+            if tensor.dim() < 1 or len(tensor) != card.members:
+                raise ValueError(f"the tensor {shown(name)} of a base is not of {card.members} members")
+            if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+                raise ValueError(f"the tensor {shown(name)} of a base is not of finite numbers")
+        if not own:
+            raise ValueError("a base has no weights")
+        self.members = Members(self.setting, card.size, range(card.members))
+        self.members.load_stacked(own)
+        keys, people = (tensors[name].numpy() for name in (KEYS, PEOPLE))
+        if keys.ndim != 1 or keys.shape != people.shape or keys.dtype != np.int64 or people.dtype != np.int64:
+            raise ValueError("the people of a base are not two lists of numbers")
+        if len(people) and not (people.min() >= 0 and people.max() < card.people):
+            raise ValueError(f"a base of {card.people} people names the person {people.max()}")
+        self.traces = Traces(np.sort(keys.view(np.uint64)), people[np.argsort(keys.view(np.uint64), kind="stable")])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `save_base` writes."""
+        keys = torch.from_numpy(self.traces.keys.view(np.int64).copy())
+        return self.members.tensors() | {KEYS: keys, PEOPLE: torch.from_numpy(self.traces.people.copy())}
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write it to a folder, which `load_base` reads."""
+        save_base(Path(folder), self.card, self.tensors())
+
+    def push_to_hub(self, repository: str, **options: Any) -> str:
+        """Upload it to Hugging Face's hub: see `models.hub.push_to_hub`."""
+        from .hub import push_to_hub  # made of what is above
+
+        return push_to_hub(self, repository, **options)
+
+    def check_new(self, recordings: Recordings) -> None:
+        """Raise where people of these recordings are among those of the base: they would not be new to it."""
+        pairs = self.traces.shared(traces(recordings.X, recordings.subject.numpy()))
+        if pairs:
+            who = sorted({str(recordings.subjects[person]) for _, person in pairs})
+            listed = ", ".join(map(shown, who[:5])) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
+            raise UserError(
+                f"{len(who)} of {recordings.n_subjects} people are in the base {shown(self.card.name)} already "
+                f"({listed} by their samples); give a base without them, or leave --base out"
+            )
+
+    def check_like(self, recordings: Recordings) -> None:
+        """Raise where windows of these recordings cannot be made what the networks know."""
+        if (self.card.sfreq is None) != (recordings.sfreq is None):
+            rate = "" if self.card.sfreq is None else f" of {self.card.sfreq:g} Hz"
+            raise UserError(f"the base is for windows{rate or ' of unknown rate'}; state sfreq, or leave --base out")
+        if not self._channel_map(recordings).any():
+            raise UserError(
+                f"{shown(recordings.name)} has no channel of the base ({', '.join(self.card.channels[:8])}); name "
+                "channels alike, or leave --base out"
+            )
+
+    def _channel_map(self, recordings: Recordings) -> Any:
+        ring = None if self.card.ring is None else tuple(self.card.ring)
+        return channel_map(recordings.channels, recordings.ring, self.card.channels, ring)
+
+    def bind(self, recordings: Recordings) -> dict[str, str]:
+        """Make it known to settings for windows like these; by kind, 'base' and 'random_base', the name by which
+        `represent` has it."""
+        self.check_like(recordings)
+        mixed = torch.from_numpy(self._channel_map(recordings)).to(torch.float32)
+        rates = torch.tensor([recordings.sfreq or 1.0, self.card.sfreq or 1.0, self.card.n_times], dtype=torch.float32)
+        names = {}
+        for kind, own in zip(KINDS, (self.frozen(), self.untrained()), strict=True):
+            weights = {"channels": mixed, "rates": rates} | own
+            body = save({name: tensor.contiguous() for name, tensor in sorted(weights.items())})
+            digest = hashlib.blake2b(body, digest_size=8).hexdigest()
+            names[kind] = f"{kind}:{digest}:{self.card.n_classes}"
+            know(names[kind], weights)
+        return names
+
+    def frozen(self) -> dict[str, Tensor]:
+        """The members with every normalisation folded into the filters and the classifier beside it."""
+        return _folded(self.members)
+
+    def untrained(self) -> dict[str, Tensor]:
+        """The same of members as they were before any training: filters that are drawn, of which each gives a white
+        signal the power 1, and mixtures of their log powers that are drawn as well."""
+        fresh = Members(
+            self.setting, self.card.size, [_seed(self.digest, number) for number in range(self.card.members)]
+        )
+        net = fresh.net
+        assert isinstance(net, Shallow), "checked above"
+        with torch.no_grad():
+            gain = net.spatial.square().sum(-1) * net.temporal.square().sum(-1)
+            net.norm.running_var.copy_(gain)
+        return _folded(fresh)
+
+
+def _seed(digest: str, number: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{digest} {number}".encode(), digest_size=7).digest(), "little")
+
+
+@torch.no_grad()
+def _folded(members: Members) -> dict[str, Tensor]:
+    net = members.net
+    assert isinstance(net, Shallow), "the only networks of a base"
+    scale, shift = net.norm.folded()
+    power_scale, power_shift = net.power_norm.folded()
+    weight = members.classifier.weight.double()
+    weight = weight.view(*weight.shape[:2], net.filters, net.stretches)  # (P, classes, filters, stretches)
+    bias = members.classifier.bias.double() + (weight * power_shift[:, None, :, None]).sum((-2, -1))
+    found = {
+        "spatial": net.spatial,
+        "temporal": net.temporal.double() * scale[..., None],
+        "shift": shift,
+        "weight": weight * power_scale[:, None, :, None],
+        "bias": bias,
+    }
+    return {name: tensor.to(torch.float32).contiguous() for name, tensor in found.items()}
+
+
+def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:
+    """By kind, the names by which `represent` has the base of a folder, for these recordings; opened, checked and made
+    known once. Raises where people of the recordings are among those of the base."""
+    key = ("base", folder)
+    if key not in recordings.derived:
+        base = load_base(folder)
+        base.check_like(recordings)
+        base.check_new(recordings)
+        recordings.derived[key] = base.bind(recordings)
+    names: dict[str, str] = recordings.derived[key]
+    return names
+
+
+def copy_base(folder: str, out: Path) -> None:
+    """The base of a folder to another place, as it is."""
+    load_base(folder).save(out)
+
+
+def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:
+    """Write a base; whoever opens the folder meanwhile, or after a kill, finds the old one or the new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    body = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    values = json.loads(json.dumps(asdict(card)))
+    write_atomically(folder / NEXT, body)
+    write_atomically(folder / CARD, json.dumps(values | {DIGEST: digest_of(values, body)}, indent=1))
+    os.replace(folder / NEXT, folder / WEIGHTS)
+    sync_folder(folder)
+    write_atomically(folder / PAGE, base_page(card))
+
+
+def load_base(folder: str | os.PathLike[str]) -> Base:
+    """The base in a folder, or in a repository of Hugging Face's hub, hf:USER/NAME; anything that is no base is refused
+    in one line."""
+    if str(folder).startswith(HUB):
+        from .hub import download  # made of what is above
+
+        folder = download(str(folder))
+    place = Path(folder)
+    if not place.is_dir():
+        raise UserError(
+            f"there is no folder {shown(str(place))}; make a base with: autotransfer pretrain A B --out BASE"
+        )
+    try:
+        try:
+            return _load(place, WEIGHTS)
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError):
+            return _load(place, NEXT if (place / NEXT).exists() else WEIGHTS)
+    except UserError as error:
+        raise UserError(f"the base in {place} cannot be used ({error})") from None
+    except FileNotFoundError as error:
+        raise UserError(f"there is no base in {place} ({Path(error.filename).name} is missing)") from None
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"the base in {place} cannot be read ({one_line(error)}); make it again with pretrain"
+        ) from None
+
+
+def _load(place: Path, file: str) -> Base:
+    values = json.loads(read_plain(place / CARD).decode())
+    if not isinstance(values, dict):
+        raise ValueError(f"{CARD} is no JSON object")
+    card = BaseCard(**{name: value for name, value in values.items() if name != DIGEST})
+    check_size(place / file)
+    weights = read_plain(place / file)
+    check_digest(values, weights, card=CARD, file=file)
+    return Base(card, load(weights), values[DIGEST]["card"])

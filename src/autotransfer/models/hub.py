@@ -1,0 +1,118 @@
+"""Models and bases that are shared: folders of a card, safetensors and a page, here or on Hugging Face's hub.
+
+Nothing but these files goes up or comes down, and what comes down is opened like any stranger's file: sizes, shapes and
+digests are checked, nothing is unpickled, no code of the repository is run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, one_line, shown
+from ..files import write_atomically
+from ..model.encoders import Encoders
+from ..recordings.optional import need
+from .base import CARD as BASE_CARD
+from .base import FILES as BASE_FILES
+from .base import HUB, Base, load_base
+from .card import DIGEST
+from .interface import BaseModel
+from .loading import load_model
+from .mixture import Model
+from .saving import WEIGHTS
+
+MODEL_CARD, PAGE = "model.json", "README.md"
+FILES = (MODEL_CARD, WEIGHTS, PAGE, *BASE_FILES)
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+EXTRA = "autotransfer[hub]"
+
+
+def from_pretrained(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    encoders: Encoders | None = None,
+) -> Model | Base:
+    """A model or a base that somebody has shared.
+
+    Parameters
+    ----------
+    source : folder, or name of a repository on Hugging Face's hub, USER/NAME or hf:USER/NAME
+    revision : of the repository: a branch, a tag or a commit
+    token : for a private repository; default: as huggingface_hub knows it
+    encoders : the factory of a user's own encoder, by name
+
+    Returns
+    -------
+    a model, as of `load_model`, or a `Base`, as of `load_base`
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        folder = download(str(source), revision=revision, token=token)
+    if (folder / BASE_CARD).exists():
+        return load_base(folder)
+    return load_model(folder, encoders)
+
+
+def download(repository: str, *, revision: str | None = None, token: str | None = None) -> Path:
+    """Our files of a repository on the hub, as a folder on this machine."""
+    name = check_repository(repository)
+    hub = need("huggingface_hub", f"the model {name!r} of Hugging Face's hub", EXTRA)
+    try:
+        found = hub.snapshot_download(repo_id=name, revision=revision, token=token, allow_patterns=list(FILES))
+    except Exception as error:  # no connection, no such repository, no permission: the hub has a class for each
+        raise UserError(
+            f"cannot get {name!r} from the hub ({one_line(error)}); check its name and your login"
+        ) from None
+    return Path(found)
+
+
+def check_repository(text: str) -> str:
+    """USER/NAME; a UserError where it is none."""
+    name = text.removeprefix(HUB)
+    if REPOSITORY.fullmatch(name) is None:
+        raise UserError(f"there is no folder {shown(text)}, and it is no repository; give a folder, or USER/NAME")
+    return name
+
+
+def push_to_hub(
+    model: BaseModel | Base,
+    repository: str,
+    *,
+    private: bool = True,
+    token: str | None = None,
+    message: str = "Upload a model of AutoTransfer",
+) -> str:
+    """Upload a model or a base, its card and a page with its score on people left out; returns the address.
+
+    private: of a repository that is made for it; one that exists stays as it is
+    """
+    name = check_repository(repository)
+    hub = need("huggingface_hub", "push_to_hub", EXTRA)
+    with tempfile.TemporaryDirectory(prefix="autotransfer-") as place:
+        folder = Path(place)
+        model.save(folder)
+        card = BASE_CARD if isinstance(model, Base) else MODEL_CARD
+        _tell_digest(folder, json.loads((folder / card).read_text(encoding="utf-8")))
+        try:
+            api = hub.HfApi(token=token)
+            api.create_repo(repo_id=name, private=private, exist_ok=True)
+            done: Any = api.upload_folder(
+                repo_id=name, folder_path=str(folder), commit_message=message, allow_patterns=list(FILES)
+            )
+        except Exception as error:  # as above
+            raise UserError(f"cannot upload to {name!r} ({one_line(error)}); check its name and your login") from None
+    return str(getattr(done, "commit_url", done))
+
+
+def _tell_digest(folder: Path, card: dict[str, Any]) -> None:
+    """On the page, so that whoever has a copy can tell whether it is this one."""
+    page = folder / PAGE
+    told = "\n".join(f"- {name}: `{value}`" for name, value in sorted(card[DIGEST].items()))
+    write_atomically(page, f"{page.read_text(encoding='utf-8')}\n## Digests\n\n{told}\n")

@@ -1,0 +1,71 @@
+"""at.train: jobs in, outcomes out, each of which can be made into a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import torch
+
+from ..errors import UserError
+from ..jobs import Job, Outcome
+from ..model.encoders import Encoders
+from ..recordings import Recordings
+from ..training.train import train as train_jobs
+from .assembly import ensemble
+from .saved_model import SavedModel
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainedOutcome(Outcome):
+    """An `Outcome` that knows the recordings it was trained on, and so can be made into a model."""
+
+    recordings: Recordings = field(repr=False)
+    encoders: Encoders | None = field(default=None, repr=False)
+    swapped: TrainedOutcome | None = field(default=None, repr=False)
+
+    def model(self) -> SavedModel:
+        """The snapshot as a model that takes raw windows, with the preprocessing that it was fitted with."""
+        if self.best_epoch == 0:
+            raise UserError(f"the training failed before its first epoch ended ({self.failure}); there is no model")
+        setting, fold = self.job.setting, self.job.fold
+        scores = {"validation_score": self.validation_score, "test_score": self.test_score}
+        return ensemble(
+            self.recordings, setting, [self.state], [fold], kind="single", scores=scores, encoders=self.encoders
+        )
+
+
+def train(
+    recordings: Recordings,
+    jobs: Sequence[Job],
+    device: str | torch.device = "auto",
+    *,
+    population: int | str = "auto",
+    dtype: torch.dtype = torch.float32,
+    progress: bool | None = None,
+    encoders: Encoders | None = None,
+) -> list[TrainedOutcome]:
+    """Train every job; outcomes in the order given.
+
+    Jobs with the same shapes are stacked into populations, whatever their folds, seeds and censors: as many as
+    memory allows, or at most `population`. An outcome does not depend on what a job was stacked with. Two jobs
+    that differ only in the exchange of validation and test subject are one training.
+
+        (outcome,) = train(recordings, [Job(setting, fold)])
+        outcome.model().predict(X)
+
+    progress: None shows a bar where standard error is a terminal.
+    encoders: factories of the networks that settings name, as in Setting(encoder="mine"): factory(n_channels,
+    n_times) gives an nn.Module from windows (B, channels, times) to codes (B, ...).
+    """
+    outcomes = train_jobs(
+        recordings, jobs, device, population=population, dtype=dtype, progress=progress, encoders=encoders
+    )
+    return [_knowing(outcome, recordings, encoders) for outcome in outcomes]
+
+
+def _knowing(outcome: Outcome, recordings: Recordings, encoders: Encoders | None) -> TrainedOutcome:
+    """The same outcome, and that of its twin."""
+    twin = None if outcome.swapped is None else _knowing(replace(outcome.swapped, swapped=None), recordings, encoders)
+    values = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
+    return TrainedOutcome(**values | {"swapped": twin, "recordings": recordings, "encoders": encoders})

@@ -1,0 +1,1 @@
+"""Several studies as one, and bases that are trained on them."""

@@ -1,0 +1,221 @@
+"""Studies: recordings of several studies as one, of which people and classes stay apart."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import UserError, shown
+from ..preprocessing.represent.pretrained import at_one_scale
+from ..recordings import Recordings, load
+from ..recordings.chunks import row_chunks
+from ..recordings.copies import Traces, traces
+from ..recordings.layout import channel_map, lengthened, plain_name, resampling, starts
+from ..recordings.windows import channel_names
+
+FEWEST = 2  # studies
+SHORTEST = 16  # samples of a common window
+
+
+class Studies:
+    """Several studies as one data set: common channels, rate, window length and scale.
+
+    Parameters
+    ----------
+    studies : sequence of Recordings, or of what `load` takes
+        At least two. People are never shared: samples that two studies have in common are found and refused.
+    channels : sequence of str, optional
+        What windows will have. Default: the channels of a ring where all studies have one, else those that at least
+        half of the studies have. A study without one of them has it interpolated from its neighbours where names say
+        where electrodes are (10-10 system), else as 0.
+    sfreq : float, optional
+        Rate in Hz. Default: that of most studies.
+    window : float, optional
+        Seconds of a window. Default: the shortest of all. Longer windows are cut into several, shorter ones repeated.
+
+    Attributes
+    ----------
+    recordings : Recordings
+        All windows. Classes are "study: class", of which those of one study compete (`Recordings.heads`); people are
+        "study: person"; the column "study" tells which, so that penalties may have it as a nuisance. Every window has
+        mean 0 in each channel and deviation 1 over all of them: amplifiers, skins and units differ between studies.
+    names, channels, sfreq, n_times : of the studies, and of the common windows
+    traces : list of Traces
+        By which people of each study are recognised.
+
+    Examples
+    --------
+    >>> import autotransfer as at
+    >>> one, two = at.synthetic(n_subjects=3, seed=1), at.synthetic(n_subjects=3, seed=2)
+    >>> at.Studies([one, two]).recordings.n_subjects
+    6
+    """
+
+    def __init__(
+        self,
+        studies: Sequence[Recordings | str | os.PathLike[str]],
+        *,
+        channels: Sequence[str] | None = None,
+        sfreq: float | None = None,
+        window: float | None = None,
+    ) -> None:
+        if isinstance(studies, (str, Recordings)) or len(studies) < FEWEST:
+            raise UserError(f"Studies needs at least {FEWEST} data sets, in a list; one alone is what run is for")
+        self.studies = [one if isinstance(one, Recordings) else load(one) for one in studies]
+        self.names = _named_apart([one.name for one in self.studies])
+        self.sfreq = self._rate(sfreq)
+        self.n_times = self._times(window)
+        self.rings = [one.ring for one in self.studies]
+        self.channels = channel_names(channels, len(channels)) if channels is not None else self._usual_channels()
+        first = next((one for one in self.studies if one.channels == self.channels), None)
+        # A ring of all studies is that of the channels: in their order, or as the first study states it.
+        self.ring: tuple[int, ...] | None = None
+        if all(ring is not None for ring in self.rings):
+            self.ring = tuple(range(len(self.channels))) if first is None else first.ring
+        self.maps = [self._map(one, name) for one, name in zip(self.studies, self.names, strict=True)]
+        self.traces = [traces(one.X, one.subject.numpy()) for one in self.studies]
+        self._check_people()
+
+    def _rate(self, asked: float | None) -> float | None:
+        known = [one.sfreq for one in self.studies]
+        if asked is None and all(rate is None for rate in known):
+            return None
+        for name, rate in zip(self.names, known, strict=True):
+            if rate is None:
+                raise UserError(f"{shown(name)} does not say its sampling rate, and others do; load it with sfreq=")
+        if asked is not None:
+            if not 0 < asked < 1e6:
+                raise UserError(f"sfreq is {shown(asked)}; it must be a positive number of samples per second, or None")
+            return float(asked)
+        counts = Counter(rate for rate in known if rate is not None)
+        return max(counts, key=lambda rate: (counts[rate], -rate))
+
+    def _times(self, window: float | None) -> int:
+        if self.sfreq is None:
+            if window is not None:
+                raise UserError("window is in seconds, and no study says its sampling rate; leave window out")
+            return min(one.n_times for one in self.studies)
+        if window is not None and not 0 < window < 1e6:
+            raise UserError(f"window is {shown(window)}; it must be a positive number of seconds, or None")
+        seconds = min(one.n_times / (one.sfreq or 1.0) for one in self.studies) if window is None else window
+        times = round(seconds * self.sfreq)
+        if times < SHORTEST:
+            raise UserError(
+                f"common windows would have {times} samples; give a longer window or a higher sfreq, or leave out the "
+                "study with the shortest ones"
+            )
+        return times
+
+    def _usual_channels(self) -> tuple[str, ...]:
+        if all(ring is not None for ring in self.rings):
+            sizes = Counter(len(ring) for ring in self.rings if ring is not None)
+            most = max(sizes, key=lambda size: (sizes[size], -size))
+            own, ring = next((one, one.ring) for one in self.studies if one.ring and len(one.ring) == most)
+            return own.channels if len(own.channels) == most else tuple(own.channels[place] for place in ring or ())
+        spelled: dict[str, str] = {}
+        counts: Counter[str] = Counter()
+        for one in self.studies:
+            names = dict.fromkeys(plain_name(channel) for channel in one.channels)
+            counts.update(list(names))
+            for channel in one.channels:
+                spelled.setdefault(plain_name(channel), channel)
+        common = [spelled[name] for name, count in counts.items() if 2 * count >= len(self.studies) and count > 1]
+        if not common:
+            raise UserError(
+                f"no two studies have a channel in common ({', '.join(map(shown, self.names))}); name channels alike, "
+                "state the rings of armbands (ring=), or give channels="
+            )
+        return tuple(common)
+
+    def _map(self, one: Recordings, name: str) -> NDArray[np.float64]:
+        found = channel_map(one.channels, one.ring, self.channels, self.ring)
+        if not found.any():
+            raise UserError(
+                f"{shown(name)} has none of the common channels ({', '.join(self.channels[:8])}); leave it out"
+            )
+        return found
+
+    def _check_people(self) -> None:
+        for (one, first), (other, second) in combinations(enumerate(self.traces), 2):
+            pairs = first.shared(second)
+            if pairs:
+                (person, twin), share = max(pairs.items(), key=lambda pair: pair[1])
+                raise UserError(
+                    f"{shown(self.studies[one].subjects[person])} of {shown(self.names[one])} and "
+                    f"{shown(self.studies[other].subjects[twin])} of {shown(self.names[other])} share samples "
+                    f"({share:.0%}), and {len(pairs) - 1} further pairs; people may be in one study only: leave them "
+                    "out of one"
+                )
+
+    @property
+    def classes(self) -> list[tuple[str, Any]]:
+        """(study, class), in the order of the classes of `recordings`."""
+        return [(name, label) for name, one in zip(self.names, self.studies, strict=True) for label in one.classes]
+
+    @property
+    def all_traces(self) -> Traces:
+        """Of all people, numbered as in `recordings`."""
+        shift = np.cumsum([0, *(one.n_subjects for one in self.studies)])
+        keys = np.concatenate([own.keys for own in self.traces])
+        people = np.concatenate([own.people + first for own, first in zip(self.traces, shift, strict=False)])
+        order = np.argsort(keys, kind="stable")
+        return Traces(keys[order], people[order])
+
+    @cached_property
+    def recordings(self) -> Recordings:
+        parts = list(self._windows())
+        windows, y, people, study = (np.concatenate(part) for part in zip(*parts, strict=True))
+        heads = [number for number, one in enumerate(self.studies) for _ in one.classes]
+        named = list(zip(self.names, self.studies, strict=True))
+        return Recordings(
+            windows, y, people, sfreq=self.sfreq, channels=self.channels, ring=self.ring or False,
+            classes=[f"{name}: {label}" for name, label in self.classes],
+            subjects=[f"{name}: {person}" for name, one in named for person in one.subjects],
+            name=" + ".join(self.names), columns={"study": [self.names[number] for number in study]}, heads=heads,
+        )  # fmt: skip
+
+    def _windows(self) -> Iterator[tuple[Any, ...]]:
+        """Of each study: windows, classes and people counted over all studies, and the study of each window."""
+        first_class = first_person = 0
+        for number, (one, mixed) in enumerate(zip(self.studies, self.maps, strict=True)):
+            X = self._alike(one, mixed)
+            begins = starts(X.shape[-1], self.n_times)
+            X = np.concatenate([lengthened(X, self.n_times)[..., at : at + self.n_times] for at in begins])
+            y, people = (np.tile(values.numpy(), len(begins)) for values in (one.y, one.subject))
+            for rows in row_chunks(len(X), X[0].size):
+                X[rows] = at_one_scale(torch.from_numpy(X[rows]))[0].numpy()
+            yield X, y + first_class, people + first_person, np.full(len(y), number)
+            first_class, first_person = first_class + one.n_classes, first_person + one.n_subjects
+
+    def _alike(self, one: Recordings, mixed: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Windows with the common channels, at the common rate."""
+        X = np.einsum("ij,njt->nit", mixed.astype(np.float32), one.X.numpy(), optimize=True)
+        if one.sfreq is not None and self.sfreq is not None and one.sfreq != self.sfreq:
+            X = X @ resampling(X.shape[-1], one.sfreq, self.sfreq)
+        return np.asarray(X, dtype=np.float32)
+
+    def __repr__(self) -> str:
+        people = sum(one.n_subjects for one in self.studies)
+        rate = "" if self.sfreq is None else f" at {self.sfreq:g} Hz"
+        return (
+            f"<Studies {', '.join(self.names)}: {people} people, {len(self.classes)} classes, windows of "
+            f"{len(self.channels)} channels × {self.n_times} samples{rate}>"
+        )
+
+
+def _named_apart(names: Sequence[str]) -> list[str]:
+    """Names as they are, numbered where several studies have the same."""
+    total, met = Counter(names), Counter[str]()
+    found = []
+    for name in names:
+        met[name] += 1
+        found.append(name if total[name] == 1 else f"{name} ({met[name]})")
+    return found

@@ -1,0 +1,77 @@
+"""Labelled windows and scored windows never share a group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import autotransfer as at
+from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture
+from autotransfer.person.calibration import LABELS
+from autotransfer.search.labelled import first_of_each, groups_of, labelled_and_scored
+from autotransfer.search.playback import played, windows_of_each
+from autotransfer.settings import Setting
+
+
+def overlapping(seed: int = 0) -> at.Recordings:
+    """Windows of a group are all but equal, and say nothing of other groups. 24 groups a person, each of one class, in
+    turn."""
+    draw = np.random.default_rng(seed)
+    n_people, n_groups, per = 6, 24, 8
+    subject = np.repeat(np.arange(n_people), n_groups * per)
+    group = np.tile(np.arange(n_groups), per * n_people)
+    y = group % 2
+    trial = draw.standard_normal((n_people * n_groups, 3, 16))
+    X = trial[subject * n_groups + group] + 0.01 * draw.standard_normal((len(y), 3, 16))
+    return at.Recordings(X, y, subject, sfreq=16, columns={"group": group})
+
+
+def test_a_group_is_labelled_or_scored() -> None:
+    rec = overlapping()
+    rows = np.flatnonzero(rec.subject.numpy() == 1)
+    y, groups = rec.y.numpy()[rows], groups_of(rec, rows)
+    assert len(np.unique(groups)) == 24
+    for labels in LABELS:
+        known, left = labelled_and_scored(y, groups, labels, windows_of_each(y))
+        assert (np.bincount(y[known]) == labels).all()
+        assert not set(groups[known]) & set(groups[left])
+        assert set(y[left]) == {0, 1}
+        assert (np.bincount(y[left]) == 8 * (12 - labels)).all()
+
+
+def test_without_groups_every_window_that_is_not_labelled_is_scored() -> None:
+    rec = at.synthetic(n_subjects=3, trials_per_class=40, n_channels=2, n_times=16)
+    rows = np.flatnonzero(rec.subject.numpy() == 1)
+    y = rec.y.numpy()[rows]
+    groups = groups_of(rec, rows)
+    for labels in LABELS:
+        known, left = labelled_and_scored(y, groups, labels, 30)
+        np.testing.assert_array_equal(np.sort(np.append(known, left)), first_of_each(y, np.arange(len(y)), 30))
+        assert not set(known) & set(left)
+
+
+def test_groups_are_those_of_a_session_and_missing_ones_are_alone() -> None:
+    group = np.array([0.0, 0, 1, 1, np.nan, np.nan] * 3)
+    session = np.tile([1, 1, 1, 2, 2, 2], 3)
+    rec = at.Recordings(
+        np.random.default_rng(0).standard_normal((18, 2, 8)), np.tile([0, 1], 9), np.repeat([0, 1, 2], 6),
+        session=session, columns={"group": [None if np.isnan(value) else int(value) for value in group]},
+    )  # fmt: skip
+    found = groups_of(rec, np.arange(6, 12))
+    assert found[0] == found[1]
+    assert len(set(found)) == 5
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_windows_like_labelled_ones_are_not_scored(told: bool) -> None:
+    """Labels of a group tell all of its other windows, and nothing of other groups: where a column says so, a person's
+    own classifier must look as useless as it is."""
+    rec = overlapping()
+    rec = rec if told else at.Recordings(rec.X, rec.y, rec.subject, sfreq=16)
+    fold, setting = Fold(np.arange(rec.n_trials)), Setting(encoder="linear", represent="features", standardise="none")
+    (outcome,) = at.train(rec, [at.Job(setting, fold, 0)], "cpu", progress=False)
+    model = assemble_mixture(rec, [Part(setting, [outcome.final_state], [fold], 1.0)], scores={})
+    people = [played(model, rec, np.flatnonzero(rec.subject.numpy() == person))[0] for person in range(6)]
+    score = np.mean([own["own", "10"] for own in people])
+    assert score < 0.75 if told else score > 0.85

@@ -1,0 +1,398 @@
+"""Several studies at once, bases that are trained on them, and runs that start from one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.models.base import CARD, WEIGHTS, Base, load_base
+from autotransfer.preprocessing.represent import representation_class
+from autotransfer.preprocessing.represent.pretrained import at_one_scale
+from autotransfer.recordings import save_npz
+from autotransfer.recordings.copies import traces
+from autotransfer.recordings.layout import channel_map, position, resampling, starts
+from autotransfer.runs.options import RunOptions
+from autotransfer.search.kinds import closed_forms
+from autotransfer.training.metrics import apart, weighted_nll
+
+
+def study(seed: int, subjects: int = 4, **changes: Any) -> at.Recordings:
+    """A small study; changes: of what Recordings are made of."""
+    made = at.synthetic(n_subjects=subjects, seed=seed)
+    given = {
+        "X": made.X, "y": made.y, "subject": made.subject, "sfreq": made.sfreq, "channels": made.channels,
+        "name": f"study {seed}",
+    }  # fmt: skip
+    return at.Recordings(**given | changes)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bases") / "base"
+    at.pretrain(at.Studies([study(1), study(2)]), folder, members=2, epochs=4, device="cpu", progress=False)
+    return folder
+
+
+# layouts
+
+
+def test_channels_are_matched_by_name_by_ring_and_by_position() -> None:
+    assert np.array_equal(channel_map(["EEG C3", "T3-REF"], None, ["T7", "C3"], None), [[0, 1], [1, 0]])
+    around = channel_map(["a", "b"], (1, 0), ["w", "x", "y", "z"], (0, 1, 2, 3))
+    assert np.allclose(around, [[0, 1], [0.5, 0.5], [1, 0], [0.5, 0.5]])
+    between = channel_map(["C3", "Cz", "O1"], None, ["C1"], None)[0]
+    assert between[0] == pytest.approx(between[1], rel=0.01), "C1 lies in the middle of C3 and Cz"
+    assert between[2] == 0
+    assert between.sum() == pytest.approx(1)
+    assert not channel_map(["C3"], None, ["O2", "gsr"], None).any(), "too far, and nowhere"
+
+
+def test_positions_are_those_of_the_10_10_system() -> None:
+    mne = pytest.importorskip("mne")
+    montage = mne.channels.make_standard_montage("standard_1005").get_positions()["ch_pos"]
+    names = [name for name in montage if position(name) is not None and name not in ("T9", "T10", "P9", "P10")]
+    assert len(names) > 60
+    centre = np.mean([montage[name] for name in ("T7", "T8")], 0)
+    for name in names:
+        own = montage[name] - centre
+        assert position(name) @ own / np.linalg.norm(own) > np.cos(np.deg2rad(25)), name  # type: ignore[operator]
+
+
+def test_resampling_keeps_a_slow_wave() -> None:
+    time = np.arange(100) / 100
+    slow = np.sin(2 * np.pi * 5 * time) @ resampling(100, 100.0, 200.0)
+    expected = np.sin(2 * np.pi * 5 * np.arange(200) / 200)
+    assert np.abs(slow - expected)[20:-20].max() < 0.02
+
+
+def test_pieces_cover_a_window() -> None:
+    assert starts(200, 200) == starts(100, 200) == [0]
+    assert starts(400, 200) == [0, 200]
+    assert starts(300, 200) == [0, 100]
+
+
+# studies
+
+
+def test_studies_have_one_layout_and_classes_of_their_own() -> None:
+    slow = study(
+        2, X=study(2).X[:, [1, 0, 2, 3]].repeat(1, 1, 2)[..., ::2], sfreq=64.0, channels=("ch1", "ch0", "ch2", "x")
+    )
+    both = at.Studies([study(1), slow, study(3)])
+    assert both.channels == ("ch0", "ch1", "ch2", "ch3", "ch4", "ch5", "ch6", "ch7")
+    assert both.sfreq == 128
+    pool = both.recordings
+    assert pool.n_subjects == 12
+    assert pool.n_classes == 6
+    assert pool.heads is not None
+    assert pool.heads.tolist() == [0, 0, 1, 1, 2, 2]
+    assert pool.classes[2] == "study 2: 0"
+    assert "study" in pool.columns
+    own = pool.X[pool.y // 2 == 1]
+    assert not own[:, 4:].any(), "what a study does not have is 0"
+    assert own[:, :3].any()
+    assert torch.allclose(own.square().mean((1, 2)), torch.ones(len(own)), atol=1e-4)
+
+
+def test_people_are_in_one_study_only() -> None:
+    one = study(1)
+    later = study(1, X=one.X[:, :, 7:], name="the same, cut elsewhere")
+    with pytest.raises(at.UserError, match="share samples"):
+        at.Studies([one, later])
+    assert not traces(one.X, one.subject.numpy()).shared(traces(study(2).X, study(2).subject.numpy()))
+
+
+@pytest.mark.parametrize(
+    ("studies", "told"),
+    [
+        ([study(1)], "at least 2"),
+        ([study(1), study(2, channels=[f"z{c}" for c in range(8)])], "in common"),
+        ([study(1), study(2, sfreq=None)], "sampling rate"),
+    ],
+)
+def test_studies_that_cannot_be_one_are_refused(studies: list[at.Recordings], told: str) -> None:
+    with pytest.raises(at.UserError, match=told):
+        at.Studies(studies)
+
+
+def test_windows_compete_among_the_classes_of_their_study() -> None:
+    logits = torch.randn(1, 5, 4, dtype=torch.float64)
+    y = torch.tensor([[0, 1, 2, 3, 2]])
+    heads = torch.tensor([0, 0, 1, 1])
+    nll, _ = weighted_nll(logits + apart(heads)[y], y, torch.ones(1, 4, dtype=torch.float64))
+    for row, label in enumerate(y[0].tolist()):
+        own = slice(0, 2) if label < 2 else slice(2, 4)
+        assert nll[0, row] == pytest.approx(float(-logits[0, row, own].log_softmax(-1)[label % 2]))
+
+
+# a base
+
+
+def test_frozen_networks_say_what_the_members_say(base: Path) -> None:
+    known, target = load_base(base), study(5)
+    names = known.bind(target)
+    fitted = at.Setting(encoder="linear", standardise="none", represent=names["base"]).preprocessing.fit(
+        target.X, target.subject, [np.arange(40)]
+    )
+    x, level = at_one_scale(target.X[:9])
+    known.members.train(False)
+    with torch.no_grad():
+        expected = known.members.logits(x.expand(2, -1, -1, -1)).mean(0)
+    found = fitted(target.X[None, :9], target.subject[None, :9])[0, :, 0]
+    assert torch.allclose(found[:, :-1], expected, atol=1e-4)
+    assert torch.allclose(found[:, -1:], level.log(), atol=1e-5)
+
+
+def test_windows_of_another_layout_are_made_alike(base: Path) -> None:
+    known = load_base(base)
+    plain = study(5)
+    order = [3, 1, 0, 2, 7, 6, 5, 4]
+    other = study(5, X=plain.X[:, order], channels=[plain.channels[c] for c in order])
+
+    def numbers(recordings: at.Recordings) -> torch.Tensor:
+        setting = at.Setting(encoder="linear", standardise="none", represent=known.bind(recordings)["base"])
+        fitted = setting.preprocessing.fit(recordings.X, recordings.subject, [np.arange(9)])
+        made: torch.Tensor = fitted(recordings.X[None, :9], recordings.subject[None, :9])
+        return made
+
+    assert torch.allclose(numbers(plain), numbers(other), atol=1e-5)
+    longer = study(5, X=torch.cat([plain.X, plain.X], -1))
+    assert torch.allclose(numbers(plain), numbers(longer), atol=1e-5), "two pieces that are alike"
+
+
+def test_the_card_has_scores_of_people_left_out(base: Path) -> None:
+    card = load_base(base).card
+    assert [one["people"] for one in card.studies] == [4, 4]
+    assert card.people == 8
+    assert card.n_classes == 4
+    assert all(0 <= one["score"] <= 1 for one in card.studies)
+    assert "study 1" in (base / "README.md").read_text()
+
+
+def test_people_of_the_base_are_refused(base: Path) -> None:
+    known = load_base(base)
+    known.check_new(study(3))
+    with pytest.raises(at.UserError, match="4 of 4 people are in the base"):
+        known.check_new(
+            study(1, X=study(1).X[:, :, 5:], name="another name", subject=[f"p{s}" for s in study(1).subject])
+        )
+
+
+def damage_card(folder: Path, **changes: object) -> None:
+    (folder / CARD).write_text(json.dumps(json.loads((folder / CARD).read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-8]),
+        lambda folder: (folder / WEIGHTS).unlink(),
+        lambda folder: (folder / CARD).write_text("[]"),
+        lambda folder: damage_card(folder, members=10**9),
+        lambda folder: damage_card(folder, n_times=-1),
+        lambda folder: damage_card(folder, name="changed"),
+        lambda folder: damage_card(folder, unknown=1),
+    ],
+)
+def test_a_damaged_base_is_one_line(base: Path, tmp_path: Path, damage: Any) -> None:
+    for path in base.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert isinstance(load_base(tmp_path), Base)
+    damage(tmp_path)
+    with pytest.raises(at.UserError, match="base"):
+        load_base(tmp_path)
+
+
+def test_pretraining_goes_on_where_it_was_killed(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from autotransfer.pretraining import pretrain as module
+
+    monkeypatch.setattr(module, "CHECKPOINT_EVERY", 0.0)
+    begun: list[int] = []
+
+    def stop() -> None:
+        begun.append(1)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "raise_if_asked", stop)
+    both = at.Studies([study(1), study(2)])
+    again = {"members": 2, "epochs": 4, "device": "cpu", "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        at.pretrain(both, tmp_path / "b", **again)
+    assert (tmp_path / "b" / "population-0.checkpoint").exists()
+    resumed = at.pretrain(both, tmp_path / "b", **again)
+    assert len(begun) == 4, "two epochs were left"
+    for name, tensor in load_base(base).tensors().items():
+        assert torch.equal(tensor, resumed.tensors()[name]), name
+    at.pretrain(both, tmp_path / "b", **again)
+    assert len(begun) == 4, "a finished base is not trained again"
+    with pytest.raises(at.UserError, match="other studies or settings"):
+        at.pretrain(both, tmp_path / "b", **again | {"epochs": 5})
+
+
+def test_the_study_is_one_more_nuisance(tmp_path: Path) -> None:
+    both = at.Studies([study(1), study(2)])
+    made = at.pretrain(
+        both, tmp_path / "b", members=1, epochs=1, device="cpu", progress=False, method="mmd", strength=0.1,
+        nuisance="subject+study",
+    )  # fmt: skip
+    assert made.setting.nuisance == "subject+study"
+
+
+# runs that start from one
+
+
+def test_a_base_is_a_candidate_beside_untrained_networks(base: Path) -> None:
+    target = study(5)
+    options = RunOptions(source="", adaptation="online", base=str(base))
+    made = [one for one in closed_forms(options, target) if one.kind in ("base", "random_base")]
+    assert {(one.kind, one.to_dict().get("centre", "none")) for one in made} == {
+        (kind, centre) for kind in ("base", "random_base") for centre in ("none", "online")
+    }
+    without = closed_forms(replace(options, base=None), target)
+    assert [one for one in closed_forms(options, target) if one not in made] == without
+    with pytest.raises(at.UserError, match="are in the base"):
+        closed_forms(options, study(1))
+
+
+def test_a_base_that_is_not_open_is_said_so() -> None:
+    setting = at.Setting(encoder="linear", standardise="none", represent="base:0123456789abcdef:4")
+    assert setting.kind == "base"
+    assert at.Setting.from_json(setting.to_json()) == setting
+    with pytest.raises(at.UserError, match="not open here"):
+        setting.preprocessing.fit(study(1).X, study(1).subject, [np.arange(9)])
+    with pytest.raises(at.UserError, match="base:DIGEST:CLASSES"):
+        representation_class("base:elsewhere")
+
+
+def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_path: Path) -> None:
+    target = study(5)
+    save_npz(tmp_path / "target.npz", target)
+    out, cli = tmp_path / "run", CliRunner()
+    kept = ["run", str(tmp_path / "target.npz"), "--out", str(out), "--base", str(base), "--networks", "none"]
+    told = cli.invoke(app, [*kept, "--epochs", "1", "--seeds", "1", "--quick", "--device", "cpu", "--time", "none"])
+    assert told.exit_code == 0, told.output
+    choice = json.loads((out / "choice.json").read_text())
+    kinds = {one["represent"].partition(":")[0] for one in choice["shortlist"]}
+    assert {"base", "random_base"} <= kinds
+    assert "base of other studies has" in (out / "report.html").read_text(), "its weight, or that it has none"
+    assert load_base(out / "base").digest == load_base(base).digest
+    from autotransfer.preprocessing.represent import pretrained
+
+    forgotten = dict(pretrained._opened)
+    pretrained._opened.clear()
+    try:
+        model = at.load_model(out / "model")
+        assert model.predict_proba(target.X[:4]).shape == (4, 2)
+    finally:
+        pretrained._opened.update(forgotten)
+    refused = cli.invoke(app, ["run", str(tmp_path / "target.npz"), "--out", str(tmp_path / "x"), "--base", "nowhere"])
+    assert isinstance(refused.exception, at.UserError)
+    assert "nowhere" in str(refused.exception)
+
+
+def test_pretrain_on_the_command_line(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        save_npz(tmp_path / f"{seed}.npz", study(seed))
+    files = [str(tmp_path / f"{seed}.npz") for seed in (1, 2)]
+    told = CliRunner().invoke(
+        app, ["pretrain", *files, "--out", str(tmp_path / "b"), "--members", "1", "--epochs", "1", "--device", "cpu"]
+    )
+    assert told.exit_code == 0, told.output
+    assert "8 people" in told.output
+    assert load_base(tmp_path / "b").card.members == 1
+
+
+# models and bases that are shared
+
+
+class FakeHub:
+    """What we use of huggingface_hub, with a folder in place of the hub."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.private: list[bool] = []
+
+    def HfApi(self, token: str | None) -> FakeHub:  # the hub's name
+        return self
+
+    def create_repo(self, repo_id: str, private: bool, exist_ok: bool) -> None:
+        self.private.append(private)
+        (self.home / repo_id).mkdir(parents=True, exist_ok=True)
+
+    def upload_folder(self, repo_id: str, folder_path: str, commit_message: str, allow_patterns: list[str]) -> str:
+        for path in Path(folder_path).iterdir():
+            if path.name in allow_patterns:
+                (self.home / repo_id / path.name).write_bytes(path.read_bytes())
+        return f"https://hub/{repo_id}"
+
+    def snapshot_download(
+        self, repo_id: str, revision: str | None, token: str | None, allow_patterns: list[str]
+    ) -> str:
+        """In the layout of the hub's cache: links to files that are called by their digests."""
+        if not (self.home / repo_id).exists():
+            raise RuntimeError("404")
+        blobs, snapshot = self.home / "blobs", self.home / "snapshots" / repo_id
+        blobs.mkdir(exist_ok=True)
+        snapshot.mkdir(parents=True, exist_ok=True)
+        for number, name in enumerate(allow_patterns):
+            if (self.home / repo_id / name).exists():
+                blob = blobs / f"{repo_id.replace('/', '-')}-{number}"
+                blob.write_bytes((self.home / repo_id / name).read_bytes())
+                (snapshot / name).unlink(missing_ok=True)
+                (snapshot / name).symlink_to(blob)
+        return str(snapshot)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    made = FakeHub(tmp_path / "hub")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", made)  # type: ignore[arg-type]
+    return made
+
+
+def test_a_base_goes_to_the_hub_and_back(base: Path, hub: FakeHub) -> None:
+    known = load_base(base)
+    assert known.push_to_hub("me/base") == "https://hub/me/base"
+    assert hub.private == [True], "nothing is public by default"
+    found = at.from_pretrained("me/base")
+    assert isinstance(found, Base)
+    assert found.digest == known.digest == load_base("hf:me/base").digest
+    assert json.loads((base / CARD).read_text())["digest"]["weights"] in (hub.home / "me/base/README.md").read_text()
+    assert {path.name for path in (hub.home / "me/base").iterdir()} == {CARD, WEIGHTS, "README.md"}
+
+
+def test_a_model_goes_to_the_hub_and_back(hub: FakeHub, tmp_path: Path) -> None:
+    target = study(5)
+    setting = at.Setting(encoder="linear", standardise="none", represent="features")
+    (outcome,) = at.train(target, [at.Job(setting, at.leave_one_subject_out(target)[0])], device="cpu", progress=False)
+    model = outcome.model()
+    model.push_to_hub("me/model")
+    at.save_model(model, tmp_path / "here")
+    for source in ("me/model", "hf:me/model", tmp_path / "here"):
+        found = at.from_pretrained(source)
+        assert np.array_equal(found.predict_proba(target.X[:5]), model.predict_proba(target.X[:5]))  # type: ignore[union-attr]
+    weights = hub.home / "me/model/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    with pytest.raises(at.UserError, match="not what"):
+        at.from_pretrained("me/model")
+
+
+def test_what_is_no_repository_or_cannot_be_had_is_one_line(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(at.UserError, match="no repository"):
+        at.from_pretrained("no such folder")
+    with pytest.raises(at.UserError, match="404"):
+        at.from_pretrained("me/absent")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # type: ignore[arg-type]
+    with pytest.raises(at.UserError, match=r"autotransfer\[hub\]"):
+        at.from_pretrained("me/model")

@@ -1,0 +1,156 @@
+"""Settings of a user's own: in estimators, in a run, and from an outcome to a saved model."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.runs.options import RunOptions
+from tiny import tiny
+
+RECORDINGS = tiny()
+X = RECORDINGS.X.numpy()
+Y = np.array(["left", "right"])[RECORDINGS.y.numpy()]
+SUBJECTS = np.array(["Ada", "Bo", "Cem", "Dora"])[RECORDINGS.subject.numpy()]
+SMALL: dict[str, Any] = {"max_epochs": 2, "batch_size": 8, "lr": 1e-2}
+SETTING = at.Setting(method="mmd", mode="conditional", strength=0.3, surrogate=0.2, temporal_kernel="half", **SMALL)
+
+
+def test_a_classifier_of_one_setting() -> None:
+    clf = clone(at.CensoredClassifier(setting=SETTING, device="cpu"))
+    assert clf.get_params()["setting"] == SETTING
+    clf = pickle.loads(pickle.dumps(clf.fit(X, Y, subjects=SUBJECTS)))
+    assert clf.setting_ == SETTING == at.Setting.from_dict(clf.model_.card.setting)
+    other = clone(clf).set_params(setting=SETTING.replace(strength=3.0)).fit(X, Y, subjects=SUBJECTS)
+    assert np.abs(clf.predict_proba(X) - other.predict_proba(X)).max() > 1e-4
+
+
+def test_a_setting_equals_the_parameters_that_it_replaces() -> None:
+    parameters = {"method": "mmd", "mode": "marginal", "strength": 0.3, **SMALL}
+    one = at.CensoredClassifier(**parameters, device="cpu").fit(X, Y, subjects=SUBJECTS)
+    two = at.CensoredClassifier(setting=one.setting_, device="cpu").fit(X, Y, subjects=SUBJECTS)
+    np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"setting": SETTING, "lr": 0.1}, r"lr=0.1 is given beside a setting.*replace\(lr="),
+        ({"setting": SETTING, "method": None}, "method=None is given beside"),
+        ({"setting": "mmd"}, "setting is 'mmd'; give an at.Setting"),
+    ],
+)
+def test_what_a_setting_would_hide_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        at.CensoredClassifier(**given).fit(X, Y, subjects=SUBJECTS)
+
+
+def test_a_run_of_listed_settings() -> None:
+    listed = [SETTING, at.Setting(encoder="templates", standardise="train")]
+    auto = at.AutoTransferClassifier(settings=listed, seeds=1, time=None, device="cpu")
+    assert clone(auto).get_params()["settings"] == listed
+    options = auto._options("eegnet")
+    assert options.settings() == [listed[1], SETTING], "the first without a penalty is the baseline"
+    assert auto.set_params(settings=None, grid=listed)._options("eegnet") == options
+    found = clone(auto).fit(X, Y, subjects=SUBJECTS)
+    results = found.results_
+    assert set(results["encoder"]) == {"eegnet", "templates"}
+    assert set(results[results["encoder"] == "eegnet"]["max_epochs"]) == {2}, "each has its own number of epochs"
+    assert found.choice_["baseline"]["encoder"] == "templates"
+    assert {json.dumps(part.setting.to_dict()) for part in found.model_.parts} <= {
+        json.dumps(one.to_dict()) for one in listed
+    }
+    pickle.loads(pickle.dumps(found))
+
+
+def test_settings_with_penalties_alone_have_a_baseline() -> None:
+    options = RunOptions(source="x", grid=[SETTING])  # type: ignore[arg-type]
+    assert options.settings() == [SETTING.uncensored("shuffled"), SETTING]
+    assert options.plain == options.settings()[0]
+    assert RunOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+    asked = RunOptions(source="x", grid=[SETTING], epochs=7, lr=0.5, encoder="shallow")  # type: ignore[arg-type]
+    assert {(one.max_epochs, one.training.lr, one.encoder) for one in asked.settings()} == {(7, 0.5, "shallow")}
+
+
+def test_a_grid_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps([{"dropout": 0.5, "max_epochs": 3}, SETTING.to_dict()]))
+    options = RunOptions.of("recommended", source="x", grid=str(path))
+    assert options.settings() == [at.Setting(dropout=0.5, max_epochs=3), SETTING]
+    assert options.adaptation is None
+    assert not options.staged
+
+
+@pytest.mark.parametrize(
+    ("grid", "rest", "words"),
+    [
+        ("huge", {}, "unknown grid 'huge'; choose from 'paper'"),
+        ([], {}, "holds no setting"),
+        (["mmd"], {}, "a grid holds 'mmd'"),
+        (3, {}, "unknown grid 3"),
+        ("nowhere.json", {}, "cannot read the grid nowhere.json"),
+        ('[{"dropuot": 1}]', {}, "did you mean 'dropout'"),
+        ([SETTING], {"adaptation": "online"}, "leave adaptation out"),
+        ([SETTING], {"search": "tpe"}, "use search grid"),
+    ],
+)
+def test_what_is_no_grid_is_refused(grid: Any, rest: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        RunOptions(source="x", grid=grid, **rest)
+    with pytest.raises(UserError, match="two names"):
+        at.AutoTransferClassifier("quick", settings=[SETTING]).fit(X, Y, subjects=SUBJECTS)
+
+
+def test_an_unknown_encoder_in_a_list_is_refused_before_any_work() -> None:
+    with pytest.raises(UserError, match="mine"):
+        at.AutoTransferClassifier(settings=[at.Setting(encoder="mine")]).fit(X, Y, subjects=SUBJECTS)
+
+
+@pytest.mark.parametrize("standardise", ["trial", "train", "online", "transductive"])
+def test_an_outcome_is_a_model_that_predicts_as_the_training_did(standardise: str, tmp_path: Path) -> None:
+    fold = at.leave_one_subject_out(RECORDINGS)[0]
+    setting = at.Setting(standardise=standardise, **SMALL)
+    outcomes = at.train(RECORDINGS, [at.Job(setting, one) for one in (fold, fold.swapped())], "cpu", progress=False)
+    for outcome in outcomes:
+        assert isinstance(outcome, at.Outcome)
+        rows = outcome.job.fold.test
+        known = outcome.said[len(outcome.job.fold.validation) :]  # by the snapshot that the validation subject chose
+        model = outcome.model()
+        told = torch.from_numpy(model.predict_proba(RECORDINGS.X[rows])).log()
+        torch.testing.assert_close(told.float(), known.float(), atol=1e-4, rtol=1e-4)
+    at.save_model(model, tmp_path / "one")
+    again = at.load_model(tmp_path / "one")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert outcomes[0].swapped is not None
+    np.testing.assert_array_equal(outcomes[0].swapped.model().predict_proba(X), outcomes[1].model().predict_proba(X))
+
+
+def test_save_model_takes_estimators_and_refuses_what_is_none(tmp_path: Path) -> None:
+    clf = at.CensoredClassifier(setting=SETTING, device="cpu").fit(X, Y, subjects=SUBJECTS)
+    at.save_model(clf, tmp_path / "model")
+    np.testing.assert_array_equal(at.load_model(tmp_path / "model").predict_proba(X), clf.predict_proba(X))
+    with pytest.raises(UserError, match="needs a model or a fitted estimator"):
+        at.save_model(at.CensoredClassifier(), tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        at.save_model(clf, tmp_path / "file")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "ledger.sqlite").write_text("")
+    with pytest.raises(UserError, match="folder of a run"):
+        at.save_model(clf, tmp_path / "run")
+
+
+def test_the_old_spelling_of_adaptation_is_read() -> None:
+    assert RunOptions.of("recommended", source="x", preprocessing="online").adaptation == "online"
+    stored = RunOptions(source="x", adaptation="online").to_dict()
+    stored["preprocessing"] = stored.pop("adaptation")
+    assert RunOptions.from_dict(stored).adaptation == "online"
