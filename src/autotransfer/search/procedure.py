@@ -238,10 +238,10 @@ def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], 
     if run.options.metric != BALANCED_ACCURACY:
         for entry in entries:
             tests = set(run.groups[entry.test])
-            for own in measured_scores(run, [entry]):
-                value = own.value if entry.status == "done" else math.nan
-                if own.subject in tests:
-                    values.setdefault((entry.setting.key, own.subject), []).append(value)
+            for score in measured_scores(run, [entry]):
+                value = score.value if entry.status == "done" else math.nan
+                if score.subject in tests:
+                    values.setdefault((entry.setting.key, score.subject), []).append(value)
         return {key: _mean(scores) for key, scores in values.items()}
     groups = run.groups
     for entry in entries:
