@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import autotransfer as at
 from autotransfer.censoring import CENSORS, MODES
-from autotransfer.censoring.kernels import LENGTH_SCALES
+from autotransfer.censoring.kernel_matrices import LENGTH_SCALES
 from autotransfer.censoring.mige import MIGEOptions
 from autotransfer.censoring.scores import ESTIMATORS
 

@@ -12,7 +12,7 @@ COLUMNS = re.compile(r"\S {2,}\S")  # two blanks inside a line: a table drawn wi
 NAME = r"`?[A-Za-z_]\w*`?"
 ENTRY = re.compile(rf"^({NAME}(?:, {NAME})*(?: \([^)]*\))?): ")  # a line that explains one or more names
 COMMENT = re.compile(r"\s# (.*)$")
-OWN_PAGE = ("Setting",)  # whose fields are explained elsewhere
+OWN_PAGE = ("Setting", "AutoTransferClassifier")  # whose fields are explained elsewhere
 
 
 class AsWritten(Extension):

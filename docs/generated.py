@@ -233,7 +233,7 @@ def grids() -> str:
     """The quick grid, a line each."""
     rows = [
         (
-            f"`{s.name_beside(at.Setting())}`",
+            f"`{s.name_relative_to(at.Setting())}`",
             s.method or "–",
             s.mode or "–",
             "–" if s.strength is None else f"{s.strength:g}",
@@ -312,6 +312,8 @@ CHOICE = {
     "average": "what is delivered, see below; null with `--rule published`, where the chosen setting is delivered",
     "playback": "held-out people using the model, see below; null where nobody could",
     "answering": "sets and abstention on held-out people, see below; null where they were too few",
+    "groups": "scores by group of the columns beside the data: `column`, `group`, `people`, `mean`, 95 % `interval`, "
+    "interval of the `difference` to the others, `within` people or between them, and the `concern` (`worse`, `few`)",
     "nested_full_choices": "with `--nested full`: by subject, the setting",
     "nested_full_test_scores": "with `--nested full`: test score by subject",
     "not_scored": "subjects with trials of one class: whoever always says it is right, so they are in no scores",

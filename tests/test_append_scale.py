@@ -109,6 +109,6 @@ def test_wrong_values_are_told() -> None:
         at.Setting(append_scale=True)
     both = at.Setting(mu_law=10, append_scale=True, standardise="train")
     assert at.Setting.from_json(both.to_json()) == both
-    assert both.name_beside(at.Setting()) == "baseline with standardise train, mu_law 10.0, append_scale"
+    assert both.name_relative_to(at.Setting()) == "baseline with standardise train, mu_law 10.0, append_scale"
     assert at.Setting(append_scale=True, standardise="train", encoder="own").append_scale, "it is no matter of EEGNet"
     assert "append_scale" not in at.Setting().to_json()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import autotransfer as at
-from autotransfer.augment import AUGMENTATIONS, Augmentation, Batch
+from autotransfer.augment import AUGMENTATIONS, Augmentation, TrainingBatch
 from autotransfer.augment.mixup import Mixup, partners
 from autotransfer.augment.surrogate import Surrogate
 from autotransfer.augment.time_mask import TimeMask
@@ -47,10 +47,10 @@ def keys(groups: int = 2, rows: int = 48, seed: int = 0) -> Tensor:
     return torch.from_numpy(draw.astype(np.int32))
 
 
-def labels(x: Tensor, classes: int = 3, subjects: int = 4, seed: int = 0, signals: int | None = None) -> Batch:
+def labels(x: Tensor, classes: int = 3, subjects: int = 4, seed: int = 0, signals: int | None = None) -> TrainingBatch:
     draw = np.random.default_rng(seed)
     y, s = (torch.from_numpy(draw.integers(0, n, x.shape[:2])) for n in (classes, subjects))
-    return Batch(y, s, x.shape[2] if signals is None else signals)
+    return TrainingBatch(y, s, x.shape[2] if signals is None else signals)
 
 
 # ---- each against its oracle -----------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_mixup_adds_some_of_another_person_of_the_class() -> None:
 def test_mixup_leaves_whom_nobody_matches() -> None:
     """One person alone, and a class that only one person has."""
     x, key = windows(groups=2, rows=4), keys(2, 4)
-    batch = Batch(torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1]]), torch.tensor([[7, 7, 7, 7], [0, 0, 0, 1]]), 3)
+    batch = TrainingBatch(torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1]]), torch.tensor([[7, 7, 7, 7], [0, 0, 0, 1]]), 3)
     found = Mixup(0.5)(x, key, batch)
     assert torch.equal(found[0], x[0])
     assert torch.equal(found[1, :2], x[1, :2])
@@ -163,7 +163,7 @@ def test_every_partner_is_as_likely() -> None:
     """Over many draws; row 0 may take 3, 4, 5 and 7."""
     draws = 4000
     y, s = torch.tensor([0, 0, 1, 0, 0, 0, 1, 0]), torch.tensor([0, 0, 1, 1, 1, 2, 2, 3])
-    batch = Batch(y.expand(draws, 8), s.expand(draws, 8), 1)
+    batch = TrainingBatch(y.expand(draws, 8), s.expand(draws, 8), 1)
     partner, found = partners(keys(draws, 8), batch)
     assert found.all()
     counts = torch.bincount(partner[:, 0], minlength=8)
@@ -192,7 +192,7 @@ def test_groups_are_changed_as_if_alone(name: str) -> None:
     augment = bound(name)
     together = augment(x, key, batch)
     for g in range(3):
-        alone = augment(x[g : g + 1], key[g : g + 1], Batch(batch.y[g : g + 1], batch.s[g : g + 1], 3))
+        alone = augment(x[g : g + 1], key[g : g + 1], TrainingBatch(batch.y[g : g + 1], batch.s[g : g + 1], 3))
         torch.testing.assert_close(alone[0], together[g], rtol=0, atol=1e-6 * LAST_BITS.get(name, 0.0))
     assert together.transpose(1, 2).is_contiguous(), "the encoder would have to copy it"
 
@@ -300,9 +300,9 @@ def test_mixup_sees_the_labels_that_training_sees() -> None:
     """In the control people are shuffled, for mixup too; held-out people are never mixed in."""
     rec = tiny()
     common: dict[str, Any] = {"mixup": 0.5, "batch_size": 16, "method": "mmd"}
-    seen: list[Batch] = []
+    seen: list[TrainingBatch] = []
 
-    def note(x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def note(x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         seen.append(batch)
         return x
 
@@ -355,7 +355,7 @@ def test_the_grid_has_one_augmentation_at_a_time() -> None:
     for setting in others:
         assert len(setting.augmentation) == 1
         assert setting.replace(augmentation=()) == first
-    assert len({setting.name_beside(first) for setting in others}) == len(others)
+    assert len({setting.name_relative_to(first) for setting in others}) == len(others)
 
 
 def test_a_run_trains_the_whole_grid_on_every_fold(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_networks_of_a_run_meet_every_augmentation() -> None:
         assert len(found) == 1 + 2 * (count - (not ring))
         assert any(setting.channel_rotation for setting in found) == ring
         assert all_go_on(found, apart=True)
-        plain = replace(options, preprocessing=None)
+        plain = replace(options, adaptation=None)
         assert len(networks(plain, plain.settings(), recordings)) == count - (not ring)
     with pytest.raises(UserError, match="augmented grid has none"):
         RunOptions(source="x", grid="augmented", search="tpe")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
-from autotransfer.training.averaging import Average
+from autotransfer.training.averaging import WeightAverage
 from autotransfer.training.train import run
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import windows_for
@@ -34,13 +34,13 @@ def test_the_weights_are_the_mean_over_the_last_half_of_the_steps(monkeypatch: p
     rec = people()
     population = trainer_of(rec, jobs_of(rec))
     seen: list[Tensor] = []
-    follow = Average.follow
+    follow = WeightAverage.follow
 
-    def noted(self: Average, values: Tensor, steps: Tensor, active: Tensor) -> None:
+    def noted(self: WeightAverage, values: Tensor, steps: Tensor, active: Tensor) -> None:
         seen.append(values.clone())
         follow(self, values, steps, active)
 
-    monkeypatch.setattr(Average, "follow", noted)
+    monkeypatch.setattr(WeightAverage, "follow", noted)
     outcomes = {outcome.job: outcome for outcome in run(population)}
     steps = len(seen)
     assert steps == 5 * 3, "five epochs of three batches"

@@ -15,7 +15,7 @@ from autotransfer.randomness import as_keys, fold_in
 from autotransfer.training import batches as batches_module
 from autotransfer.training import groups as groups_module
 from autotransfer.training.batches import BALANCES, Balance, Balanced, n_batches, n_people, permutations
-from autotransfer.training.groups import Groups
+from autotransfer.training.groups import MemberGroups
 from tiny import tiny
 
 CELLS, PEOPLE = BALANCES["balanced"], BALANCES["people"]
@@ -56,7 +56,7 @@ def test_shuffled_rows_are_used_at_most_once_whoever_is_beside_them(monkeypatch:
     jobs = [at.Job(at.Setting(batches="shuffled"), fold, seed) for fold in folds for seed in (0, 1)]
 
     def plan(*jobs: at.Job, epoch: int = 1) -> np.ndarray:
-        return Groups(rec, jobs, 7, torch.device("cpu")).plan(epoch).numpy()
+        return MemberGroups(rec, jobs, 7, torch.device("cpu")).plan(epoch).numpy()
 
     together = plan(*jobs)
     for g, job in enumerate(jobs):

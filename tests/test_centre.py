@@ -28,7 +28,7 @@ def plain() -> torch.Tensor:
 def test_without_a_representation_it_is_refused() -> None:
     with pytest.raises(UserError, match="choose represent='features' or 'tangent'"):
         at.Setting(centre="online")
-    with pytest.raises(UserError, match=r"unknown centre 'yes'; choose from 'none', 'online', 'transductive'"):
+    with pytest.raises(UserError, match=r"unknown centre 'yes'; choose from 'none', 'train', 'online', 'transductive'"):
         at.Setting(represent="features", centre="yes")
 
 
@@ -58,6 +58,16 @@ def test_online_is_the_running_mean_with_a_prior() -> None:
         expected.append(window - (PRIOR_WINDOWS * prior + seen) / (PRIOR_WINDOWS + n))
     found = fitted("online").follow().feed(REC.X[REC.subject == 0].double())[0]
     torch.testing.assert_close(found, torch.stack(expected))
+
+
+def test_train_is_online_before_the_first_window() -> None:
+    z = plain()
+    prior = torch.stack([z[REC.subject == person].mean(0) for person in (1, 2, 3)]).mean(0)
+    person = fitted("train")
+    torch.testing.assert_close(person.follow().feed(REC.X[REC.subject == 0].double())[0], z[REC.subject == 0] - prior)
+    assert person.spec.adaptation == "none"
+    restored = Preprocessing.of(BASE | {"centre": "train"}).restore(person.state_dict())
+    torch.testing.assert_close(restored(REC.X[None].double()), person(REC.X[None].double()))
 
 
 def test_online_forgets_where_somebody_sits() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.augment import Augmentation, Batch
+from autotransfer.augment import Augmentation, TrainingBatch
 from autotransfer.augment.channel_rotation import ChannelRotation
 from autotransfer.errors import UserError
 from autotransfer.folds import Fold
@@ -19,7 +19,7 @@ from tiny import assert_same_outcome, people, preprocessed
 CPU = torch.device("cpu")
 PLACES = 8
 
-NOBODY = Batch(torch.zeros(1, 1).long(), torch.zeros(1, 1).long(), 8)  # what a rotation does not ask for
+NOBODY = TrainingBatch(torch.zeros(1, 1).long(), torch.zeros(1, 1).long(), 8)  # what a rotation does not ask for
 
 
 def bound(places: int, rec: at.Recordings | None = None, **values: object) -> Augmentation:

@@ -173,9 +173,9 @@ def test_kinds_have_names() -> None:
 
 def test_a_name_tells_what_matters() -> None:
     plain = at.Setting(max_epochs=50)
-    found = at.Setting(encoder="linear", standardise="none", represent="tangent", shrinkage=0.5).name_beside(plain)
+    found = at.Setting(encoder="linear", standardise="none", represent="tangent", shrinkage=0.5).name_relative_to(plain)
     assert found == "tangent with shrinkage 0.5"
-    raw = at.Setting(encoder="linear", standardise="train").name_beside(plain)
+    raw = at.Setting(encoder="linear", standardise="train").name_relative_to(plain)
     assert raw == "linear with standardise train"
 
 

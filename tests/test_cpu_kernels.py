@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autotransfer import cpu
-from autotransfer.censoring.kernels import perplexity_scales
+from autotransfer.censoring.kernel_matrices import perplexity_scales
 from autotransfer.cpu import compiling
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
@@ -400,7 +400,7 @@ def test_two_processes_may_compile_at_once(tmp_path: Path) -> None:
 FORKED = """
 import os, numpy, torch
 from autotransfer import cpu
-from autotransfer.censoring.kernels import perplexity_scales
+from autotransfer.censoring.kernel_matrices import perplexity_scales
 torch.set_num_threads(2)
 x, w = torch.randn(64, 64, 64), torch.randn(64, 16)
 expected = cpu.correlate(x, w, 7)

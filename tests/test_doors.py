@@ -160,7 +160,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "text": (lambda: TRUE.astype("<U8"), "X holds <U8 values; give real numbers, such as float32"),
     "objects": (lambda: TRUE.astype(object), "X holds object values; give real numbers, such as float32"),
-    "rank": (lambda: TRUE[None], "X has the shape (1, 6, 3, 24); it must have three axes (trials, channels, times)"),
+    "rank": (
+        lambda: TRUE[None],
+        "X has the shape (1, 6, 3, 24); it must have three axes. Reshape your data to (trials, channels, times)",
+    ),
     "no windows": (
         lambda: TRUE[:0],
         "X has the shape (0, 3, 24), so it holds no trials; none of its axes may be empty",

@@ -369,8 +369,10 @@ def test_epochs() -> None:
     assert clf.feature_names_in_.tolist() == ["C3", "C4"]
     assert not hasattr(clf.fit(X, Y, subjects=SUBJECTS), "feature_names_in_")
     clf.fit(epochs, Y, groups=SUBJECTS)
-    with pytest.raises(UserError, match="channel 0 of the data is 'C4', the model expects 'C3'"):
-        clf.predict(epochs.copy().reorder_channels(["C4", "C3"]))
+    turned = epochs.copy().reorder_channels(["C4", "C3"])
+    np.testing.assert_array_equal(clf.predict_proba(turned), clf.predict_proba(epochs))
+    with pytest.raises(UserError, match="the data have no channel 'C3', which the model reads, but C4, Cz"):
+        clf.predict(turned.rename_channels({"C3": "Cz"}))
     with pytest.raises(UserError, match=r"sfreq is 32, but the epochs are sampled at 16\.0 Hz"):
         small(sfreq=32).fit(epochs, Y)
     arrays.predict(epochs)  # trained on nameless channels: any names will do

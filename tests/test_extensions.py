@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import autotransfer as at
 from autotransfer.augment import AUGMENTATIONS
-from autotransfer.augment.augmentation import Augmentation, Batch
+from autotransfer.augment.augmentation import Augmentation, TrainingBatch
 from autotransfer.censoring import CENSORS
 from autotransfer.censoring.groups import equal_shares, find_groups
 from autotransfer.censoring.method import Method
@@ -96,7 +96,7 @@ class Noise(Augmentation):
 
     deviation: float = 0.1
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         draw = uniform(key, x.shape[2] * x.shape[3]).view(x.shape).to(x.dtype)
         return x + self.deviation * (draw - 0.5) * 12**0.5
 
@@ -129,7 +129,7 @@ def test_a_setting_takes_it_up(kind: str, added: at.Setting) -> None:
         assert added.as_row()[name] == value
     assert added.key != at.Setting(max_epochs=3, batch_size=8).key
     plain = at.Setting(max_epochs=3, batch_size=8)
-    assert added.name_beside(plain) != plain.name_beside(plain)
+    assert added.name_relative_to(plain) != plain.name_relative_to(plain)
 
 
 @every_kind

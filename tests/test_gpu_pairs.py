@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from autotransfer import gpu
-from autotransfer.censoring import CENSORS, began, kernels, mige, mmd, scores
+from autotransfer.censoring import CENSORS, began, kernel_matrices, mige, mmd, scores
 from autotransfer.censoring import groups as rule
 from autotransfer.censoring.groups import Groups
 from autotransfer.censoring.terms import Term, TermSpec
@@ -88,9 +88,9 @@ def test_next_groups(batch: tuple[int, int, int, int]) -> None:
 def test_score_matrices(batch: tuple[int, int, int, int], length_scale: str) -> None:
     z, groups = problem(*batch)
     mask = torch.cat([groups.group, groups.context])
-    d2, twice = kernels.own_distances(z), z.repeat(2, 1, 1)
-    beta = kernels.inverse_scales(d2, mask, length_scale)
-    expected = scores._normalised(twice, d2.repeat(2, 1, 1), kernels.pair_scales(beta, length_scale), mask)
+    d2, twice = kernel_matrices.own_distances(z), z.repeat(2, 1, 1)
+    beta = kernel_matrices.inverse_scales(d2, mask, length_scale)
+    expected = scores._normalised(twice, d2.repeat(2, 1, 1), kernel_matrices.pair_scales(beta, length_scale), mask)
     normal, pull, sums, rows = pairs.score_matrices(
         d2.to(DEVICE), beta.to(DEVICE), mask.to(DEVICE), paired=length_scale == "perplexity"
     )
@@ -104,9 +104,9 @@ def test_score_matrices(batch: tuple[int, int, int, int], length_scale: str) -> 
 def test_median_distances(batch: tuple[int, int, int, int], grain: float) -> None:
     z, groups = problem(*batch)
     z = (z / grain).round() if grain else z
-    d2 = kernels.own_distances(z)
+    d2 = kernel_matrices.own_distances(z)
     mask = torch.cat([groups.group, groups.context, torch.ones_like(groups.context)])
-    expected = kernels._median_distances(d2, mask)
+    expected = kernel_matrices._median_distances(d2, mask)
     found = pairs.median_distances(d2.to(DEVICE), mask.to(DEVICE)).cpu()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
@@ -117,7 +117,7 @@ def test_medians_take_pairs_above_the_diagonal_and_bear_signs_and_nan() -> None:
     d2[0, 0, 1:] = -0.0
     d2[1, 0, 1:] = torch.nan
     d2[1, 3, 4] = torch.nan
-    expected = kernels._median_distances(d2, mask)
+    expected = kernel_matrices._median_distances(d2, mask)
     found = pairs.median_distances(d2.to(DEVICE), mask.to(DEVICE)).cpu()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0, equal_nan=True)
     assert found[1].isnan().all()
@@ -128,13 +128,13 @@ def test_medians_take_pairs_above_the_diagonal_and_bear_signs_and_nan() -> None:
 @pytest.mark.parametrize("pairwise", [False, True])
 def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: str, pairwise: bool) -> None:
     z, groups = problem(*batch)
-    d2 = kernels.own_distances(z).requires_grad_()
+    d2 = kernel_matrices.own_distances(z).requires_grad_()
     # Pairs of subjects, not of rows: their number is whole. One may be selected in one order only.
     subject = labels(*batch)[1]
     chosen = torch.rand(batch[3], batch[3], generator=torch.Generator().manual_seed(2)) < 0.6
     selection = chosen[subject[:, :, None], subject[:, None]]
-    beta = kernels.inverse_scales(d2.detach(), groups.context, length_scale)
-    scales, paired = kernels.pair_scales(beta, length_scale), length_scale == "perplexity"
+    beta = kernel_matrices.inverse_scales(d2.detach(), groups.context, length_scale)
+    scales, paired = kernel_matrices.pair_scales(beta, length_scale), length_scale == "perplexity"
     again, on_device = d2.detach().to(DEVICE).requires_grad_(), there(groups)
     if pairwise:
         expected = mmd.groups_against_groups(d2, scales, groups, selection)
@@ -155,13 +155,14 @@ def test_mmd_and_its_gradient(batch: tuple[int, int, int, int], length_scale: st
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("target", [30.0, 3.0])
 def test_perplexity_scales(batch: tuple[int, int, int, int], target: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "PERPLEXITY", target)  # 3: what bounds it in batches as small as these
+    monkeypatch.setattr(kernel_matrices, "PERPLEXITY", target)  # 3: what bounds it in batches as small as these
     z, groups = problem(*batch)
-    d2, mask = kernels.own_distances(z), torch.cat([groups.group, groups.context])
-    expected = kernels.perplexity_scales(d2.double().repeat(2, 1, 1), mask)
+    d2, mask = kernel_matrices.own_distances(z), torch.cat([groups.group, groups.context])
+    expected = kernel_matrices.perplexity_scales(d2.double().repeat(2, 1, 1), mask)
     found = pairs.perplexity_scales(
-        d2.to(DEVICE), mask.to(DEVICE), target, least=kernels._SMALLEST_PERPLEXITY, bracket=kernels._BRACKET,
-        steps=kernels._STEPS,
+        d2.to(DEVICE), mask.to(DEVICE), target,
+        least=kernel_matrices._SMALLEST_PERPLEXITY, bracket=kernel_matrices._BRACKET,
+        steps=kernel_matrices._STEPS,
     )  # fmt: skip
     torch.testing.assert_close(found.cpu().double(), expected, rtol=3e-4, atol=0)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.manifold._utils import _binary_search_perplexity
 
-from autotransfer.censoring import kernels
+from autotransfer.censoring import kernel_matrices
 from autotransfer.censoring.groups import find_groups
 from autotransfer.errors import UserError
 from censor_problems import batch, single_term
@@ -17,8 +17,8 @@ def test_distances_are_exact_far_from_the_origin_in_float32():
     z = torch.randn(2, 20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     far = (z + 1000).float()
     direct = (far[:, :, None].double() - far[:, None].double()).square().sum(-1)
-    torch.testing.assert_close(kernels.own_distances(far).double(), direct, rtol=1e-4, atol=1e-4)
-    assert (kernels.own_distances(far).diagonal(dim1=-2, dim2=-1) == 0).all()
+    torch.testing.assert_close(kernel_matrices.own_distances(far).double(), direct, rtol=1e-4, atol=1e-4)
+    assert (kernel_matrices.own_distances(far).diagonal(dim1=-2, dim2=-1) == 0).all()
 
 
 @pytest.mark.parametrize("mode", ["marginal", "conditional"])
@@ -27,8 +27,8 @@ def test_the_median_is_taken_over_the_pairs_of_each_block(mode: str, blocks: str
     z, y, s = batch(rows=31)
     groups = find_groups(single_term(z, y, s, mode), 2)
     same = getattr(groups, blocks)
-    d2 = kernels.own_distances(z)
-    found = kernels.median_distances(d2, same)
+    d2 = kernel_matrices.own_distances(z)
+    found = kernel_matrices.median_distances(d2, same)
     for p in range(len(z)):
         for i in range(z.shape[1]):
             rows = same[p, i].nonzero().flatten()
@@ -48,8 +48,8 @@ def neighbour_probabilities(d2: torch.Tensor, beta: torch.Tensor) -> torch.Tenso
 @pytest.mark.parametrize(("rows", "target"), [(100, 30.0), (40, 13.0)])
 def test_perplexity_agrees_with_scikit_learn(rows: int, target: float):
     z = torch.randn(1, rows, 4, generator=torch.Generator().manual_seed(rows), dtype=torch.float64)
-    d2 = kernels.own_distances(z)
-    beta = kernels.perplexity_scales(d2, torch.ones(1, rows, rows, dtype=torch.bool))
+    d2 = kernel_matrices.own_distances(z)
+    beta = kernel_matrices.perplexity_scales(d2, torch.ones(1, rows, rows, dtype=torch.bool))
     reference = _binary_search_perplexity(d2[0].numpy().astype(np.float32), target, 0)
     np.testing.assert_allclose(neighbour_probabilities(d2, beta)[0].numpy(), reference, atol=1e-4)
 
@@ -57,11 +57,11 @@ def test_perplexity_agrees_with_scikit_learn(rows: int, target: float):
 def test_perplexity_of_a_block_is_that_of_the_block_alone():
     z, y, s = batch(rows=60, subjects=3)
     same = find_groups(single_term(z, y, s), 2).group
-    beta = kernels.perplexity_scales(kernels.own_distances(z), same)
+    beta = kernel_matrices.perplexity_scales(kernel_matrices.own_distances(z), same)
     for p in range(len(z)):
         rows = same[p, 0].nonzero().flatten()
-        alone = kernels.own_distances(z[p : p + 1, rows])
-        expected = kernels.perplexity_scales(alone, torch.ones(1, len(rows), len(rows), dtype=torch.bool))
+        alone = kernel_matrices.own_distances(z[p : p + 1, rows])
+        expected = kernel_matrices.perplexity_scales(alone, torch.ones(1, len(rows), len(rows), dtype=torch.bool))
         torch.testing.assert_close(beta[p, rows], expected[0], rtol=1e-6, atol=0)
 
 
@@ -73,22 +73,26 @@ def test_small_blocks_and_coinciding_points_have_finite_scales(rows: int, length
     clump[:, : (rows + 2) // 2] = 0.0
     same = torch.ones(1, rows, rows, dtype=torch.bool)
     for z in (spread, clump, torch.zeros_like(spread)):
-        beta = kernels.inverse_scales(kernels.own_distances(z), same, length_scale)
+        beta = kernel_matrices.inverse_scales(kernel_matrices.own_distances(z), same, length_scale)
         assert beta.isfinite().all()
         assert (beta > 0).all()
-    nothing = kernels.inverse_scales(kernels.own_distances(spread), torch.zeros_like(same), length_scale)
+    nothing = kernel_matrices.inverse_scales(
+        kernel_matrices.own_distances(spread), torch.zeros_like(same), length_scale
+    )
     assert nothing.isfinite().all()
 
 
 def test_a_number_is_sigma():
     z = torch.randn(1, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    d2 = kernels.own_distances(z)
-    beta = kernels.pair_scales(kernels.inverse_scales(d2, torch.ones_like(d2, dtype=torch.bool), 1.7), 1.7)
-    torch.testing.assert_close(kernels.rbf(d2, beta), torch.exp(-d2 / (2 * 1.7**2)))
+    d2 = kernel_matrices.own_distances(z)
+    beta = kernel_matrices.pair_scales(
+        kernel_matrices.inverse_scales(d2, torch.ones_like(d2, dtype=torch.bool), 1.7), 1.7
+    )
+    torch.testing.assert_close(kernel_matrices.rbf(d2, beta), torch.exp(-d2 / (2 * 1.7**2)))
 
 
 def test_bad_length_scales_are_named():
     with pytest.raises(UserError, match=r"unknown length_scale 'mean'.*'median', 'perplexity'"):
-        kernels.check_length_scale("mean")
+        kernel_matrices.check_length_scale("mean")
     with pytest.raises(UserError, match="length_scale is -1"):
-        kernels.check_length_scale(-1)
+        kernel_matrices.check_length_scale(-1)

@@ -138,7 +138,7 @@ def test_windows_of_another_shape_are_refused() -> None:
     for X, words in [(torch.zeros(2, 4, TIMES), "takes 3 channels"), (torch.zeros(2, 3, 31), "31 samples")]:
         with pytest.raises(UserError, match=words):
             mixed.check(X, None, None)
-    with pytest.raises(UserError, match="channel 0 of the data is 'Cz'"):
+    with pytest.raises(UserError, match="which the model reads, but Cz, a, b"):
         mixed.check(windows(1), ["Cz", "a", "b"], None)
 
 

@@ -33,5 +33,5 @@ def test_wrong_values_are_told() -> None:
         with pytest.raises(UserError, match="mu_law is"):
             at.Setting(mu_law=value)
     assert at.Setting.from_json(at.Setting(mu_law=10).to_json()) == at.Setting(mu_law=10.0)
-    assert at.Setting(mu_law=10).name_beside(at.Setting()) == "baseline with mu_law 10.0"
+    assert at.Setting(mu_law=10).name_relative_to(at.Setting()) == "baseline with mu_law 10.0"
     assert "mu_law" not in at.Setting().to_json(), "what plays no role is left out"

@@ -21,7 +21,7 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run, fingerprint
 from autotransfer.search import procedure
 from autotransfer.search.validation import validation_scores
-from autotransfer.training.groups import Groups
+from autotransfer.training.groups import MemberGroups
 from autotransfer.training.leakage import leakage_within
 from autotransfer.training.nuisance import QUANTILES, check_nuisance, cut, groups_of, most_groups
 from report_outline import Outline, light
@@ -91,13 +91,13 @@ def test_trials_without_a_value_are_drawn_and_count_in_no_penalty() -> None:
     rec = with_columns(rec, day=days)
     fold = at.leave_one_subject_out(rec)[0]
     job = at.Job(at.Setting(method="mmd", nuisance="day", batch_size=8), fold)
-    groups = Groups(rec, [job], 8, CPU)
+    groups = MemberGroups(rec, [job], 8, CPU)
     missing = np.array([day is None for day in days])
     assert (groups.rank[0].numpy()[missing] == -1).all()
     assert (groups.rank[0].numpy()[fold.train][~missing[fold.train]] >= 0).all()
     drawn = groups.plan(1)[:, 0].ravel().numpy()
     assert missing[drawn].any()
-    shuffled = Groups(rec, [at.Job(job.setting.replace(shuffle_subjects=True), fold)], 8, CPU).rank[0].numpy()
+    shuffled = MemberGroups(rec, [at.Job(job.setting.replace(shuffle_subjects=True), fold)], 8, CPU).rank[0].numpy()
     assert (shuffled == -1).tolist() == (groups.rank[0].numpy() == -1).tolist()
 
 
@@ -105,7 +105,7 @@ def test_batches_are_balanced_over_the_nuisance() -> None:
     rec = with_columns(tiny(n_subjects=4, per_class=32), session=np.arange(256) % 8 // 2 * (np.arange(256) % 16 > 7))
     fold = at.leave_one_subject_out(rec)[0]
     job = at.Job(at.Setting(method="mmd", nuisance="session"), fold)
-    groups = Groups(rec, [job, at.Job(at.Setting(method="mmd"), fold)], 16, CPU)
+    groups = MemberGroups(rec, [job, at.Job(at.Setting(method="mmd"), fold)], 16, CPU)
     assert len(groups.jobs) == 2, "people and sessions do not share batches"
     plan = groups.plan(3)[:, 0].numpy()
     session = rec.session.numpy()
@@ -120,7 +120,9 @@ def test_the_control_shuffles_the_nuisance_within_class() -> None:
     rec = with_columns(tiny(n_subjects=4, per_class=30), session=draw.integers(0, 3, 240))
     fold = at.leave_one_subject_out(rec)[0]
     true, shuffled = (
-        Groups(rec, [at.Job(at.Setting(method="mmd", nuisance="session", shuffle_subjects=control), fold)], 16, CPU)
+        MemberGroups(
+            rec, [at.Job(at.Setting(method="mmd", nuisance="session", shuffle_subjects=control), fold)], 16, CPU
+        )
         for control in (False, True)
     )
     y, rows = rec.y.numpy()[fold.train], fold.train

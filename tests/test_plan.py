@@ -76,10 +76,10 @@ def test_stages_go_from_what_is_quick_to_what_gains_least() -> None:
 
 
 def test_everything_is_one_stage_where_nothing_is_averaged() -> None:
-    plan = planned(grid="quick", rule="published", preprocessing=None)
+    plan = planned(grid="quick", rule="published", adaptation=None)
     assert [stage.name for stage in plan.stages] == ["every fold"]
     assert not plan.stops
-    limited = planned(grid="quick", rule="published", preprocessing=None, time="2h")
+    limited = planned(grid="quick", rule="published", adaptation=None, time="2h")
     assert all(len(stage.trainings) == 1 for stage in limited.stages)
 
 
@@ -117,7 +117,7 @@ def test_whatever_the_limit_the_first_stage_is_planned_for() -> None:
 
 
 def test_the_papers_rule_keeps_its_folds() -> None:
-    asked = {"grid": "quick", "rule": "published", "preprocessing": None}
+    asked = {"grid": "quick", "rule": "published", "adaptation": None}
     whole = cut(MANY, options(**asked, time="none"), Known(MANY))
     plan = cut(MANY, options(**asked, time=f"{whole.stages[0].seconds / 40:.0f}s"), Known(MANY))
     assert plan.folds == 24
@@ -171,9 +171,9 @@ def test_many_people_are_told_why_they_are_grouped() -> None:
 
 
 def test_presets_of_a_run() -> None:
-    assert options(grid="paper", preprocessing=None).rule == "published"
-    assert options(grid="paper", preprocessing=None, rule="average").rule == "average"
-    assert options(grid="paper", preprocessing=None).for_data(MANY).n_folds is None
+    assert options(grid="paper", adaptation=None).rule == "published"
+    assert options(grid="paper", adaptation=None, rule="average").rule == "average"
+    assert options(grid="paper", adaptation=None).for_data(MANY).n_folds is None
     short = RunOptions.of("quick", source="x", adaptation="auto")
     assert {name: getattr(short, name) for name in PRESETS["quick"]} == PRESETS["quick"]
     assert RunOptions.of("quick", source="x", seeds=2).seeds == 2

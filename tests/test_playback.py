@@ -52,6 +52,7 @@ def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
     y = REC.y.numpy()
     drawn = np.random.default_rng(len(ROWS)).permutation(len(ROWS))
     orders = {"recorded": ROWS, "balanced": ROWS[drawn], "one-sided": ROWS[np.argsort(y[ROWS], kind="stable")]}
+    orders["one class first"] = ROWS[playback.orders_for(y[ROWS])["one class first"]]
     for place, order in enumerate(orders.values()):
         for way, name in enumerate(WAYS):
             model.card = replace(model.card, follows=name)
@@ -150,6 +151,14 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
     told = choice.playback
     assert card["follows"] == told.follows
     assert card["calibrates"] == told.calibrates
+    assert told.online.keys() == told.zero_shot.keys() == told.curves.keys() == set(ORDERS)
+    assert set(told.all_windows) == set(told.online["recorded"]) == set(told.zero_shot["recorded"])
+    assert (card["online"]["session"], card["online"]["all_windows"]) == (told.online_session, told.online_all_windows)
+    assert told.rule is not None
+    assert card["online"]["rule"]["kind"] == told.rule.kind
+    own = REC.X[REC.subject == NEW].numpy()
+    assert auto.predict_proba(own, adapt="all").shape == auto.predict_proba(own).shape
+    assert auto.model_.adaptation == "none"
     assert {person for person, _ in seen} == set(range(6))
     assert all(person not in people for person, people in seen)
     assert set(choice.playback.zero_shot["recorded"]) == {str(n) for n in range(6)}
@@ -209,11 +218,15 @@ def test_the_delivered_model_does_not_follow_where_people_lost_by_what_others_ch
     assert following.chosen(people) == "statistics"
     assert following.delivered(people) == "none"
     assert following.delivered([]) == "none"
+    every = {str(n): own for n, own in enumerate([*people, lucky, lucky])}
     kept = playback.Playback(
-        **playback.orders_of({str(n): own for n, own in enumerate(people)}),
+        **playback.orders_of(every),
         before={}, calibrated={}, own={}, follows=following.delivered(people), calibrates=[],
     )  # fmt: skip
-    assert kept.gain < 0, "what is told is what people got whose way was chosen by others"
+    for name, own in every.items():
+        taken = following.delivered([other for whose, other in every.items() if whose != name])
+        assert kept.adapted["recorded"][name] == own.score(taken)[0], "what is told is what others decide to deliver"
+    assert len(set(kept.adapted["recorded"].values())) > 1
 
 
 def test_the_delivered_model_does_not_follow_where_people_lost_in_one_order() -> None:

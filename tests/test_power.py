@@ -166,7 +166,7 @@ def test_files_predict_as_the_model_does(format: str) -> None:
 
 def test_settings_tell_it() -> None:
     own = at.Setting(log_power=True)
-    assert own.name_beside(at.Setting()) == "baseline with log_power"
+    assert own.name_relative_to(at.Setting()) == "baseline with log_power"
     assert at.Setting.from_json(own.to_json()) == own
     with pytest.raises(UserError, match="log_power belongs to the encoder 'eegnet'"):
         at.Setting(log_power=True, encoder="own")

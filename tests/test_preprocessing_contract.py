@@ -39,7 +39,7 @@ VALUES = {  # beside the default of each
     "align": ("online", "transductive"),
     "mu_law": (0.5, 255.0),
     "represent": ("features", "tangent"),
-    "centre": ("online", "transductive"),
+    "centre": ("train", "online", "transductive"),
 }
 NEEDED = {"centre": "represent"}  # what must come before a transform
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import autotransfer as at
-from autotransfer.augment import AUGMENTATIONS, Batch
+from autotransfer.augment import AUGMENTATIONS, TrainingBatch
 from autotransfer.censoring import CENSORS
 from autotransfer.errors import UserError
 from autotransfer.jobs import HISTORY
@@ -251,7 +251,7 @@ def test_an_encoder_is_the_same_for_a_few_windows(name: str, times: int, given: 
             torch.testing.assert_close(encoders.quick(net)(x, sizes), want, rtol=1e-4, atol=1e-4)
             x[:, :, 1:] = x[:, :, 1:, :1]
             want = net(x, group=encoders.group_of(sizes))
-            torch.testing.assert_close(encoders.quick(net, levels=2)(x, sizes), want, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(encoders.quick(net, n_constant=2)(x, sizes), want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", names("ENCODERS"))
@@ -265,7 +265,7 @@ def test_an_augmentation_is_a_function_of_its_key(name: str) -> None:
     key = torch.arange(8, dtype=torch.int32).view(2, 4)
     made = AUGMENTATIONS[name](*([0.4] if isinstance(fields(AUGMENTATIONS[name])[0].default, float) else []))
     augment = made.bound(people(channels=4, times=20), Preprocessing(()), torch.device("cpu"))
-    batch = Batch(torch.tensor([[0, 0, 0, 1]] * 2), torch.tensor([[0, 1, 2, 0]] * 2), 4)
+    batch = TrainingBatch(torch.tensor([[0, 0, 0, 1]] * 2), torch.tensor([[0, 1, 2, 0]] * 2), 4)
     found = augment(x, key, batch)
     assert found.shape == x.shape
     assert found.dtype == x.dtype
@@ -273,7 +273,7 @@ def test_an_augmentation_is_a_function_of_its_key(name: str) -> None:
     assert not torch.equal(found, augment(x, key + 4, batch)), "keys do not matter"
 
     def some(rows: list[int]) -> torch.Tensor:
-        own = Batch(batch.y[1:, rows], batch.s[1:, rows], batch.signals)
+        own = TrainingBatch(batch.y[1:, rows], batch.s[1:, rows], batch.signals)
         return augment(x[1:, rows], key[1:, rows], own)
 
     close = {"rtol": 0, "atol": 1e-6}  # a transform's last bit may depend on how many there are

@@ -47,7 +47,7 @@ def said(run: Summary, **changes: Any) -> str:
 def like(one: Named, **fields: Any) -> Named:
     """Another setting, named anew."""
     setting = replace(one.setting, **fields)
-    return Named(setting.name_beside(Setting(max_epochs=60)), setting)
+    return Named(setting.name_relative_to(Setting(max_epochs=60)), setting)
 
 
 def test_the_answer_comes_first() -> None:

@@ -99,7 +99,7 @@ def test_a_setting_survives_json_and_choice(name: str) -> None:
     assert at.Setting.from_json(setting.to_json()) == setting
     assert Named.from_dict(Named("x", setting).to_dict()).setting == setting
     assert setting.kind == name
-    assert setting.name_beside(at.Setting()).startswith(name)
+    assert setting.name_relative_to(at.Setting()).startswith(name)
 
 
 @EVERY

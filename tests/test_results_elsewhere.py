@@ -25,7 +25,7 @@ from autotransfer.models.model_page import model_page
 from autotransfer.report.live import LivePage, rank, state_of
 from autotransfer.report.moabb_results import COLUMNS
 from autotransfer.runs.choice import read_choice
-from autotransfer.runs.follower import Follower
+from autotransfer.runs.follower import RunFollower
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.lock import Lock
 from autotransfer.runs.options import RunOptions
@@ -135,7 +135,7 @@ def test_every_training_has_its_curves_and_scores(finished: Path, tmp_path: Path
     from autotransfer.report.tensorboard import EventFiles, place_of
 
     files = EventFiles(finished, tmp_path / "tb")
-    seen = Follower(finished).look().trainings
+    seen = RunFollower(finished).look().trainings
     assert files.update() == len(seen) == len(pd.read_csv(finished / "results.csv"))
     assert len({place_of(one) for one in seen}) == len(seen)
     for one in seen[:3]:
@@ -152,7 +152,7 @@ def test_every_training_has_its_curves_and_scores(finished: Path, tmp_path: Path
 def test_names_cannot_leave_the_folder(finished: Path) -> None:
     from autotransfer.report.tensorboard import place_of
 
-    (one, *_) = Follower(finished).look().trainings
+    (one, *_) = RunFollower(finished).look().trainings
     hostile = type(one)(**{**one.__dict__, "name": "../../etc/x", "test_subject": "..\\../..\x00/passwd"})
     place = place_of(hostile)
     assert re.fullmatch(r"[A-Za-z0-9._=+-]+/[A-Za-z0-9._=+-]+", place)
@@ -248,7 +248,7 @@ def test_no_resource_is_named_that_is_not_in_the_page(finished: Path) -> None:
 
 
 def test_the_state_is_that_of_status_and_the_ranking_that_of_the_choice(finished: Path) -> None:
-    seen, choice = Follower(finished).look(), read_choice(finished)
+    seen, choice = RunFollower(finished).look(), read_choice(finished)
     state = state_of(seen)
     assert state["share"] == 1
     assert state["state"] == "finished"
@@ -281,15 +281,15 @@ def test_a_run_at_work_shows_what_is_in_work_and_nothing_of_a_population_that_is
     setting = entries[0].setting
     begun.ledger.remember(pulse=Pulse(1, time.time() + 60, 2, 4, 100.0, {setting.key: [0.5, 0.75]}, 1))
     with Lock(begun.folder):
-        state = state_of(Follower(begun.folder).look())
+        state = state_of(RunFollower(begun.folder).look())
         assert state["share"] == pytest.approx(4 / (3 * len(keys)))
         assert state["left"] == "1:40"
         name = begun.options.name_of(setting)
         assert state["curves"] == [{"name": name, "running": True, "points": [[1, 0.5], [2, 0.75]]}]
         begun.ledger.end_population(1)
-        state = state_of(Follower(begun.folder).look())
+        state = state_of(RunFollower(begun.folder).look())
         assert (state["share"], state["left"], state["curves"]) == (0, None, [])
-    assert "interrupted" in state_of(Follower(begun.folder).look())["state"]
+    assert "interrupted" in state_of(RunFollower(begun.folder).look())["state"]
 
 
 def test_a_training_process_notes_its_pulse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_a_training_process_notes_its_pulse(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_is_finished_is_read_once(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    follower = Follower(finished)
+    follower = RunFollower(finished)
     first = follower.look()
     asked: list[str] = []
     real = Ledger.records

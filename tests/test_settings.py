@@ -160,7 +160,7 @@ def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
     settings = at.grid("extended")
     assert settings[0] == Setting()
     assert len(settings) == len(set(settings)) == len({s.key for s in settings}) == 72
-    assert len({s.name_beside(Setting()) for s in settings}) == 72, "names are keys in choice.json"
+    assert len({s.name_relative_to(Setting()) for s in settings}) == 72, "names are keys in choice.json"
     plain = [s for s in settings if s.method is None]
     assert len(plain) == 27
     assert {(s.standardise, s.align) for s in plain} == {
@@ -193,19 +193,19 @@ def test_extended_grid_varies_what_matters_and_is_no_full_product() -> None:
 
 def test_names_say_what_but_censoring_differs() -> None:
     plain = Setting(lr=0.01, standardise="train")
-    assert plain.name_beside(plain) == "baseline"
-    assert Setting(method="mmd", lr=0.01, standardise="train").name_beside(plain) == "mmd marginal 1 median"
+    assert plain.name_relative_to(plain) == "baseline"
+    assert Setting(method="mmd", lr=0.01, standardise="train").name_relative_to(plain) == "mmd marginal 1 median"
     other = Setting(lr=0.01, align="online", batches="balanced")
-    assert other.name_beside(plain) == "baseline with standardise trial, align online, batches balanced"
+    assert other.name_relative_to(plain) == "baseline with standardise trial, align online, batches balanced"
     steady = replace(plain, schedule="constant", checkpoint="last")
-    assert steady.name_beside(plain) == "baseline with schedule constant, checkpoint last"
-    assert plain.name_beside(steady) == "baseline with schedule inverse_sqrt, checkpoint best"
+    assert steady.name_relative_to(plain) == "baseline with schedule constant, checkpoint last"
+    assert plain.name_relative_to(steady) == "baseline with schedule inverse_sqrt, checkpoint best"
     late = Setting(method="mmd", lr=0.01, standardise="train", warm_up=5, batches="shuffled")
-    assert late.name_beside(plain) == "mmd marginal 1 median warm_up 5 with batches shuffled"
+    assert late.name_relative_to(plain) == "mmd marginal 1 median warm_up 5 with batches shuffled"
     rhythms = {"encoder": "linear", "standardise": "none", "represent": "rhythms", "constants": (13.0, 26.0)}
-    assert Setting(**rhythms, sfreq=128.0).name_beside(plain) == "rhythms", "the recordings say the rest"
+    assert Setting(**rhythms, sfreq=128.0).name_relative_to(plain) == "rhythms", "the recordings say the rest"
     slow, fast = (Setting(**rhythms, sfreq=rate) for rate in (128.0, 256.0))
-    assert slow.name_beside(fast) == "baseline with sfreq 128.0", "unless it is all that differs"
+    assert slow.name_relative_to(fast) == "baseline with sfreq 128.0", "unless it is all that differs"
 
 
 def test_half_a_kernel() -> None:

@@ -82,13 +82,16 @@ def check_types(record: Any, **called: str) -> None:
 
 
 @cache
-def _plain_fields(kind: type) -> list[tuple[str, object, list[str], tuple[type, ...]]]:
+def _plain_fields(kind: type) -> list[tuple[str, str, list[str], tuple[type, ...]]]:
     """Name, annotation, the names in it and their types, of each field that is not a record: those check themselves."""
     found = []
     for field in fields(kind):
-        names = [name.partition("[")[0] for name in str(field.type).split(" | ")]
+        annotation = str(field.type)
+        if annotation.startswith("Annotated["):  # the type, and what is said of it
+            annotation = annotation.removeprefix("Annotated[").partition(", ")[0]
+        names = [name.partition("[")[0] for name in annotation.split(" | ")]
         if set(names) <= set(_KINDS):
-            found.append((field.name, field.type, names, tuple(one for name in names for one in _KINDS[name])))
+            found.append((field.name, annotation, names, tuple(one for name in names for one in _KINDS[name])))
     return found
 
 

@@ -201,7 +201,7 @@ class Setting:
         words += ["shuffled"] if own.shuffle_subjects else []
         return " ".join(words)
 
-    def name_beside(self, plain: Setting) -> str:
+    def name_relative_to(self, plain: Setting) -> str:
         """The name, and all else that tells this setting from a plain one: 'baseline with align online', 'tangent'."""
         kind, told = self.beside(plain)
         head = self.name if kind is None or self.penalty is not None else kind

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import is_off, plain_value
 from .amplitude import Amplitude
-from .augmentation import Augmentation, Batch
+from .augmentation import Augmentation, TrainingBatch
 from .channel_mask import ChannelMask
 from .channel_rotation import ChannelRotation
 from .mixup import Mixup
@@ -21,7 +21,7 @@ from .surrogate import Surrogate
 from .time_mask import TimeMask
 from .time_shift import TimeShift
 
-__all__ = ["AUGMENTATIONS", "Augmentation", "Batch", "augmentation_of", "augmentation_values"]
+__all__ = ["AUGMENTATIONS", "Augmentation", "TrainingBatch", "augmentation_of", "augmentation_values"]
 
 # By the name that a Setting has for them, in the order in which they are applied: what silences comes last, so that
 # nothing is mixed, turned or moved into the silence.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..randomness import uniform
-from .augmentation import Augmentation, Batch, signals_first
+from .augmentation import Augmentation, TrainingBatch, signals_first
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,6 @@ class Amplitude(Augmentation):
         if not 0 < self.spread <= 3:
             raise UserError(f"amplitude is {self.spread}; it must lie in (0, 3]")
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         draw = (2 * uniform(key, x.shape[2]) - 1)[..., None] * signals_first(x, batch)  # a level is no amplitude
         return x * (self.spread * draw).exp().to(x.dtype)

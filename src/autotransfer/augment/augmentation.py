@@ -14,7 +14,7 @@ from ..preprocessing import Preprocessing
 from ..recordings import Recordings
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """What is known of a minibatch beside its windows."""
 
     y: Tensor  # (G, B) classes
@@ -40,7 +40,7 @@ class Augmentation(ABC):
         return self
 
     @abstractmethod
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         """Windows (G, B, C, T) changed; key (G, B) int32 is all that may be random (see randomness)."""
 
     @classmethod
@@ -48,6 +48,6 @@ class Augmentation(ABC):
         return cls.tried or (fields(cls)[0].default,)
 
 
-def signals_first(x: Tensor, batch: Batch) -> Tensor:
+def signals_first(x: Tensor, batch: TrainingBatch) -> Tensor:
     """(C, 1): which channels of x (G, B, C, T) are signals."""
     return (torch.arange(x.shape[2], device=x.device) < batch.signals)[:, None]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..randomness import uniform
-from .augmentation import Augmentation, Batch
+from .augmentation import Augmentation, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,6 @@ class ChannelMask(Augmentation):
         if not 0 < self.probability < 1:
             raise UserError(f"channel_mask is {self.probability}; it must lie in (0, 1)")
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         kept = uniform(key, x.shape[2]) >= self.probability
         return x * kept.to(x.dtype)[..., None]

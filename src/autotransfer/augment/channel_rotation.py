@@ -14,7 +14,7 @@ from ..preprocessing.turn import in_order, sources
 from ..randomness import uniform
 from ..recordings import Recordings
 from ..recordings.ring import check_ring
-from .augmentation import Augmentation, Batch
+from .augmentation import Augmentation, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ChannelRotation(Augmentation):
         copies = torch.arange(0, seen, channels, device=device)
         return Rotation(self.places, (copies[:, None] + own[:, None, :]).flatten(1))
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         check_ring(None, f"channel_rotation={self.places}")
         raise AssertionError("it is bound to recordings first")
 
@@ -54,7 +54,7 @@ class Rotation(Augmentation):
     places: int
     sources: Tensor = field(repr=False)  # (R, C): which channel each shows after 0 .. R − 1 places
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         ring = len(self.sources)
         ways = min(2 * self.places + 1, ring)
         draw = (uniform(key, 1)[..., 0] * ways).long().clamp(max=ways - 1)

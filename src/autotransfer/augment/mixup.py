@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_types
 from ..randomness import bits, uniform
-from .augmentation import Augmentation, Batch
+from .augmentation import Augmentation, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Mixup(Augmentation):
         if not 0 < self.share <= 0.5:
             raise UserError(f"mixup is {self.share}; it must be a share in (0, 0.5], so that a window stays its own")
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         partner, found = partners(key, batch)
         share = (self.share * uniform(key, 1)[..., 0]).to(x.dtype) * found  # (G, B), 0 where there is nobody
         groups, rows, channels, times = x.shape
@@ -38,7 +38,7 @@ class Mixup(Augmentation):
         return (signal + share[:, None, :, None] * (other - signal)).transpose(1, 2)
 
 
-def partners(key: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+def partners(key: Tensor, batch: TrainingBatch) -> tuple[Tensor, Tensor]:
     """For every row another person's row of the same class, (G, B), and whether there is one, (G, B).
 
     Rows stand in a random circle, drawn by hashing their keys, and each takes the next that will do. So every one that

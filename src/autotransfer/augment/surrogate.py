@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_types
 from ..randomness import uniform
-from .augmentation import Augmentation, Batch
+from .augmentation import Augmentation, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Surrogate(Augmentation):
         if not 0 < self.strength <= 1:
             raise UserError(f"surrogate is {self.strength}; it must be a share of half a turn in (0, 1]")
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         times = x.shape[3]
         signal = x.transpose(1, 2)  # channel-major, as it is in memory
         own, others = signal[:, : batch.signals], signal[:, batch.signals :]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_types
 from ..randomness import uniform
-from .augmentation import Augmentation, Batch, signals_first
+from .augmentation import Augmentation, TrainingBatch, signals_first
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TimeMask(Augmentation):
         if not 0 < self.share < 1:
             raise UserError(f"time_mask is {self.share}; it must be a share of the window in (0, 1)")
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         times = x.shape[3]
         longest = round(self.share * times)
         long, early = uniform(key, 2).unbind(-1)  # (G, B)

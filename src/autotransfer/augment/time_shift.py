@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_types
 from ..randomness import uniform
-from .augmentation import Augmentation, Batch
+from .augmentation import Augmentation, TrainingBatch
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TimeShift(Augmentation):
         if not 0 < self.share <= 0.5:
             raise UserError(f"time_shift is {self.share}; it must be a share of the window in (0, 0.5]")
 
-    def __call__(self, x: Tensor, key: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
         times = x.shape[3]
         most = min(round(self.share * times), times - 1)
         shift = (uniform(key, 1) * (2 * most + 1)).long() - most  # (G, B, 1) in -most .. most, each as likely

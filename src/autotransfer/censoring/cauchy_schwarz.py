@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
-from .kernels import KernelMethod
+from .kernel_matrices import KernelMethod
 from .mmd import other_rows_kernel
 from .terms import Term
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..fusing import fused
 from .groups import Groups, find_groups
-from .kernels import diagonal
+from .kernel_matrices import diagonal
 from .method import Method, MethodOptions
 from .mmd import mean_discrepancy
 from .terms import Term, TermSpec

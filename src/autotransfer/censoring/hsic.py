@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..fusing import fused
 from .groups import Groups, equal_shares, find_groups, over_context
-from .kernels import KernelMethod, diagonal, rbf
+from .kernel_matrices import KernelMethod, diagonal, rbf
 from .terms import Term
 
 

@@ -16,7 +16,7 @@ from ..fusing import fused
 from ..gpu import pairs
 from .filters import nu_steps
 from .groups import Groups, find_groups
-from .kernels import check_length_scale
+from .kernel_matrices import check_length_scale
 from .method import Method, MethodOptions, member_numbers
 from .printed import PrintedOptions, Sets, find_sets, shares
 from .scores import ESTIMATORS, nu_method

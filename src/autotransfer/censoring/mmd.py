@@ -17,7 +17,7 @@ from ..gpu import pairs
 from ..randomness import fold_in, uniform
 from . import printed
 from .groups import Groups, equal_shares, find_groups
-from .kernels import KernelOptions, diagonal, inverse_scales, own_distances, pair_scales, rbf
+from .kernel_matrices import KernelOptions, diagonal, inverse_scales, own_distances, pair_scales, rbf
 from .method import Method, MethodOptions
 from .printed import PrintedOptions, find_sets
 from .terms import Term, TermSpec

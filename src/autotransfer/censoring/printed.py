@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..fusing import fused
-from .kernels import rbf
+from .kernel_matrices import rbf
 from .method import MethodOptions
 from .terms import Term
 

@@ -1,4 +1,4 @@
-"""Score estimators: ∇ log p at the points of a sample, by kernels.
+"""Score estimators: ∇ log p at the points of a sample, by kernel_matrices.
 
 With the kernel k = exp(−d²/2σ²), b_i = Σ_j ∇_j k(z_i, z_j), block sizes n and the normalised kernel
 K̃ = D^{-1/2} K D^{-1/2}, D = diag(n), every estimator is one formula with another spectral filter:
@@ -31,7 +31,7 @@ from .. import gpu
 from ..errors import UserError
 from ..fusing import fused
 from ..gpu import pairs
-from . import kernels
+from . import kernel_matrices
 from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve_
 
 
@@ -110,9 +110,9 @@ def _estimate(
 ) -> Tensor:  # fmt: skip
     """The formula; filtered: filter(K̃) ζ."""
     leading, sample, mask, gamma = _flatten(z, same, length_scale, regularization)
-    sample = kernels.centred(sample)
-    d2 = kernels.own_distances(sample)
-    beta = kernels.inverse_scales(d2, mask, length_scale)
+    sample = kernel_matrices.centred(sample)
+    d2 = kernel_matrices.own_distances(sample)
+    beta = kernel_matrices.inverse_scales(d2, mask, length_scale)
     masks = len(mask) // len(sample)  # of the same points, one after the other
     sample = sample.repeat(masks, 1, 1)
     if gpu.available(d2):
@@ -120,7 +120,7 @@ def _estimate(
         zeta = torch.baddbmm(sums[..., None] * sample, pull, sample, alpha=-1)
     else:
         d2 = d2.repeat(masks, 1, 1)
-        normal, zeta, rows = _normalised(sample, d2, kernels.pair_scales(beta, length_scale), mask)
+        normal, zeta, rows = _normalised(sample, d2, kernel_matrices.pair_scales(beta, length_scale), mask)
     found = filtered(Fit(normal, zeta, rows, gamma, length_scale != "perplexity"))
     return -(rows.rsqrt()[..., None] * found).reshape(*leading, *z.shape[-2:])
 
@@ -130,7 +130,7 @@ def _normalised(z: Tensor, d2: Tensor, beta: Tensor, mask: Tensor) -> tuple[Tens
     """K̃ (P, N, N), D^{-1/2} b (P, N, D) and the block sizes n (P, N); b_i = Σ_j W_ij (z_i − z_j), W = 2βK."""
     rows = mask.sum(-1).clamp(min=1).to(z.dtype)
     root = rows.rsqrt()[..., None]
-    gram = kernels.rbf(d2, beta) * mask
+    gram = kernel_matrices.rbf(d2, beta) * mask
     pull = 2 * beta * gram
     return root * gram * root.mT, root * (pull.sum(-1, keepdim=True) * z - pull @ z), rows
 
@@ -144,7 +144,7 @@ def _flatten(
     """
     if z.ndim < 2 or not z.is_floating_point():
         raise UserError(f"z has the shape {tuple(z.shape)} and type {z.dtype}; it must be (..., N, D), real")
-    kernels.check_length_scale(length_scale)
+    kernel_matrices.check_length_scale(length_scale)
     if not isinstance(regularization, Tensor) and not regularization > 0:
         raise UserError(f"regularization is {regularization!r}; it must be a positive number")
     leading, (rows, dim) = z.shape[:-2], z.shape[-2:]

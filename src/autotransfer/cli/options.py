@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ..errors import UserError
+from ..options import USUAL, AskedOptions
 
 if TYPE_CHECKING:
     from ..models.mixture import Model
@@ -27,14 +29,9 @@ Source = Annotated[
     ),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
-OwnEncoder = Annotated[
-    str,
-    typer.Option(
-        "--encoder",
-        help="eegnet, shallow, linear, templates, evoked, braindecode:MODEL,option=value,… where it is installed, or "
-        "module:function, a factory (n_channels, n_times) -> nn.Module.",
-    ),
-]
+ASKED = get_type_hints(AskedOptions, include_extras=True)
+OwnEncoder = Annotated[str, typer.Option("--encoder", help=ASKED["encoder"].__metadata__[0].help)]
+AtLeast = Annotated[float | None, typer.Option("--at-least", help=ASKED["at_least"].__metadata__[0].help)]
 Moved = Annotated[
     str | None, typer.Option("--data", metavar="FILE", help="Where the recordings are now, if they have moved.")
 ]
@@ -89,28 +86,49 @@ class Windowing:
         return self.read(data)
 
 
-UNSAID = Windowing()
+UNSAID, UNASKED = Windowing(), AskedOptions()
+
+
+def _option(name: str) -> Any:
+    """An option of a run as typer takes it: a word or a number; whatever else Python takes has a name."""
+    about, kinds = ASKED[name].__metadata__[0], get_args(ASKED[name].__origin__) or (ASKED[name].__origin__,)
+    kind: Any = str if str in kinds else next(one for one in kinds if one is not NoneType)
+    flags = [f"--{name.replace('_', '-')}"] if kind is bool else []  # and no --no-… beside it
+    panel = None if about.group == USUAL else about.group
+    option = typer.Option(*flags, help=about.help, rich_help_panel=panel, metavar=about.metavar)
+    return Annotated[kind | None if NoneType in kinds else kind, option]
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: where it has a parameter `windowing`, there are that one's fields instead."""
+    """The command as typer takes it: where it has a parameter `windowing` or `asked`, there are the fields of that one
+    instead."""
     own = signature(command, eval_str=True).parameters
-    if "windowing" not in own:
+    groups: dict[str, tuple[type[Any], dict[str, Any]]] = {
+        "windowing": (Windowing, get_type_hints(Windowing, include_extras=True)),
+        "asked": (AskedOptions, {name: _option(name) for name in ASKED}),
+    }
+    groups = {name: group for name, group in groups.items() if name in own}
+    if not groups:
         return command
-    hints = get_type_hints(Windowing, include_extras=True)
-    options = [
-        Parameter(field.name, Parameter.POSITIONAL_OR_KEYWORD, default=field.default, annotation=hints[field.name])
-        for field in fields(Windowing)
-    ]
 
     @wraps(command)
     def taking_options(**values: Any) -> None:
-        command(windowing=Windowing(**{name: values.pop(name) for name in hints}), **values)
+        for name, (kind, hints) in groups.items():
+            values[name] = kind(**{option: values.pop(option) for option in hints})
+        command(**values)
 
-    flat = [one for name, it in own.items() for one in (options if name == "windowing" else [it])]
+    flat = [one for name, it in own.items() for one in (_parameters(*groups[name]) if name in groups else [it])]
     taking_options.__signature__ = Signature(flat)  # type: ignore[attr-defined]
     taking_options.__annotations__ = {one.name: one.annotation for one in flat}
     return taking_options
+
+
+def _parameters(kind: Any, hints: dict[str, Any]) -> list[Parameter]:
+    defaults = {field.name: field.default for field in fields(kind)}
+    return [
+        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=defaults[name], annotation=hint)
+        for name, hint in hints.items()
+    ]
 
 
 def own_encoders(text: str) -> dict[str, Any] | None:

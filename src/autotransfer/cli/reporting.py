@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..runs.signals import Stopped
-from .options import Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
+from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
 from .voice import say
 
 if TYPE_CHECKING:
     from ..runs.run import Run
 
-PROBING = 60.0  # seconds after which less is read off the weights for the report
+PROBING = 15.0  # seconds after which less is read off the weights for the report
 
 
 def write_report(opened: Run, at_least: float | None = None) -> Path:
@@ -29,11 +29,6 @@ def write_report(opened: Run, at_least: float | None = None) -> Path:
     summary = collect(opened, until=time.monotonic() + PROBING)
     write(summary if at_least is None else summary.asking(at_least), path)
     return path
-
-
-AtLeast = Annotated[
-    float | None, typer.Option("--at-least", help="The score that you need of every person: who is below it is named.")
-]
 
 
 def report(

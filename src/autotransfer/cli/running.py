@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ..errors import UserError, check_choice, shown
+from ..options import SEARCH, AskedOptions
 from .conducting import carry_through, check_end, followers, say_answer, workers
-from .options import UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, own_encoders, spread
-from .reporting import AtLeast, write_report
+from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, own_encoders, spread
+from .reporting import write_report
 from .voice import Log, Quiet, Verbose, say, tell
 
-# How `run --help` groups its options, the usual ones first.
-SEARCH, TRAINING, VALIDATION, OUTPUT = "What is tried", "Training", "Validation and model", "Machine and output"
+OUTPUT = "Machine and output"
 
 
 def _option(*names: str, panel: str, **rest: Any) -> Any:
@@ -79,13 +79,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder for everything the run produces; a dry run needs none.")
     ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            help="30m (default), 2h: the run ends then, with the answer it has, or sooner where no more gain is "
-            "expected; none: everything is trained."
-        ),
-    ] = None,
+    asked: AskedOptions = UNASKED,
     quick: Annotated[
         bool,
         typer.Option(
@@ -93,107 +87,15 @@ def run(
             help="A rougher answer: no penalties, one seed, five folds, 1,000 steps, unless you say otherwise.",
         ),
     ] = False,
-    adaptation: Annotated[
-        str,
-        typer.Option(
-            help="What models may use of a new person: zero-shot (default), nothing; online, the windows so far; "
-            "transductive, all windows at once, unlabelled. none: the settings of --grid as they are."
-        ),
-    ] = "auto",
     preprocessing: Annotated[str | None, typer.Option(hidden=True)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     config: Config = None,
     plan: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="RUN/plan.json of another run: perform exactly what that one did."),
     ] = None,
-    grid: Annotated[
-        str | None,
-        _option(
-            panel=SEARCH,
-            help="Which penalties are tried, as a named list of settings: few (default; quick with --adaptation none), "
-            "extended, uncensored, augmented, or paper, with the paper's rule; autotransfer grids says what is in each.",
-        ),
-    ] = None,
-    networks: Annotated[
-        str,
-        _option(panel=SEARCH, help="Beside the plain one, where kinds are averaged: all, main (two), one or none."),
-    ] = "all",
-    kinds: Annotated[
-        str | None,
-        _option(
-            panel=SEARCH, help="Signals (emg, eeg, …) or representations to try, with commas. Default: by the data."
-        ),
-    ] = None,
-    base: Annotated[
-        str | None,
-        _option(
-            panel=SEARCH,
-            metavar="BASE",
-            help="Folder of a base (autotransfer pretrain), or hf:USER/NAME: its networks, trained on other studies, "
-            "are candidates.",
-        ),
-    ] = None,
-    encoder: OwnEncoder = "eegnet",
-    search: Annotated[
-        str, _option(panel=SEARCH, help="grid; halving: stop the worse settings early; tpe: Optuna.")
-    ] = "grid",
-    trials: Annotated[int, _option(panel=SEARCH, help="Settings to sample with --search tpe.")] = 40,
     storage: Storage = None,
-    nuisance: Annotated[
-        str,
-        _option(
-            panel=SEARCH,
-            help="What penalties remove: subject, session, the name of a column, or several joined with +.",
-        ),
-    ] = "subject",
-    as_printed: Annotated[
-        bool,
-        _option("--as-printed", panel=SEARCH, help="Penalties exactly as the paper prints them, in shuffled batches."),
-    ] = False,
-    epochs: Annotated[
-        int | None, _option(panel=TRAINING, help="Default: about 2,500 steps, 10 to 500 epochs; paper: 500.")
-    ] = None,
-    steps: Annotated[
-        int | None,
-        _option(panel=TRAINING, help="Steps of the optimiser, where --epochs are not given; default 2500."),
-    ] = None,
-    patience: Annotated[int | None, _option(panel=TRAINING, help="Stop after so many epochs without progress.")] = None,
-    batch_size: Annotated[int | None, _option(panel=TRAINING, help="Rows of a minibatch; default 128.")] = None,
-    lr: Annotated[
-        float | None, _option(panel=TRAINING, help="Learning rate of the first epoch; default 0.001.")
-    ] = None,
-    standardise: Annotated[
-        str | None, _option(panel=TRAINING, help="trial (default), train, online, transductive or none.")
-    ] = None,
-    align: Annotated[
-        str | None, _option(panel=TRAINING, help="Euclidean: none (default), online or transductive.")
-    ] = None,
-    seeds: Annotated[
-        int | None, _option(panel=TRAINING, help="How many seeds everything is trained with; default 3.")
-    ] = None,
-    folds: Annotated[
-        str | None,
-        _option(
-            panel=VALIDATION,
-            help="Groups of people that are held out in turn: a number, or all: each person alone. Default: "
-            "all, and 10 for more than 20 people.",
-        ),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        _option(
-            panel=VALIDATION,
-            help="What is delivered: average, over candidates (default); published, one setting, as in the paper.",
-        ),
-    ] = None,
-    nested: Annotated[str, _option(panel=VALIDATION, help="fast, or full: every pair of subjects left out.")] = "fast",
-    final: Annotated[
-        str, _option(panel=VALIDATION, help="ensemble of the folds; refit: also one on everybody.")
-    ] = "ensemble",
-    at_least: AtLeast = None,
     windowing: Windowing = UNSAID,
     clean: Annotated[
         bool, typer.Option("--clean", help="Leave out what is clearly broken: dead channels, lost values, copies.")
@@ -212,30 +114,24 @@ def run(
 
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
-    if base is not None and cluster is not None:
+    if asked.base is not None and cluster is not None:
         raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
-    if time is None and cluster is not None:
-        time = EVERYTHING  # nobody can say how long it takes elsewhere
+    if asked.time is None and cluster is not None:
+        asked = replace(asked, time=EVERYTHING)  # nobody can say how long it takes elsewhere
+    if preprocessing is not None:
+        asked = replace(asked, adaptation=preprocessing)
     options = RunOptions.of(
-        "quick" if quick else "recommended",
-        source=data, grid=grid, time=time, folds=_number_or_word(folds), networks=networks, kinds=kinds, steps=steps,
-        search=search, trials=trials, storage=storage, epochs=epochs, patience=patience,
-        batch_size=batch_size, lr=lr, standardise=standardise, align=align,
-        preprocessing=adaptation if preprocessing is None else preprocessing,
-        base=base,
-        encoder=encoder, device=device, seed=seed, seeds=seeds, rule=rule, nested=nested, final=final,
-        population=_population(population), as_printed=as_printed, nuisance=nuisance, clean=clean, at_least=at_least,
-        **asdict(windowing),
+        "quick" if quick else "recommended", source=data, storage=storage, seed=seed, clean=clean,
+        population=_population(population), **asdict(asked), **asdict(windowing),
     )  # fmt: skip
     again = None
     if plan is not None:
         from ..search.plan import read_plan
 
         again = read_plan(plan)
-        asked = {name: getattr(options, name) for name in ("source", "device", "population", *options.cutting)}
-        options = RunOptions.from_dict(again.options | asked)
-        encoder = options.encoder
-    encoders = own_encoders(encoder)
+        here = {name: getattr(options, name) for name in ("source", "device", "population", *options.cutting)}
+        options = RunOptions.from_dict(again.options | here)
+    encoders = own_encoders(str(asked.encoder) if again is None else options.encoder)
     check_end(tensorboard)
     if dry_run:
         _dry_run(options, encoders, again)
@@ -256,10 +152,6 @@ def _population(text: str) -> int | str:
     if not text.isdigit() or int(text) < 1:
         raise UserError(f"population is {text!r}; give auto or a number of at least 1")
     return int(text)
-
-
-def _number_or_word(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdigit() else text
 
 
 def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -> None:
@@ -353,5 +245,5 @@ def demo(
         return
     # Few epochs, so a high rate; a limit, so that a slow machine shows fewer stages and not a longer demo. Random
     # kernels (MiniRocket) would take as long as all else.
-    quick: dict[str, Any] = {"networks": "main", "kinds": "statistics", "epochs": epochs, "lr": 1e-2, "seeds": 1}
-    run(data="watch", out=out, time=DEMO_TIME, **quick)
+    asked = AskedOptions(time=DEMO_TIME, networks="main", kinds="statistics", epochs=epochs, lr=1e-2, seeds=1)
+    run(data="watch", out=out, asked=asked)

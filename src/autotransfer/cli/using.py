@@ -32,6 +32,9 @@ def predict(
         float | None,
         typer.Option(help="The share of a new person's windows to leave unanswered, such as .2: a column answered."),
     ] = None,
+    adapt: Annotated[
+        str, typer.Option(help="all: use all windows of each person, without labels; none: every window by itself.")
+    ] = "none",
     model: WhichModel = "ensemble",
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
@@ -49,6 +52,7 @@ def predict(
     from ..training.scoring import metric_of
 
     check_choice("model", model, ("ensemble", "refit"))
+    check_choice("adapt", adapt, ("all", "none"))
     metric_of(metric)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
@@ -58,7 +62,7 @@ def predict(
     raw = windowing.read_for(saved, data)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
-    found = probabilities(saved, raw)
+    found = probabilities(saved, raw, None if adapt == "none" else adapt)
     told = [*unfinished(folder), card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, found)
@@ -151,6 +155,9 @@ def stream(
     new_day: Annotated[
         bool, typer.Option("--new-day", help="Of --session, take what people keep from day to day.")
     ] = False,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the person's windows as held-out people gained most by.")
+    ] = False,
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")
     ] = False,
@@ -171,7 +178,10 @@ def stream(
     home, encoders = folder if model == "ensemble" else folder / "model" / "refit", own_encoders(encoder)
     torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
     found = session is not None and session.exists()
-    person = Session.load(session, home, encoders=encoders) if session and found else Session(home, encoders=encoders)
+    if session and found:  # goes on as it began
+        person = Session.load(session, home, encoders=encoders)
+    else:
+        person = Session(home, adapt=adapt, encoders=encoders)
     if new_day:
         person.new_day()
     line = LiveLine()

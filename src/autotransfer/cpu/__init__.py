@@ -253,7 +253,7 @@ def product(a: Tensor, b: Tensor, group: Tensor | None = None) -> Tensor:
 
 
 def log_scale(nearness: Tensor, wanted: Tensor, bracket: float, halvings: int, newtons: int) -> Tensor:
-    """`censoring.kernels._log_scale`: (P, B, B), (P, B) -> (P, B)."""
+    """`censoring.kernel_matrices._log_scale`: (P, B, B), (P, B) -> (P, B)."""
     rows, wanted = nearness.contiguous().flatten(0, 1), wanted.contiguous()
     place = torch.empty_like(wanted)
     places = addresses(

@@ -6,19 +6,19 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
 from ..errors import UserError, one_line
-from ..model.any_module import Factory
 from ..model.encoders import Encoders
 from ..models.loading import load_model
 from ..models.mixture import Mixture
+from ..options import AskedOptions
 from ..recordings import Recordings, save_npz
 from ..report.collect import collect
 from ..report.page import plotly_of, write
@@ -32,7 +32,7 @@ from ..search.plan import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT, Setting
 from ..training.packing import resolve_device
-from ..training.scoring import metric_of
+from ..training.scoring import BALANCED_ACCURACY, metric_of
 from .inputs import encoder_of, seed_of, training_recordings
 from .target import Target
 from .window_classifier import WindowClassifier
@@ -41,7 +41,8 @@ DATA = "recordings.npz"  # the arrays handed to fit, so that a run can be resume
 IMMATERIAL = {"source", "device", "population", "storage", "at_least"}  # options that a resumed run may differ in
 
 
-class AutoTransferClassifier(WindowClassifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class AutoTransferClassifier(AskedOptions, WindowClassifier):
     """Trains candidates of several kinds, measures each on people left out, and predicts with their weighted average.
 
         auto = AutoTransferClassifier(grid="quick").fit(X, y, subjects=ids)    # at least 3 subjects
@@ -51,8 +52,8 @@ class AutoTransferClassifier(WindowClassifier):
     grid: the name of a grid, as of `autotransfer run`, or a list of settings (`at.Setting`), which are then tried as
         they are and averaged; the first without a penalty is the baseline
     settings: such a list, by another name; give one of the two
-    search, trials, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds, nested,
-    nuisance: as of `autotransfer run`
+    search, trials, networks, kinds, epochs, steps, patience, batch_size, lr, standardise, align, adaptation, seeds,
+    nested, nuisance, as_printed: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
     time: such as "30m" or "2h": fit ends then, with what it has trained, or sooner where no more gain is expected.
         None: everything is trained. The default is no limit of the published protocol
@@ -67,7 +68,9 @@ class AutoTransferClassifier(WindowClassifier):
     random_state: seed of everything random
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
-        itself decides by balanced accuracy and log-probabilities
+        itself decides by `metric`
+    metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
+        Weights of the average minimise the log-loss whatever it is
     at_least: the score that you need of every person; `choice_` and the report say who is below it
     verbose: say what is done and show progress
 
@@ -78,68 +81,15 @@ class AutoTransferClassifier(WindowClassifier):
     exponent), `summary_` (what the report shows) and `model_`.
     """
 
-    def __init__(
-        self,
-        grid: str | Sequence[Setting] | None = None,
-        *,
-        settings: Sequence[Setting] | None = None,
-        preset: str = "recommended",
-        time: str | None = USUAL_TIME,
-        folds: int | str | None = None,
-        epochs: int | None = None,
-        max_steps: int | None = None,
-        search: str = "grid",
-        trials: int = 40,
-        seeds: int | None = None,
-        rule: str | None = None,
-        nested: str = "fast",
-        final: str = "ensemble",
-        patience: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        standardise: str | None = None,
-        align: str | None = None,
-        adaptation: str | None = "auto",
-        nuisance: str = "subject",
-        base: str | os.PathLike[str] | None = None,
-        encoder: str | Factory = "eegnet",
-        run_folder: str | os.PathLike[str] | None = None,
-        sfreq: float | None = None,
-        random_state: Any = 0,
-        device: str = "auto",
-        scoring: str = "balanced_accuracy",
-        at_least: float | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.grid = grid
-        self.settings = settings
-        self.preset = preset
-        self.time = time
-        self.folds = folds
-        self.epochs = epochs
-        self.max_steps = max_steps
-        self.search = search
-        self.trials = trials
-        self.seeds = seeds
-        self.rule = rule
-        self.nested = nested
-        self.final = final
-        self.patience = patience
-        self.batch_size = batch_size
-        self.lr = lr
-        self.standardise = standardise
-        self.align = align
-        self.adaptation = adaptation
-        self.nuisance = nuisance
-        self.base = base
-        self.encoder = encoder
-        self.run_folder = run_folder
-        self.sfreq = sfreq
-        self.random_state = random_state
-        self.device = device
-        self.scoring = scoring
-        self.at_least = at_least
-        self.verbose = verbose
+    grid: str | Sequence[Setting] | None = field(default=None, kw_only=False)
+    settings: Sequence[Setting] | None = None
+    preset: str = "recommended"
+    time: str | None = USUAL_TIME
+    run_folder: str | os.PathLike[str] | None = None
+    sfreq: float | None = None
+    random_state: Any = 0
+    scoring: str = "balanced_accuracy"
+    verbose: bool = False
 
     def fit(
         self,
@@ -216,15 +166,9 @@ class AutoTransferClassifier(WindowClassifier):
             raise UserError("grid and settings are two names for what is tried; give one of them")
         # The default is a limit where nothing else is asked for; what is published has none.
         time = EVERYTHING if self.time is None else None if self.time == USUAL_TIME else self.time
-        tried = self.grid if self.settings is None else self.settings
-        options = RunOptions.of(
-            self.preset, source=DATA, grid=tried, time=time, folds=self.folds, steps=self.max_steps, search=self.search,
-            trials=self.trials, epochs=self.epochs, patience=self.patience, batch_size=self.batch_size, lr=self.lr,
-            standardise=self.standardise, align=self.align, adaptation=self.adaptation, encoder=encoder,
-            seed=seed_of(self.random_state), seeds=self.seeds, rule=self.rule, nested=self.nested, final=self.final,
-            device=self.device, nuisance=self.nuisance, at_least=self.at_least,
-            base=None if self.base is None else os.fspath(self.base),
-        )  # fmt: skip
+        asked = {option.name: getattr(self, option.name) for option in fields(AskedOptions)}
+        asked |= {"grid": self.grid if self.settings is None else self.settings, "time": time, "encoder": encoder}
+        options = RunOptions.of(self.preset, source=DATA, seed=seed_of(self.random_state), **asked)
         check_packages(options)
         return options
 
@@ -232,6 +176,10 @@ class AutoTransferClassifier(WindowClassifier):
         """Write the report, one self-contained HTML file."""
         check_is_fitted(self)
         return write(self.summary_, path)
+
+
+# What help() shows: the types alone.
+AutoTransferClassifier.__init__.__annotations__ |= get_type_hints(AskedOptions)
 
 
 def _write_report(summary: Summary, path: Path) -> None:
@@ -293,7 +241,8 @@ def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     stored = run.ledger.recall("asked", dict[str, Any])
     if stored is None:  # it was begun in another way
         stored, options = run.options.to_dict(), options.for_data(run.recordings)
-    stored = RunOptions.from_dict(stored).to_dict()  # in today's names
+    # In today's names; an earlier version had fewer options.
+    stored = {"metric": BALANCED_ACCURACY} | RunOptions.from_dict(stored).to_dict()
     wanted = options.to_dict()
     differing = [name for name in wanted if name not in IMMATERIAL and stored[name] != wanted[name]]
     differing.sort(key=lambda name: name == "epochs")  # may follow from another

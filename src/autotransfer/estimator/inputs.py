@@ -56,6 +56,8 @@ def training_recordings(
         raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
     labels = column_or_1d(y, warn=True)
     check_length(len(labels), n_trials, "y")
+    if n_trials == 1:
+        raise UserError("X holds 1 sample, a single trial; training needs trials of at least two subjects")
     session, others = _columns(columns, raw, n_trials)
     if sample_domain is not None:
         source = _sources(ids)

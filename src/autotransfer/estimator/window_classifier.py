@@ -74,34 +74,41 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         named = hasattr(self, "feature_names_in_")
         return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
 
-    def _people(self, X: object, subjects: object, n_trials: int) -> Tensor | None:
+    def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
         """Whose each window is (N,), where that matters and anybody says so."""
-        if subjects is None and self.model_.adaptation != "none":
+        if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = raw_windows(X).subject
         return people_of_windows(subjects, n_trials, "subjects")
 
-    def predict_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
+    def predict_proba(self, X: object, subjects: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Probabilities (N, classes), columns in the order of `classes_`; of an ensemble the members' mean, of a
-        mixture the product of such means, each to the power of its exponent, normalised."""
+        mixture the product of such means, each to the power of its exponent, normalised.
+
+        adapt: "all" uses all windows of each person, without labels and in no order, where people held out in fit
+        gained by that; without `subjects` they are one person's.
+        """
         windows = self._windows(X)
-        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows)))
+        return self.model_.predict_checked(windows, self._people(X, subjects, len(windows), adapt), adapt)
 
     def predict_log_proba(self, X: object, subjects: object = None) -> NDArray[np.float64]:
         """Their logarithms (N, classes)."""
         with np.errstate(divide="ignore"):  # log 0 is -inf
             return np.log(self.predict_proba(X, subjects))
 
-    def predict(self, X: object, subjects: object = None, abstain: float | None = None) -> Array:
+    def predict(
+        self, X: object, subjects: object = None, abstain: float | None = None, *, adapt: str | None = None
+    ) -> Array:
         """The likeliest class of each window (N,), in the values that y had.
 
         abstain: the share of a person's windows to leave unanswered, such as 0.2: those that the model is least sure
         of, by a threshold below which that share of held-out people's windows lay. `unanswered_` stands in their
         place: "unanswered" (`at.UNANSWERED`) among classes that are text, -1 among numbers, or one less than the
         smallest class.
+        adapt: as of `predict_proba`.
         """
         check_is_fitted(self)
         least = least_confidence(self.model_.card.thresholds, abstain)
-        predicted: Array = decisions(self.predict_proba(X, subjects), self.classes_, least)
+        predicted: Array = decisions(self.predict_proba(X, subjects, adapt=adapt), self.classes_, least)
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subjects: object = None) -> NDArray[np.bool_]:

@@ -50,7 +50,7 @@ class Picked(NamedTuple):
 
 
 def _kernels() -> Any:
-    return loaded("kernels")
+    return loaded("encoder_kernels")
 
 
 _wanted: ContextVar[bool] = ContextVar("kernels wanted", default=False)

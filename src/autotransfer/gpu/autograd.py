@@ -14,7 +14,7 @@ def apply(function: type[Function], *arguments: Any) -> Any:
     return function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch's
 
 
-class _Onwards(Function):
+class _WithGradient(Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, grad: Tensor) -> Tensor:
         ctx.save_for_backward(grad)
@@ -27,8 +27,8 @@ class _Onwards(Function):
         return grad, None
 
 
-def onwards(values: Tensor, grad: Tensor) -> Tensor:
+def with_gradient(values: Tensor, grad: Tensor) -> Tensor:
     """A number whose gradient for `values` is `grad`. torch takes a gradient to begin with as well, but imports its
     symbolic algebra for it, which is half of the first fit."""
-    number: Tensor = apply(_Onwards, values, grad)
+    number: Tensor = apply(_WithGradient, values, grad)
     return number

@@ -92,7 +92,7 @@ def next_groups(place: Tensor, nuisance: Tensor, context: Tensor, group: Tensor)
 
 
 def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
-    """censoring.kernels.median_distances, (P, B, B) and (R·P, B, B) -> (R·P, B), for at most IN_REGISTERS rows."""
+    """`kernel_matrices.median_distances`: (P, B, B), (R·P, B, B) -> (R·P, B), for at most IN_REGISTERS rows."""
     (members, rows, _), masks = d2.shape, len(mask)
     out = d2.new_empty(masks, rows)
     block = tile(rows)
@@ -101,7 +101,7 @@ def median_distances(d2: Tensor, mask: Tensor) -> Tensor:
 
 
 def perplexity_scales(d2: Tensor, mask: Tensor, target: float, *, least: float, bracket: float, steps: int) -> Tensor:
-    """censoring.kernels.perplexity_scales, (P, B, B) and (R·P, B, B) -> (R·P, B).
+    """censoring.kernel_matrices.perplexity_scales, (P, B, B) and (R·P, B, B) -> (R·P, B).
 
     target and least: the largest and smallest perplexity; bracket, steps: of the search for log β.
     """

@@ -287,7 +287,7 @@ class EEGNet(nn.Module):
 
         return EEGNetGraph(self)
 
-    def quick(self, levels: int = 0) -> Quick:
+    def quick(self, n_constant: int = 0) -> Quick:
         from .eegnet_quick import QuickEEGNet
 
-        return QuickEEGNet(self, levels)
+        return QuickEEGNet(self, n_constant)

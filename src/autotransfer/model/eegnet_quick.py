@@ -24,7 +24,7 @@ class QuickEEGNet:
     """Windows (G, n, C, T), each of the next so many members -> codes (P, n, D)."""
 
     @torch.no_grad()
-    def __init__(self, net: EEGNet, levels: int) -> None:
+    def __init__(self, net: EEGNet, n_constant: int) -> None:
         own, members = folded(net), net.members or 1
         wide = len(own["spatial"]) // members
         spatial, temporal, depthwise, pointwise = (
@@ -40,21 +40,21 @@ class QuickEEGNet:
             for name, tensor in {**own, "scale": scale, "none": torch.zeros(members * wide)}.items()
         }
         self.networks = Networks(
-            spatial.float(), temporal.float(), levels, FLOOR, self.pools[0] * self.pools[1],
+            spatial.float(), temporal.float(), n_constant, FLOOR, self.pools[0] * self.pools[1],
             (rows["none"], rows["power_scale"], rows["power_shift"]) if self.power else None, self.pools,
             (rows["scale"], rows["temporal_bias"], depthwise.float(), pointwise.float(), rows["pointwise_bias"]),
         )  # fmt: skip
         # Without kernels. ELU takes its argument times log₂ e.
         bias, last_bias = (ROOT * own[name].reshape(members, -1) for name in ("temporal_bias", "pointwise_bias"))
         if self.power:
-            self.first = MixedFilters(spatial, temporal, None, net.n_times, levels)
+            self.first = MixedFilters(spatial, temporal, None, net.n_times, n_constant)
             self.scale = (ROOT * own["scale"]).float().view(members, wide, 1, 1)
             self.bias = bias.float().view(members, wide, 1, 1)
             self.power_scale, self.power_shift = (
                 own[name].float().view(members, wide, 1, 1) for name in ("power_scale", "power_shift")
             )
         else:
-            self.first = MixedFilters(spatial, ROOT * temporal, bias, net.n_times, levels)
+            self.first = MixedFilters(spatial, ROOT * temporal, bias, net.n_times, n_constant)
         self.second = FilteredMixtures(depthwise, ROOT * pointwise, last_bias, net.n_times // self.pools[0])
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:

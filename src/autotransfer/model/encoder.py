@@ -135,11 +135,11 @@ def member_of(stack: nn.Module, member: int) -> nn.Module:
     return alone
 
 
-def quick(stack: nn.Module, levels: int = 0) -> Quick:
+def quick(stack: nn.Module, n_constant: int = 0) -> Quick:
     """Members as they are, in eval mode, for a few windows on a CPU: what the method `quick` of the stack gives, if it
-    has one. levels: how many channels, the last ones, have one value throughout every window."""
+    has one. n_constant: how many channels, the last ones, have one value throughout every window."""
     own: Callable[[int], Quick] | None = getattr(stack, "quick", None)
-    return (lambda x, sizes: stack(x, group=group_of(sizes))) if own is None else own(levels)
+    return (lambda x, sizes: stack(x, group=group_of(sizes))) if own is None else own(n_constant)
 
 
 def group_of(sizes: Sequence[int]) -> Tensor:

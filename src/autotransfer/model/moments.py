@@ -34,15 +34,15 @@ def padding(kernel: int) -> tuple[int, int]:
     return left, kernel - 1 - left
 
 
-def lag_sums(x: Tensor, kernel: int, levels: int = 0) -> Tensor:
+def lag_sums(x: Tensor, kernel: int, n_constant: int = 0) -> Tensor:
     """x: (..., rows, times) -> (..., 1 + K), sums over rows and times of x[t] and of x[t] x[t + lag]. By FFT: one
-    transform instead of K products. levels: so many rows, the last ones, have one value each, and need none."""
-    times, signals = x.shape[-1], x[..., : x.shape[-2] - levels, :]
+    transform instead of K products. n_constant: so many rows, the last ones, have one value each, and need none."""
+    times, signals = x.shape[-1], x[..., : x.shape[-2] - n_constant, :]
     n = next_fast_len(times + kernel - 1, real=True)
     power = torch.fft.rfft(signals, n=n).abs().square().sum(-2)
     sums = torch.cat([signals.sum((-2, -1))[..., None], torch.fft.irfft(power, n=n)[..., :kernel]], -1)
-    if levels:
-        level = x[..., x.shape[-2] - levels :, 0]
+    if n_constant:
+        level = x[..., x.shape[-2] - n_constant :, 0]
         pairs = torch.arange(times, times - kernel, -1, dtype=x.dtype, device=x.device).clamp(min=0)  # of samples
         sums = sums + torch.cat([times * level.sum(-1)[..., None], level.square().sum(-1)[..., None] * pairs], -1)
     return sums

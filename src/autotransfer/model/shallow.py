@@ -201,22 +201,24 @@ class Shallow(nn.Module):
     def graph(self) -> nn.Module:
         return ShallowGraph(self)
 
-    def quick(self, levels: int = 0) -> Quick:
-        return QuickShallow(self, levels)
+    def quick(self, n_constant: int = 0) -> Quick:
+        return QuickShallow(self, n_constant)
 
 
 class QuickShallow:
     """For a few windows (G, n, C, T) at a time, each of the next so many members -> codes (P, n, D)."""
 
     @torch.no_grad()
-    def __init__(self, net: Shallow, levels: int) -> None:
+    def __init__(self, net: Shallow, n_constant: int) -> None:
         self.length = net.length
         scale, shift = net.norm.folded()
         temporal = net.temporal.double() * scale[..., None]
         power_scale, power_shift = net.power_norm.folded()
         power = shift.float(), power_scale.float(), power_shift.float()
-        self.networks = Networks(net.spatial.detach().contiguous(), temporal.float(), levels, FLOOR, net.length, power)
-        self.filters = MixedFilters(net.spatial, temporal, shift, net.n_times, levels)  # without kernels
+        self.networks = Networks(
+            net.spatial.detach().contiguous(), temporal.float(), n_constant, FLOOR, net.length, power
+        )
+        self.filters = MixedFilters(net.spatial, temporal, shift, net.n_times, n_constant)  # without kernels
         self.scale, self.shift = (part[..., None, None] for part in power[1:])
 
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:

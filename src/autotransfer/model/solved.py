@@ -102,7 +102,7 @@ class Solved(nn.Module):
     def graph(self) -> nn.Module:
         return AllAtOnce(self)
 
-    def quick(self, levels: int = 0) -> Quick:
+    def quick(self, n_constant: int = 0) -> Quick:
         """All members at once, their codes standardised by NumPy, which begins and ends an operation sooner."""
         shift, inv_std = (table.detach().numpy()[:, None] for table in (self.shift, self.inv_std))
 

@@ -54,18 +54,23 @@ def products(a: Tensor, b: Tensor) -> Tensor:
 class MixedFilters:
     """P members with F filters each: a mixture of channels (P, F, C), a kernel along time (P, F, K), a constant (P, F).
 
-    levels: channels, the last ones, that have one value throughout a window. What a filter makes of a constant is known
-    beforehand, so that only their sum is worked out.
+    n_constant: channels, the last ones, that have one value throughout a window. What a filter makes of a constant is
+    known beforehand, so that only their sum is worked out.
     """
 
-    def __init__(self, spatial: Tensor, temporal: Tensor, constant: Tensor | None, times: int, levels: int = 0) -> None:
+    def __init__(
+        self, spatial: Tensor, temporal: Tensor, constant: Tensor | None, times: int, n_constant: int = 0
+    ) -> None:
         self.times, self.length = times, transform_length(times, temporal.shape[-1])
-        self.members, self.filters, self.channels = *spatial.shape[:2], spatial.shape[2] - levels
+        self.members, self.filters, self.channels = *spatial.shape[:2], spatial.shape[2] - n_constant
         rows = spatial.detach().float().flatten(0, 1)
-        self.spatial, self.levels = rows[:, : self.channels].contiguous(), rows[:, self.channels :].contiguous()
+        self.spatial, self.constant_spatial = (
+            rows[:, : self.channels].contiguous(),
+            rows[:, self.channels :].contiguous(),
+        )
         self.spectra = spectra(temporal, self.length)[:, :, None]  # (P, F, 1, m)
         ones = rfft(torch.ones(times, dtype=torch.float64), self.length).to(torch.complex64)
-        self.response = irfft(ones * self.spectra, self.length)[..., :times].contiguous() if levels else None
+        self.response = irfft(ones * self.spectra, self.length)[..., :times].contiguous() if n_constant else None
         # The first entry of a spectrum is the sum of its signal.
         self.constant = None if constant is None else (constant.double() * self.length).float()[..., None]
 
@@ -81,7 +86,7 @@ class MixedFilters:
         signals = signals[..., : self.times]
         if self.response is None:
             return signals
-        level = self._mixed(self.levels, x[:, :, self.channels :, 0].transpose(1, 2), sizes)
+        level = self._mixed(self.constant_spatial, x[:, :, self.channels :, 0].transpose(1, 2), sizes)
         constants: Tensor = self.response * level.view(self.members, self.filters, n, 1)
         return constants.add_(signals)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,14 @@ from torch import Tensor
 
 from ..folds import Fold
 from ..model.encoders import Encoders
+from ..preprocessing.centre import Centre
 from ..recordings import Recordings
 from ..recordings.concerns import typical_scale
 from ..settings import Setting
+from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.days import Days, fit_days
 from ..training.effects import Effects, fit_effects, stacked
-from .card import ModelCard
+from .card import ModelCard, OnlineCard
 from .mixture import Mixture
 from .saved_model import SavedModel
 
@@ -90,7 +93,27 @@ def ensemble(
     """The same as a model, which also knows how the people that it was trained on differ."""
     model = SavedModel(*assemble(recordings, setting, states, folds, kind=kind, scores=scores), encoders)
     model.effects, model.days = effects_of(model, recordings, folds)
+    if at_centre(setting):
+        model.centring = centring_of(model, recordings, folds)
     return model
+
+
+def at_centre(setting: Setting) -> bool:
+    """Whether everybody's windows are taken to lie about the centre of the training people."""
+    return any(isinstance(own, Centre) and own.kind == "train" for own in setting.preprocessing.transforms)
+
+
+@torch.no_grad()
+def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Centring:
+    """Where the logits of training people lie, for each member."""
+    rows = _some_of_each(recordings)
+    logits = model.classifier(model.latents(recordings.X[rows]))  # (members, n, C)
+    size = model.setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
+    reference = model.classifier(model.net(torch.zeros(1, *size)))[:, 0]  # a person's mean, once they are centred
+    y, people = recordings.y[rows], recordings.subject[rows]
+    own = [torch.isin(rows, torch.from_numpy(fold.train)) for fold in folds]
+    each = zip(logits, reference, own, strict=True)
+    return stacked_centring([fit_centring(said[used], zero, y[used], people[used]) for said, zero, used in each])
 
 
 def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> tuple[Effects | None, Days | None]:
@@ -125,6 +148,36 @@ def _some_of_each(recordings: Recordings) -> Tensor:
         own = np.flatnonzero(cells == cell)
         rows.append(own[np.unique(np.linspace(0, len(own) - 1, min(most, len(own))).round().astype(int))])
     return torch.from_numpy(np.sort(np.concatenate(rows)))
+
+
+def with_online(
+    recordings: Recordings,
+    mixture: Mixture,
+    shared: Sequence[float],
+    parts: Sequence[Part],
+    rule: CentringRule,
+    *,
+    session: bool,
+    all_windows: bool,
+    kind: str = "ensemble",
+    encoders: Encoders | None = None,
+) -> Mixture:
+    """The mixture with the average that uses a person's windows. shared: exponents of the mixture's parts in it; parts:
+    further ones, of which those that centre people begin at the centre of the training people."""
+    models = [
+        ensemble(recordings, in_session(setting), states, folds, kind=kind, scores={}, encoders=encoders)
+        for setting, states, folds, _ in parts
+    ]
+    card = OnlineCard(
+        exponents=[*map(float, shared), *(part.exponent for part in parts)], parts=[model.card for model in models],
+        rule=asdict(rule), session=session, all_windows=all_windows,
+    )  # fmt: skip
+    return mixture.with_online(card, models)
+
+
+def in_session(setting: Setting) -> Setting:
+    """A candidate that centres people, as a session takes it; any other as it is."""
+    return setting.replace(centre="train") if setting.adaptation == "online" else setting
 
 
 def assemble_mixture(

@@ -82,8 +82,8 @@ def check_file(path: Path, card: Card) -> None:
 def check_shapes(shapes: Shapes, card: Card) -> None:
     """Raise where tensors have not the shapes that the card implies. Nothing is built but on the device meta."""
     if isinstance(card, MixtureCard):
-        for number, part in enumerate(card.parts):
-            start = f"parts.{number}."
+        every = {"parts": card.parts, "online": [] if card.online is None else card.online.parts}
+        for start, part in ((f"{word}.{k}.", part) for word, parts in every.items() for k, part in enumerate(parts)):
             check_shapes({k.removeprefix(start): shape for k, shape in shapes.items() if k.startswith(start)}, part)
         return
     for name, shape in shapes.items():

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import UserError, check_positive, check_types, shown
 from ..recordings.filters import filter_of
+from ..training.centring import CentringRule
 from ..training.conformal import Thresholds, thresholds_from
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
@@ -56,6 +57,45 @@ class ModelCard:
 
 
 @dataclass(frozen=True)
+class OnlineCard:
+    """Such an average in the card of its mixture."""
+
+    exponents: list[float]  # (K + E,): of the mixture's parts, then of its own
+    parts: list[ModelCard]  # (E,)
+    rule: dict[str, object]  # a CentringRule
+    session: bool  # whether held-out people gained by it window after window, in every order
+    all_windows: bool  # whether they did with all windows at once
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if not self.parts or not all(isinstance(part, ModelCard) for part in self.parts):
+            raise UserError("an online average needs at least one part, each with a card of its own")
+        check_exponents(self.exponents)
+        object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
+        CentringRule(**self.rule)  # type: ignore[arg-type]  # checked there
+
+    @property
+    def centring_rule(self) -> CentringRule:
+        return CentringRule(**self.rule)  # type: ignore[arg-type]  # checked
+
+
+def check_exponents(exponents: Sequence[object]) -> None:
+    for value in exponents:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST:
+            raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
+
+
+def online_card(values: object) -> OnlineCard | None:
+    """From what JSON held; whatever is wrong raises."""
+    if values is None:
+        return None
+    parts = values.get("parts") if isinstance(values, dict) else None
+    if not isinstance(values, dict) or not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise UserError(f"online of the mixture is {shown(values)}; it must have a list of cards")
+    return OnlineCard(**values | {"parts": [ModelCard(**part) for part in parts]})
+
+
+@dataclass(frozen=True)
 class MixtureCard:
     """What a mixture was made for, with the cards of its parts."""
 
@@ -77,6 +117,7 @@ class MixtureCard:
     trust: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
+    online: OnlineCard | None = None  # the average that uses a person's windows; None: there is none
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -88,11 +129,12 @@ class MixtureCard:
             raise UserError("a mixture needs at least one part, each with a card of its own")
         if len(self.exponents) != len(self.parts):
             raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
-        for value in self.exponents:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST:
-                raise UserError(f"an exponent of the mixture is {shown(value)}; it must be from 0 to {MOST:g}")
+        check_exponents(self.exponents)
         object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
-        for number, part in enumerate(self.parts, 1):
+        extra = [] if self.online is None else self.online.parts
+        if self.online is not None and len(self.online.exponents) != len(self.parts) + len(extra):
+            raise UserError("the online average of the mixture has another number of exponents than of parts")
+        for number, part in enumerate([*self.parts, *extra], 1):
             for name in SHARED:
                 own, common = getattr(part, name), getattr(self, name)
                 if own != common:
@@ -134,7 +176,8 @@ def card_from(values: Any) -> Card:
     parts = values.get("parts")
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise UserError(f"parts of the mixture is {shown(parts)}; it must be a list of cards")
-    return MixtureCard(**values | {"parts": [ModelCard(**part) for part in parts]})
+    online = online_card(values.get("online"))
+    return MixtureCard(**values | {"parts": [ModelCard(**part) for part in parts], "online": online})
 
 
 def as_array(classes: list[Any]) -> NDArray[Any]:

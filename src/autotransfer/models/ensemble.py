@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..model.encoder import Size
 from ..preprocessing import FittedPreprocessing
 from ..settings import Setting
+from ..training.centring import Centring
 from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
@@ -44,6 +45,7 @@ class Ensemble(Protocol):
     effects: Effects | None
     days: Days | None
     correction: Correction | None
+    centring: Centring | None
 
 
 def refuse_parts(parts: Sequence[Ensemble], check: Callable[[Ensemble], object]) -> None:
@@ -76,4 +78,4 @@ def _named(parts: Sequence[Ensemble]) -> str:
 def name_of(setting: Setting) -> str:
     """What tells a part from others: its encoder, penalty, preprocessing and augmentation."""
     plain = Setting(encoder=setting.encoder, network=setting.network, training=setting.training)
-    return f"{setting.encoder} {setting.name_beside(plain)}"
+    return f"{setting.encoder} {setting.name_relative_to(plain)}"

@@ -49,14 +49,17 @@ class BaseModel(ABC):
         """(classes,): what the columns of `predict_proba` stand for."""
         return as_array(self.card.classes)
 
-    def predict(self, X: object, subject: object = None, abstain: float | None = None) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; X and subject as of `predict_proba`.
+    def predict(
+        self, X: object, subject: object = None, abstain: float | None = None, *, adapt: str | None = None
+    ) -> NDArray[Any]:
+        """The likeliest class of each window (N,), one of `classes_`; X, subject and adapt as of
+        `predict_proba`.
 
         abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
         `unanswered_` stands in their place.
         """
         least = least_confidence(self.card.thresholds, abstain)
-        predicted: NDArray[Any] = decisions(self.predict_proba(X, subject), self.classes_, least)
+        predicted: NDArray[Any] = decisions(self.predict_proba(X, subject, adapt=adapt), self.classes_, least)
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
@@ -71,14 +74,16 @@ class BaseModel(ABC):
         """What `predict` gives in place of a class that it does not answer with."""
         return unanswered_value(self.card.classes)
 
-    def predict_proba(self, X: object, subject: object = None) -> NDArray[np.float64]:
+    def predict_proba(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
         """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
 
         subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
         themselves, in the order of the rows. Without it all windows are one person's.
+        adapt: "all" prepares each person by all of their windows, without labels and in no order, where the model is an
+        average that can. Where held-out people did not gain by that, nothing changes, and a warning says so.
         """
         windows = self.check(X)
-        return self.predict_checked(windows, people_of_windows(subject, len(windows)))
+        return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
 
     def features(self, X: object, subject: object = None) -> Tensor:
         """X and subject as of `predict_proba` -> the codes of all members of all parts side by side (N, n_features):
@@ -98,7 +103,9 @@ class BaseModel(ABC):
         return push_to_hub(self, repository, **options)
 
     @abstractmethod
-    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+    def predict_checked(
+        self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
+    ) -> NDArray[np.float64]:
         """As `predict_proba`, for windows that `check` gave, and people as numbers (N,)."""
 
     @abstractmethod

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import shown
+from ..errors import UserError, check_choice, shown
 from ..model.encoders import Encoders
 from ..preprocessing import strongest
-from .card import MixtureCard
+from .card import MixtureCard, OnlineCard
 from .ensemble import TINY
 from .graph import Graph
 from .interface import BaseModel
+from .online import ALL, Online
 from .saved_model import SavedModel
 
 
@@ -36,27 +39,46 @@ class Mixture(BaseModel):
         self.parts = list(parts)
         self.card = MixtureCard.of([part.card for part in self.parts], exponents, scores or {})
         self.exponents = self.card.exponents
+        self.online: Online | None = None
+
+    def with_online(self, card: OnlineCard, parts: Sequence[SavedModel]) -> Self:
+        """The same with an average that uses a person's windows; parts: its own."""
+        self.online = Online(card, self.parts, parts)
+        self.card = replace(self.card, online=card)
+        return self
 
     @classmethod
     def restore(cls, card: MixtureCard, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Self:
         """From what `tensors()` gave."""
-        own: list[dict[str, Tensor]] = [{} for _ in card.parts]
-        places = {f"{number}": found for number, found in enumerate(own)}
+        cards = {"parts": card.parts, "online": [] if card.online is None else card.online.parts}
+        places: dict[tuple[str, str], dict[str, Tensor]] = {
+            (word, f"{number}"): {} for word, own in cards.items() for number in range(len(own))
+        }
         for name, tensor in tensors.items():
             word, _, rest = name.partition(".")
             number, _, rest = rest.partition(".")
-            if word != "parts" or number not in places:
-                raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(own)} parts")
-            places[number][rest] = tensor
-        parts = [SavedModel(one, found, encoders) for one, found in zip(card.parts, own, strict=True)]
+            if (word, number) not in places:
+                raise ValueError(f"the tensor {shown(name)} belongs to none of its {len(card.parts)} parts")
+            places[word, number][rest] = tensor
+        parts, own = (
+            [SavedModel(one, places[word, f"{number}"], encoders) for number, one in enumerate(cards[word])]
+            for word in cards
+        )
         mixture = cls(parts, card.exponents, card.scores)
+        if card.online is not None:
+            mixture.with_online(card.online, own)
         mixture.card = card
         return mixture
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies: parts may share statistics, and a file cannot hold a tensor twice."""
-        own = [part.tensors() for part in self.parts]
-        return {f"parts.{k}.{name}": tensor.clone() for k, found in enumerate(own) for name, tensor in found.items()}
+        every = {"parts": self.parts, "online": [] if self.online is None else self.online.parts}
+        return {
+            f"{word}.{k}.{name}": tensor.clone()
+            for word, parts in every.items()
+            for k, part in enumerate(parts)
+            for name, tensor in part.tensors().items()
+        }
 
     @property
     def heaviest(self) -> SavedModel:
@@ -68,8 +90,33 @@ class Mixture(BaseModel):
         """As of a setting: that of the part that uses most of a new person's windows."""
         return strongest(part.adaptation for part in self.parts)
 
-    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
-        return combine([part.predict_checked(X, subject) for part in self.parts], self.exponents)
+    def predict_checked(
+        self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
+    ) -> NDArray[np.float64]:
+        online = None if adapt is None else self._for_all_windows(adapt)
+        found = combine([part.predict_checked(X, subject) for part in self.parts], self.exponents)
+        if online is None:
+            return found
+        people = torch.zeros(len(X), dtype=torch.int64) if subject is None else subject
+        for person in people.unique():  # type: ignore[no-untyped-call]  # torch's
+            rows = (people == person).nonzero()[:, 0]
+            found[rows] = normalised(online.all_windows(X[rows], found[rows]))
+        return found
+
+    def _for_all_windows(self, adapt: str) -> Online | None:
+        """What uses all windows of a person; None, with a warning, where held-out people did not gain by it."""
+        check_choice("adapt", adapt, (None, ALL))
+        if self.online is None:
+            raise UserError(
+                "the model has no average that could use all windows of a person (it was made by an earlier version, "
+                "or adapts already); leave adapt='all' out, or make it again with the usual --adaptation"
+            )
+        if any(part.correction is not None for part in self.parts):
+            raise UserError("the model is one person's already; leave adapt='all' out, or use the model of the run")
+        if self.online.card.all_windows:
+            return self.online
+        warnings.warn("held-out people did not gain by adapt='all': the model stays as it is", stacklevel=4)
+        return None
 
     def latents(self, X: Tensor, subject: Tensor | None = None) -> list[Tensor]:
         """Windows that `check` gave -> the codes of each part (members, N, D), whose D differ."""
@@ -95,6 +142,11 @@ def combine(probabilities: Sequence[NDArray[np.float64]], exponents: Sequence[fl
     total = np.zeros(probabilities[0].shape)
     for probability, exponent in zip(probabilities, exponents, strict=True):
         total += exponent * np.log(np.maximum(probability, TINY))
-    power: NDArray[np.float64] = np.exp(total - total.max(1, keepdims=True))
-    normalised: NDArray[np.float64] = power / power.sum(1, keepdims=True)
-    return normalised
+    return normalised(total)
+
+
+def normalised(log_p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-probabilities (N, classes), up to a number for each row -> probabilities."""
+    power: NDArray[np.float64] = np.exp(log_p - log_p.max(1, keepdims=True))
+    found: NDArray[np.float64] = power / power.sum(1, keepdims=True)
+    return found

@@ -10,10 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import UserError, check_choice
 from ..model.encoder import Size
 from ..model.encoders import Encoders
 from ..preprocessing import Person
 from ..settings import Setting
+from ..training.centring import Centring, check_centring
 from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
@@ -30,6 +32,7 @@ class SavedModel(BaseModel):
 
     effects: how people differ in the members' codes; None where nobody has looked
     days: what a person keeps from day to day; None where hardly anybody came on several
+    centring: where the logits of training people lie; of parts that are centred by person in a session
     correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
         because of what is known of one person; None: the model is everybody's
     """
@@ -49,12 +52,15 @@ class SavedModel(BaseModel):
         self.effects: Effects | None = _some(Effects, _named("effects", tensors))
         self.days: Days | None = _some(Days, _named("days", tensors))
         self.correction: Correction | None = _some(Correction, _named("correction", tensors))
+        self.centring: Centring | None = _some(Centring, _named("centring", tensors))
         self._check_people()
 
     def tensors(self) -> dict[str, Tensor]:
         found = self.members.tensors()
-        own = {"preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "days": self.days,
-               "correction": self.correction}  # fmt: skip
+        own = {
+            "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "days": self.days,
+            "correction": self.correction, "centring": self.centring,
+        }  # fmt: skip
         for prefix, some in own.items():
             some = some._asdict() if isinstance(some, tuple) else some or {}
             found |= {f"{prefix}.{name}": tensor for name, tensor in some.items()}
@@ -74,6 +80,8 @@ class SavedModel(BaseModel):
                 raise ValueError("a share of days is not from 0 to 1")
         if self.correction is not None:
             _check_shapes("correction", self.correction, [(dim, classes), (classes,)])
+        if self.centring is not None:
+            check_centring(self.centring, self.card.members, classes)
 
     @property
     def parts(self) -> list[SavedModel]:
@@ -85,7 +93,15 @@ class SavedModel(BaseModel):
         """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
         return self.setting.adaptation
 
-    def predict_checked(self, X: Tensor, subject: Tensor | None = None) -> NDArray[np.float64]:
+    def predict_checked(
+        self, X: Tensor, subject: Tensor | None = None, adapt: str | None = None
+    ) -> NDArray[np.float64]:
+        if adapt is not None:
+            check_choice("adapt", adapt, (None, "all"))
+            raise UserError(
+                "the model is no average that could use all windows of a person; leave adapt='all' out, or take the "
+                "model of a run with the usual --adaptation"
+            )
         return self.probabilities(self.latents(X, subject))
 
     @torch.no_grad()

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from ..model.encoder import quick
 from ..model.encoders import ENCODERS
+from ..training.centring import Centring
 from ..training.days import Days
 from ..training.effects import Effects
 from ..training.members import Members
 from .ensemble import Correction, Ensemble
 
-Named = TypeVar("Named", Effects, Correction, Days)
+Named = TypeVar("Named", Effects, Correction, Days, Centring)
 
 
 def stacks_of(parts: Sequence[Ensemble], exponents: Sequence[float]) -> list[tuple[PartStack, Tensor]]:
@@ -49,7 +50,7 @@ class PartStack:
         self.setting, card = parts[0].setting, parts[0].card
         spec = self.setting.preprocessing
         self.network = net
-        self.net = quick(net, spec.levels(len(card.channels), card.n_times))
+        self.net = quick(net, spec.n_constant(len(card.channels), card.n_times))
         self.preprocessing = spec.restore({name: tensor[first] for name, tensor in statistics.items()})
         self.weight = tensors["classifier.weight"][order].transpose(1, 2).contiguous()
         self.bias = tensors["classifier.bias"][order, None]
@@ -61,6 +62,7 @@ class PartStack:
         self.correction = _in_order([part.correction for part in parts], order)
         self.effects = _in_order([part.effects for part in parts], order)
         self.days = _in_order([part.days for part in parts], order)
+        self.centring = _in_order([part.centring for part in parts], order)
 
     def codes(self, x: Tensor) -> Tensor:
         """Prepared windows (G or 1, n, C, T) -> (P, n, D)."""
@@ -92,7 +94,7 @@ def likeness(part: Ensemble) -> object:
     if setting.encoder not in ENCODERS:  # the user's own, of which nothing is known
         return id(part)
     directions = None if part.effects is None else part.effects.shift.shape[1]
-    known = part.correction is not None, directions
+    known = part.correction is not None, directions, part.centring is not None
     return setting.preprocessing, setting.encoder, setting.network.program(part.card.sfreq), known
 
 

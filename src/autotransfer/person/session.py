@@ -21,17 +21,19 @@ from ..model.encoders import Encoders
 from ..models.binding import digest_of
 from ..models.ensemble import refuse_parts
 from ..models.loading import load_model
-from ..models.mixture import Mixture, Model
+from ..models.mixture import Mixture, Model, normalised
 from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
 from ..recordings.windows import LARGEST
 from ..runs.lock import refuse_links
+from ..training.centring import Known
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .adaptation import Adaptation
-from .asking import WORTH, Read, Recent, expected_gain
+from .asking import RECENT, WORTH, Read, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
 from .decoder import Decoder
 from .labels import Labels
+from .online import Follow
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -41,22 +43,24 @@ NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation
 MARK = "autotransfer_session"  # what the header of a session's file has
 # What cards have said since 0.2. Where it is empty, the digest is that of a card without it: sessions that 0.1 saved
 # still belong to their models.
-ADDED = ("seen", "thresholds")
+ADDED = ("seen", "thresholds", "online")
 
 
 class Session:
     """One person and a model: what a model that adapts learns of the person stays here, and the model as it is.
 
     model: a fitted estimator, a model that `load_model` gave, or the folder of a run or of a model
-    adapt: follow where the person's codes lie, from their windows alone (person/adaptation.py). It is not done, with a
-        warning, where held-out people lost by it
+    adapt: learn from the person's windows, without labels, in the way that held-out people gained most by: with an
+        average of its own (person/online.py), or by following where their codes lie (person/adaptation.py). It is not
+        done, with a warning, where held-out people lost by it
     encoders: the factory of a user's own encoder, by name, where a folder is given
 
     Every call of `predict_proba` or `predict` takes the person's next windows, once: for class and probabilities of a
     window ask for the probabilities. They are those that `model.predict_proba` gives for all windows in this order. A
     window that is refused leaves no trace.
 
-    `label` takes the label of a window, and the session then predicts as `calibrate` with all labels so far would;
+    `label` takes the label of a window, and the session then predicts as `calibrate` with all labels so far would, no
+    longer with an average of its own;
     `ask` says whether a label of a window is worth asking for.
     """
 
@@ -65,8 +69,10 @@ class Session:
     ) -> None:
         self.model, self.classes_ = _model_and_classes(model, encoders)
         refuse_parts(self.model.parts, lambda part: check_online(part.setting.preprocessing))
-        self.adapts = adapt and self._may_adapt()
+        self._uses_online = adapt and has_online(self.model)
+        self.adapts = adapt and (self._uses_online or self._may_adapt())
         self._decoder = Decoder(self.model)
+        self._online_decoder = Decoder(self.model, online=True) if self._uses_online else self._decoder
         self._shape = (len(self.model.card.channels), self.model.card.n_times)
         self.reset()
 
@@ -81,8 +87,11 @@ class Session:
         """As if the person had not come yet."""
         self.n_windows = 0  # fed so far
         self._people = self._decoder.follow()
-        way = following(self.model) if self.adapts else None
+        way = following(self.model) if self.adapts and not self._uses_online else None
         self._adaptation = None if way is None else self._decoder.adaptation(way)
+        self._follow = online_of(self.model, self._online_decoder) if self._uses_online else None
+        self._known: Known = {} if self._follow is None else self._follow.centred.begin()
+        self._unread: list[Tensor] = []  # windows that were answered online, and not yet kept for questions
         self._recent = Recent()
         self._labels: Labels | None = None  # made with the first: not every model can take any
 
@@ -90,7 +99,12 @@ class Session:
         """The person's next raw window (channels, times) -> (classes,), or the next n windows in order (n, channels,
         times) -> (n, classes)."""
         windows, single = self._check(window)
-        probability = self._decoder.next(windows, self._people, self._adaptation, self._labels, self._recent)
+        if self._follow is None or (self._labels is not None and self._labels.counted):
+            probability = self._decoder.next(windows, self._people, self._adaptation, self._labels, self._recent)
+        else:
+            log_p, self._known = self._follow.next(self._online_decoder.say(windows), self._known)
+            probability = normalised(log_p)
+            self._unread = [*self._unread, *windows][-RECENT:]
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
@@ -129,6 +143,7 @@ class Session:
         held-out people did not gain by so few labels of each class, they stay as they were until there are more.
         """
         windows, single = self._check(window)
+        self._catch_up()
         given = [y] if single else y
         codes = labels_of(self.classes_.tolist(), given, len(windows))
         labels = self._taking_labels()
@@ -154,6 +169,7 @@ class Session:
         windows, single = self._check(window)
         if not single:
             raise UserError(f"{len(windows)} windows were given; ask for one (channels, times) at a time")
+        self._catch_up()
         labels = self._taking_labels()
         with torch.inference_mode():
             known = self._recent.find(windows[0])
@@ -181,6 +197,12 @@ class Session:
             known = self._adaptation.known
             self._adaptation = Adaptation(*self._labels.known(), way)
             self._adaptation.restore(known)
+
+    def _catch_up(self) -> None:
+        """Keep for questions what was answered online: the model as delivered reads those windows only when asked."""
+        if self._unread:
+            self._decoder.next(torch.stack(self._unread), self._people, None, None, self._recent)
+            self._unread = []
 
     def _projected(self, own: Read) -> Tensor:
         """(1, P, R)"""
@@ -219,7 +241,7 @@ class Session:
     # ---- what is known of the person -----------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
-        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, and adaptation.NAME."""
+        """Tensors that windows have moved, as stacks.0.TRANSFORM.NAME, and adaptation.NAME or online.NAME."""
         found = {
             f"stacks.{k}.{name}": tensor
             for k, person in enumerate(self._people)
@@ -229,7 +251,7 @@ class Session:
             found |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.known.items()}
         if self.n_labels:
             found |= {f"labels.{name}": tensor for name, tensor in self._taking_labels().state().items()}
-        return found
+        return found | {f"online.{name}": torch.from_numpy(own) for name, own in self._known.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
@@ -240,6 +262,8 @@ class Session:
         if self._adaptation is not None:
             self._follow_labels()
             self._adaptation.restore(_known(_below(state, "adaptation."), self._adaptation.known))
+        online = {name: torch.from_numpy(own) for name, own in self._known.items()}
+        self._known = {name: own.numpy() for name, own in _known(_below(state, "online."), online, "online").items()}
         for k, person in enumerate(self._people):
             person.restore(_below(state, f"stacks.{k}."))
 
@@ -318,15 +342,32 @@ def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
 
 
-def _known(state: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+def _known(state: dict[str, Tensor], like: dict[str, Tensor], whose: str = "adaptation") -> dict[str, Tensor]:
     """What is known of a person; ValueError where it does not fit."""
     for name, wanted in like.items():
         own = state.get(name, torch.empty(0))
         if own.shape != wanted.shape or own.dtype != wanted.dtype:
-            raise ValueError(f"adaptation.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
+            raise ValueError(f"{whose}.{name} has the shape {tuple(own.shape)}, not {tuple(wanted.shape)}")
         if name in NEVER_NEGATIVE and (own < 0).any():
-            raise ValueError(f"adaptation.{name} is below 0")
+            raise ValueError(f"{whose}.{name} is below 0")
     return state
+
+
+def has_online(model: Model) -> bool:
+    """Whether a session learns with the model's online average: held-out people gained by it in every order, and the
+    model is not one person's already."""
+    return (
+        isinstance(model, Mixture)
+        and model.online is not None
+        and model.online.card.session
+        and all(part.correction is None for part in model.parts)
+    )
+
+
+def online_of(model: Model, decoder: Decoder) -> Follow:
+    assert isinstance(model, Mixture), "nothing else has one"
+    assert model.online is not None, "asked for where there is one"
+    return decoder.online(model.online.card.centring_rule)
 
 
 def _read(content: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:

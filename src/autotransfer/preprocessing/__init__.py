@@ -114,11 +114,11 @@ class Preprocessing:
             channels, times = transform.shape(channels, times)
         return signals
 
-    def levels(self, channels: int, times: int) -> int:
+    def n_constant(self, channels: int, times: int) -> int:
         """How many channels of prepared windows, the last ones, have one value throughout a window."""
         if not self.transforms:
             return 0
-        return self.transforms[-1].levels(*Preprocessing(self.transforms[:-1]).shape(channels, times))
+        return self.transforms[-1].n_constant(*Preprocessing(self.transforms[:-1]).shape(channels, times))
 
     @property
     def by_fold(self) -> int:
@@ -163,7 +163,7 @@ class Preprocessing:
     def restore(self, tensors: dict[str, Tensor]) -> FittedPreprocessing:
         """Of a saved model, from the tensors of `FittedPreprocessing.state_dict()`."""
         steps = []
-        for name, transform in self._named():
+        for name, transform in self.named():
             own = {key.removeprefix(f"{name}."): t for key, t in tensors.items() if key.startswith(f"{name}.")}
             try:
                 steps.append(transform.restore(own))
@@ -171,7 +171,7 @@ class Preprocessing:
                 raise ValueError(f"the tensor {name}.{error.args[0]} is missing") from None
         return FittedPreprocessing(self, steps)
 
-    def _named(self) -> Iterator[tuple[str, Transform]]:
+    def named(self) -> Iterator[tuple[str, Transform]]:
         names = {kind: name for name, kind in TRANSFORMS.items()}
         for transform in self.transforms:
             yield names[type(transform)], transform
@@ -183,7 +183,7 @@ class FittedPreprocessing(nn.Module):
     def __init__(self, spec: Preprocessing, steps: Sequence[Fitted]) -> None:
         super().__init__()
         self.spec = spec
-        for (name, _), fitted in zip(spec._named(), steps, strict=True):
+        for (name, _), fitted in zip(spec.named(), steps, strict=True):
             self.add_module(name, fitted)
 
     @property
@@ -207,7 +207,7 @@ class FittedPreprocessing(nn.Module):
 
     def follow(self, start: int = 0) -> Person:
         """Somebody new, under each of the G groups, whose windows have been through the transforms before `start`."""
-        names = [name for name, _ in self.spec._named()]
+        names = [name for name, _ in self.spec.named()]
         followers = {name: step.follow() for name, step in zip(names[start:], self.steps[start:], strict=True)}
         return Person(followers, at_once=self.spec.adaptation == "transductive")
 

@@ -42,7 +42,7 @@ class AppendScale(Transform):
     def signals(self, channels: int, times: int) -> int:
         return channels  # means and deviations come after them
 
-    def levels(self, channels: int, times: int) -> int:
+    def n_constant(self, channels: int, times: int) -> int:
         return 2 * channels
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:

@@ -3,6 +3,7 @@ move stays.
 
     transductive   the mean of all of a person's windows
     online         the same for training people; for a new person of their windows so far and a prior
+    train          the prior alone for everybody: what `online` is before the first window of a new person
 
 No label is ever read.
 """
@@ -29,7 +30,7 @@ class Centre(Transform):
     default: ClassVar[object] = "none"
 
     def __post_init__(self) -> None:
-        check_choice("centre", self.kind, ("none", "online", "transductive"))
+        check_choice("centre", self.kind, ("none", "train", "online", "transductive"))
         assert self.kind != "none", "left out of a Preprocessing instead"
 
     def check(self, before: Sequence[Transform]) -> None:
@@ -41,17 +42,37 @@ class Centre(Transform):
 
     @property
     def adaptation(self) -> str:
-        return self.kind
+        return "none" if self.kind == "train" else self.kind
+
+    @property
+    def by_fold(self) -> bool:
+        return self.kind == "train"
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         means = stage.of_people("means", Tensor.double, len(training))
         table = means.to(stage.like.dtype)
         if self.kind == "transductive":
             return PersonCentre(table)
-        return OnlineCentre(stage.priors(means, training), table)
+        prior = stage.priors(means, training)
+        return TrainCentre(prior) if self.kind == "train" else OnlineCentre(prior, table)
 
     def restore(self, tensors: dict[str, Tensor]) -> Fitted:
-        return PersonCentre() if self.kind == "transductive" else OnlineCentre(tensors["prior"])
+        if self.kind == "transductive":
+            return PersonCentre()
+        return (TrainCentre if self.kind == "train" else OnlineCentre)(tensors["prior"])
+
+
+class TrainCentre(Fitted):
+    """Less the mean of the training people's means, prior (G, C, T) float64, whoever's windows they are."""
+
+    prior: Tensor
+
+    def __init__(self, prior: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("prior", prior.double())
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        return x - self.prior[:, None].to(x.dtype)
 
 
 class PersonCentre(Fitted):

@@ -58,7 +58,7 @@ class Transform(ABC):
         """How many channels of its output, the first ones, are signals over time, if so many of its input are."""
         return self.shape(channels, times)[0]
 
-    def levels(self, channels: int, times: int) -> int:
+    def n_constant(self, channels: int, times: int) -> int:
         """How many channels of its output, the last ones, have one value throughout a window."""
         return 0
 

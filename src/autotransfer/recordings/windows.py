@@ -23,6 +23,7 @@ from .raw import Array
 
 MIN_TIMES = 8
 UNNAMED = re.compile(r"ch\d+")  # what channels are called that have no names
+NO_LETTER = re.compile(r"[\W_]+")  # what names of one channel may differ in
 # Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
 LARGEST = 1e15
 REAL = "give real numbers, such as float32"
@@ -57,21 +58,36 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
     """
     source = window_array(X)
     expected = list(made_for.channels)
-    check_channel_count(source.shape[1], expected)
-    if channels is not None:
+    if channels is None:
+        check_channel_count(source.shape[1], expected)
+    else:
         names = channel_names(channels, source.shape[1])
-        for place, (name, wanted) in enumerate(zip(names, expected, strict=True)):
-            if name != wanted:
-                raise UserError(
-                    f"channel {place} of the data is {name!r}, the model expects {wanted!r}; "
-                    "bring the channels into the model's order"
-                )
+        places, missing = channel_places(names, expected)
+        if missing or all(UNNAMED.fullmatch(name) for name in expected):  # numbers are no names: nothing is left out
+            check_channel_count(source.shape[1], expected)
+        if missing:
+            raise UserError(
+                f"the data have no channel {missing[0]!r}, which the model reads, but {', '.join(names[:8])}"
+                f"{' …' * (len(names) > 8)}; if these are the same channels, give them the model's names"
+            )
+        if places != list(range(source.shape[1])):
+            source = source[:, places]
     check_rate(sfreq, made_for.sfreq, 1e-6)
     if source.shape[2] != made_for.n_times:
         raise UserError(
             f"windows of the data have {source.shape[2]} samples, the model expects {made_for.n_times}; cut them anew"
         )
     return float32_windows(source, tuple(expected), allow_constant=True)
+
+
+def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Places of the wanted channels among those of the data, whatever their order and whatever else is there, and the
+    wanted ones that are missing. Names may differ in case, spaces and marks (Fc5., FC5) where that leaves no doubt."""
+    plain, plain_wanted = ([NO_LETTER.sub("", name.casefold()) for name in own] for own in (names, wanted))
+    if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
+        plain, plain_wanted = list(names), list(wanted)
+    missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]
+    return [plain.index(key) for key in plain_wanted if key in plain], missing
 
 
 def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = "") -> None:
@@ -96,7 +112,9 @@ def window_array(X: object) -> Array | Tensor:
     source = _dense_tensor(X) if isinstance(X, Tensor) else _numeric_array(X)
     shape = tuple(source.shape)
     if len(shape) != 3:
-        raise UserError(f"X has the shape {shape}; it must have three axes (trials, channels, times)")
+        raise UserError(
+            f"X has the shape {shape}; it must have three axes. Reshape your data to (trials, channels, times)"
+        )
     for size, axis in zip(shape, ("trials", "channels", "times"), strict=True):
         if size == 0:
             raise UserError(f"X has the shape {shape}, so it holds no {axis}; none of its axes may be empty")
@@ -121,10 +139,14 @@ def _dense_tensor(X: Tensor) -> Tensor:
 def _numeric_array(X: object) -> Array:
     if masked := _masked(X):
         raise UserError(f"X masks {masked} values; drop or interpolate them")
+    if hasattr(X, "toarray") and hasattr(X, "nnz"):  # SciPy's, of which NumPy would make one object
+        raise UserError("X is a sparse matrix; windows are dense: give an array (trials, channels, times)")
     try:
         source = np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise UserError(f"X is not an array of numbers ({reason(error)}); give (trials, channels, times)") from None
+    if source.dtype.kind == "c":
+        raise UserError(f"Complex data not supported: X holds {source.dtype} values; {REAL}")
     if source.dtype.kind not in "biuf":
         raise UserError(f"X holds {source.dtype} values; {REAL}")
     return source

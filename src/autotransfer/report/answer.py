@@ -164,9 +164,9 @@ def incomplete(summary: Summary) -> Html:
 def _tiles(summary: Summary, pair: Paired, other: Contender) -> Html:
     """What is delivered beside the best simple model, or the plain network where there is none."""
     changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
-    chance = chance_words(summary.data.chance)
+    chance = chance_words(summary.chance)
     tiles = (
-        ("Balanced accuracy", score(pair.first.mean), f"{other.label} {score(pair.second.mean)}, {chance}"),
+        (capital(summary.metric), score(pair.first.mean), f"{other.label} {score(pair.second.mean)}, {chance}"),
         ("Difference", signed(pair.mean), f"{interval(pair)} (95\u00a0%)"),
         ("Lower quartile", score(pair.first.lower_quartile), f"{other.label} {score(pair.second.lower_quartile)}"),
         ("Subjects that gained", f"{pair.wins} of {pair.n}", changed),

@@ -74,7 +74,7 @@ def contributions(summary: Summary) -> Figure | None:
     return Figure(
         key="contributions",
         title="What the average is worth",
-        caption="Difference in balanced accuracy between the average and the row, with the 95 % interval of the mean "
+        caption=f"Difference in {summary.metric} between the average and the row, with the 95 % interval of the mean "
         "over test subjects. Right of zero the average is ahead, so the kind that the row leaves out helps; where the "
         "line reaches zero, that may be chance.",
         data=[mark for i, (label, pair) in enumerate(shown) for mark in _range(label, pair, i)],

@@ -25,7 +25,7 @@ from ..training.nuisance import columns_of, groups_of
 from ..training.packing import resolve_device
 from .summary import Leak, Point, Split, Summary, WeightsStory
 
-SHOWN = ("prepare", "search", "folds")
+SHOWN = ("search", "folds")
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
 PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
 DRAWN_TRIALS = 600
@@ -40,6 +40,8 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in entries if entry.stage in SHOWN]
+    if run.options.adaptation == "zero-shot":  # what is solved for sessions is no candidate
+        shown = [entry for entry in shown if entry.setting.adaptation == "none"]
     complete = bool(ledger.recall("complete", bool))
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     return Summary(
@@ -65,7 +67,8 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
 
 def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     """The baseline, the chosen setting where it is another one and, where it is a third one that was trained on the
-    same folds, the chosen one without its penalty: the baseline may preprocess its windows in another way."""
+    same folds, the chosen one without its penalty: the baseline may preprocess its windows in another way. Networks
+    alone: what is solved in closed form has learned no representation that could be read."""
     baseline, chosen = choice.baseline.setting, choice.chosen.setting
     found = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
     if chosen.penalty is not None:
@@ -76,7 +79,7 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
         twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
         twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), baseline)
         found |= {"uncensored": twin} if twin != baseline else {}
-    return found
+    return {role: setting for role, setting in found.items() if not setting.network.closed_form}
 
 
 def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry]) -> tuple[Split, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..censoring import CENSORS
+from ..training.scoring import BALANCED_ACCURACY
 from .outcomes import finite, scores_on_test, scores_on_validation
 from .summary import Summary
 from .wording import method_label
@@ -81,7 +82,9 @@ def contenders(summary: Summary) -> list[Contender]:
         front = [baseline] if choice.has_plain_network else []
         if (uncensored := choice.best_uncensored.name) != choice.baseline.name:
             front.append(Contender("uncensored", "Best uncensored", uncensored, tests.get("best_uncensored", {})))
-        rows = [*front, *(row for row in rows if row.key != "none")]
+        # Records of trainings hold balanced accuracies, which stand beside no other metric.
+        methods = rows if choice.metric == BALANCED_ACCURACY else []
+        rows = [*front, *(row for row in methods if row.key != "none")]
         peers = enumerate(choice.peers.items())
         rows += [Contender(f"{PEER} {place} {name}", name, None, finite(own)) for place, (name, own) in peers]
         if choice.average is None:

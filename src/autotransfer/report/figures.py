@@ -6,7 +6,7 @@ from .answering_figures import abstention, coverage
 from .average_figures import contributions, reliability, shares
 from .latent_figures import latent_by_class, latent_by_subject, leakage
 from .mistake_figures import confusion, reliability_by_person
-from .person_figures import adaptation, labels
+from .person_figures import adaptation, labels, windows_seen
 from .plot import Figure
 from .result_figures import by_subject, differences, glance, results
 from .search_figures import candidates, tried
@@ -20,8 +20,9 @@ SECTIONS = {
     "results": (results, by_subject, differences),
     "mistakes": (confusion, reliability, reliability_by_person),
     "answering": (coverage, abstention),
+    "groups": (),
     "average": (shares, contributions),
-    "person": (labels, adaptation),
+    "person": (labels, adaptation, windows_seen),
     "search": (tried, candidates),
     "people": (leakage, latent_by_subject, latent_by_class),
     "training": (curves,),

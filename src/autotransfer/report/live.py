@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import UserError, one_line
 from ..runs.choice import read_choice
-from ..runs.follower import Follower, Seen
+from ..runs.follower import RunFollower, Seen
 from ..runs.results import Trained
 from ..training.progress import clock
 from .escaping import plain, script_json, short
@@ -153,7 +153,7 @@ class LivePage:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.follower = Follower(folder)
+        self.follower = RunFollower(folder)
         self.key = secrets.token_urlsafe(12)
         self._lock = threading.Lock()
         self._state, self._when = b"", -math.inf

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..errors import UserError
 from ..runs.choice import read_choice
-from ..runs.follower import Follower
+from ..runs.follower import RunFollower
 from ..runs.results import Trained
 
 # Names and order as of moabb.analysis.Results.to_dataframe.
@@ -31,7 +31,7 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     of the person. Sessions of a person are scored together: session is "all", n_sessions 1.
     """
     folder = Path(run)
-    seen = Follower(folder).look()
+    seen = RunFollower(folder).look()
     if not seen.standing.complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
     data, choice = seen.data, read_choice(folder)

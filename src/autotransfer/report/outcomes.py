@@ -22,21 +22,18 @@ def shortlist(summary: Summary) -> set[str]:
 
 def tried_everywhere(summary: Summary) -> list[Trained]:
     """Trainings of stage two, failed ones too. A finished job is not trained again, so the first fold of a candidate
-    may stand under "search", and a plain network may stand under "prepare" altogether."""
+    may stand under "search"."""
     listed = shortlist(summary)
     return [one for one in summary.trainings if one.name in listed]
 
 
 def tried_once(summary: Summary) -> list[Trained]:
-    """Trainings of stage one that ended well, and those of its split that the comparison of preprocessings had done.
-    Without a stage one, those of the first split."""
-    listed, found = shortlist(summary), [one for one in summary.trainings if _scored(one)]
+    """Trainings of stage one that ended well. Without a stage one, those of the first split."""
+    scored = [one for one in summary.trainings if _scored(one)]
     if has_stage_one(summary):
-        splits = {(one.fold, one.seed) for one in summary.trainings if one.stage == "search"}
-        before = [one for one in found if one.stage == "prepare" and one.name in listed]
-        return [one for one in found if one.stage == "search" or (one in before and (one.fold, one.seed) in splits)]
-    first = next(((one.fold, one.seed) for one in found if one.stage == "folds"), None)
-    return [one for one in found if (one.fold, one.seed) == first]
+        return [one for one in scored if one.stage == "search"]
+    first = next(((one.fold, one.seed) for one in scored if one.stage == "folds"), None)
+    return [one for one in scored if (one.fold, one.seed) == first]
 
 
 def has_stage_one(summary: Summary) -> bool:

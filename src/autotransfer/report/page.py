@@ -19,6 +19,7 @@ from .averaging import alternatives, kinds
 from .comparison import contenders
 from .escaping import Html, joined, script_json, tag
 from .figures import figures
+from .group_tables import groups
 from .mistake_figures import by_person
 from .plot import Figure
 from .summary import Summary
@@ -35,6 +36,7 @@ SECTIONS = {  # what a folded section is called, and what is in it
     "results": ("Results on unseen subjects", "every method and every subject, with tests"),
     "mistakes": ("Which mistakes it makes", "confused classes and overconfidence, by person"),
     "answering": ("When it should not answer", "prediction sets and abstention, by person"),
+    "groups": ("For whom it works", "scores by group: age, sex, site, session, …"),
     "average": ("What each kind contributes", "weights, and what each is worth"),
     "person": ("A new person with a minute of their own", "what a few labels and adaptation are worth"),
     "search": ("How the setting was found", "what was tried, and how one was chosen"),
@@ -78,6 +80,7 @@ def document(run: Summary, *, plotly: Html) -> str:
     tables = {
         "results": [estimates(run, rows) if run.complete else None, subjects(run, rows)],
         "mistakes": [by_person(run)],
+        "groups": [groups(run)],
         "average": [kinds(run), alternatives(run)],
         "search": [settings(run)],
         "people": [leakages(run)],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runs.choice import Scores
+from ..runs.choice import HARM, Playback, Scores
 from ..runs.verdict import follow_words
 from . import plot
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
@@ -59,10 +59,73 @@ def labels(summary: Summary) -> Figure | None:
         title="What a few labels are worth",
         caption="Mean over held-out people, each by trainings that left them out. The first windows of each class are "
         "labelled, the others are predicted: by the model as it is delivered, by the same calibrated with the labels, "
-        f"and by a linear classifier of the labels alone. The delivered model {kept}.",
+        f"and by a linear classifier of the labels alone. The delivered model {kept}.{_harmed_by_labels(played)}",
         data=data,
         layout=layout,
         columns=("model", "labels_of_each_class", "mean", "lower_quartile", "subjects"),
+        rows=rows,
+        height=360,
+    )
+
+
+def _harmed(part: float, people: int) -> str:
+    return f"{round(part * people)} of {count(people, 'person', 'people')}"
+
+
+def _harmed_by_labels(played: Playback) -> str:
+    told = [f"{_harmed(*own)} with {labels}" for labels, own in played.harmed_by_labels.items()]
+    return f" Who loses more than {HARM:g} by being calibrated: {', '.join(told)}." if told else ""
+
+
+CURVES = {  # of Playback.curves: how a line is called and drawn
+    "zero_shot": ("every window by itself", MUTED, "diamond"),
+    "session": ("in a session", ACCENT, "circle"),
+    "all_windows": ("with all windows at once", GREY, "square"),
+}
+
+
+def windows_seen(summary: Summary) -> Figure | None:
+    """Score by the number of windows that a person has shown before."""
+    played = None if summary.choice is None else summary.choice.playback
+    if played is None or not played.curves:
+        return None
+    ends = [f" to {end}" for end in played.seen[1:]] + [" on"]
+    stretches = [f"{start + 1}{end}" for start, end in zip(played.seen, ends, strict=True)]
+    data: list[Json] = []
+    rows: list[list[Any]] = []
+    for order, lines in played.curves.items():
+        for what, (name, fill, symbol) in CURVES.items():
+            values = lines[what]
+            rows += [[order, name, stretch, value] for stretch, value in zip(stretches, values, strict=True)]
+            if order == "recorded":
+                text = [f"{name}<br>windows {s}: {score(v)}" for s, v in zip(stretches, values, strict=True)]
+                data.append(
+                    plot.points(stretches, values, name, fill=fill, symbol=symbol, text=text, marker={"size": 10})
+                    | {"mode": "lines+markers", "line": {"color": fill, "width": 2}}
+                )
+    shown = [value for values in played.curves["recorded"].values() for value in values]
+    layout = plot.stacked(
+        plot.axes(
+            plot.plain_axis("windows of the person", type="category"),
+            plot.score_axis("balanced accuracy", shown, summary.data.chance),
+        ),
+        plot.level(summary.data.chance, "chance"),
+    )
+    losing = sorted({name for names in played.losing.values() for name in names})
+    lost = (
+        f"Clearly lower in some order, by a bootstrap of their own windows: {count(len(losing), 'person', 'people')}."
+        if losing
+        else "Nobody scores clearly lower in any order."
+    )
+    return Figure(
+        key="windows_seen",
+        title="What more windows of a person are worth",
+        caption="Held-out people in the order of recording, without labels: the score on their first windows, on the "
+        "next, and so on. What a session does is decided by the others. The numbers have the other orders as well. "
+        + lost,
+        data=data,
+        layout=layout,
+        columns=("order", "model", "windows", "mean"),
         rows=rows,
         height=360,
     )
@@ -101,9 +164,10 @@ def adaptation(summary: Summary) -> Figure | None:
         key="adaptation",
         title="What following a person is worth",
         caption="Held-out people played back window by window, without labels: in the order of recording, in a random "
-        "one, and class after class. A dot is a person's balanced accuracy with adaptation minus without; right of "
-        "zero they gain. How a person is followed is decided by the others. The mean over all orders is "
-        f"{follow_words(played.follows, played.gain)}.",
+        "one, class after class, and one class before the others. A dot is a person's balanced accuracy with "
+        "adaptation minus without; right of zero they gain. How a person is followed is decided by the others. "
+        f"The mean over all orders is {follow_words(played.session, played.gain)}. {_harmed(*played.harmed)} lose more "
+        f"than {HARM:g} by being followed.",
         data=data,
         layout=layout,
         columns=("order", "subject", "as_delivered", "adapted"),

@@ -80,7 +80,7 @@ def results(summary: Summary) -> Figure | None:
 def _dots_by_row(summary: Summary, rows: list[Contender], figure: Figure) -> Figure:
     """The figure with a row of dots for each contender, its name above and its mean beside it."""
     values = [list(row.scores.values()) for row in rows]
-    across = plot.score_axis("balanced accuracy on the test subject", chain(*values), summary.data.chance)
+    across = plot.score_axis(f"{summary.metric} on the test subject", chain(*values), summary.chance)
     placed = plot.Rows([plot.swarm(own, across["range"]) for own in values])
     titles, numbers = [], []
     for i, row in enumerate(rows):
@@ -97,7 +97,7 @@ def _dots_by_row(summary: Summary, rows: list[Contender], figure: Figure) -> Fig
         data=[_strip(row, placed.heights(i)) for i, row in enumerate(rows)],
         layout=plot.stacked(
             plot.axes(across, placed.axis()),
-            plot.upright(summary.data.chance, "chance"),
+            plot.upright(summary.chance, "chance"),
             figure.layout,
             {"annotations": [*titles, *numbers, head], "margin": {"l": 14, "r": 58}},
         ),
@@ -131,10 +131,10 @@ def by_subject(summary: Summary) -> Figure | None:
     best = honest(rows)
     front = [row for row in rows if row.is_rival or row is best]
     behind = [row for row in rows if row not in front and not row.is_autotransfer]
-    up = plot.score_axis("balanced accuracy", (v for row in rows for v in row.scores.values()), summary.data.chance)
+    up = plot.score_axis(summary.metric, (v for row in rows for v in row.scores.values()), summary.chance)
     layout = plot.stacked(
         plot.axes(plot.names_axis(order, SORTED), up),
-        plot.level(summary.data.chance, "chance"),
+        plot.level(summary.chance, "chance"),
     )
     hidden = {"visible": "legendonly"} if front else {}
     return Figure(

@@ -27,7 +27,7 @@ def stages(summary: Summary) -> Figure | None:
         + (f", 95 % {score(end[0])} to {score(end[1])}" if end else "")
         for name, stage, end in zip(named, found, ends, strict=True)
     ]
-    chance = summary.data.chance
+    chance = summary.chance
     down = plot.score_axis("mean score", [*y, *(value for _, value in bars)], chance)
     across = plot.plain_axis(f"{unit} since the run began", range=[0, 1.06 * max(x) or 1.0])
     numbers = {"mode": "markers+text", "textposition": "top right", "texttemplate": "%{customdata}"}

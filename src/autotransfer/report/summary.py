@@ -9,7 +9,9 @@ from ..runs.choice import Average, Choice
 from ..runs.data_facts import Data
 from ..runs.options import RunOptions
 from ..runs.results import Trained
+from ..runs.verdict import metric_label
 from ..settings import Setting
+from ..training.scoring import BALANCED_ACCURACY, METRICS
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,17 @@ class Summary:
     @property
     def complete(self) -> bool:
         return self.choice is not None
+
+    @property
+    def chance(self) -> float:
+        """What guessing would score by the metric that decides."""
+        known = None if self.choice is None else self.choice.chance
+        return self.data.chance if known is None else known
+
+    @property
+    def metric(self) -> str:
+        """The label of that metric, inside a sentence."""
+        return METRICS[BALANCED_ACCURACY].label if self.choice is None else metric_label(self.choice)
 
     @property
     def mark(self) -> str:

@@ -16,7 +16,7 @@ from .escaping import Html, joined, tag
 from .outcomes import has_stage_one, scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
 from .summary import Leak, Summary
-from .wording import duration, interval, probability, score, setting_names, signed, significance
+from .wording import capital, duration, interval, probability, score, setting_names, signed, significance
 
 MOST_FAILURES = 50
 
@@ -105,7 +105,7 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
 
 def _metric(summary: Summary) -> str:
     """'Balanced accuracy (chance .50)'."""
-    return f"Balanced accuracy ({chance_words(summary.data.chance)})"
+    return f"{capital(summary.metric)} ({chance_words(summary.chance)})"
 
 
 def _beside(others: Mapping[str, object]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import UserError, one_line
 from ..jobs import HISTORY
 from ..recordings.optional import need
-from ..runs.follower import Follower
+from ..runs.follower import RunFollower
 from ..runs.results import Trained
 
 EVERY = 5.0  # seconds between looks at a run that is at work
@@ -34,7 +34,7 @@ class EventFiles:
     """
 
     def __init__(self, run: Path, target: Path) -> None:
-        self.follower, self.target, self.writer = Follower(run), target, writer_kind()
+        self.follower, self.target, self.writer = RunFollower(run), target, writer_kind()
         self.written: set[str] = set()
         if target.exists() and not target.is_dir():
             raise UserError(f"{target} is a file; give --tensorboard a folder")

@@ -99,7 +99,14 @@ def _played(played: Playback | None) -> list[str]:
     if played is None:
         return []
     people = len(next(iter(played.zero_shot.values())))
-    lines = [f"following {people} held-out people without labels: {follow_words(played.follows, played.gain)}"]
+    lines = [f"following {people} held-out people without labels: {follow_words(played.session, played.gain)}"]
+    if played.online:
+        before, session, whole = (
+            _mean(own) for own in (played.zero_shot["recorded"], played.adapted["recorded"], played.all_windows)
+        )
+        lines.append(
+            f"in the order of recording: zero-shot {before:.3f}, in a session {session:.3f}, all windows {whole:.3f}"
+        )
     if played.calibrated:
         pairs = [f"{k}: {_mean(own):.3f} ({_mean(played.before[k]):.3f})" for k, own in played.calibrated.items()]
         lines.append(f"calibrated with labels of each class (without): {', '.join(pairs)}")

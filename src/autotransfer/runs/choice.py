@@ -13,9 +13,10 @@ from ..errors import UserError
 from ..models.card import check_trust
 from ..preprocessing import TRANSFORMS
 from ..settings import Setting
+from ..training.centring import CentringRule
 from ..training.conformal import Thresholds
 from ..training.intervals import NextPerson, bootstrap_interval, check_at_least, next_person
-from ..training.scoring import BALANCED_ACCURACY
+from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .verdict import BestPeer, best_peer, verdict
 
 Scores = dict[str, float]  # by subject or by the name of a setting
@@ -88,8 +89,8 @@ class Average:
     def __post_init__(self) -> None:
         tables = [self.choosing_test_scores, self.equal_test_scores, *self.without_kind.values()]
         shares = [one.share for one in self.weights] + [s for own in self.nested_weights.values() for s in own.values()]
-        if not all(math.isnan(value) or 0 <= value <= 1 for own in tables for value in own.values()):
-            raise UserError("a score lies outside [0, 1]")
+        if not all(math.isnan(value) or -1 <= value <= 1 for own in tables for value in own.values()):
+            raise UserError("a score lies outside [-1, 1]")
         if not all(0 <= share <= 1.000001 for share in shares):
             raise UserError("a share of the weights lies outside [0, 1]")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
@@ -102,6 +103,13 @@ class Average:
         for one in self.weights:
             found[one.kind] = found.get(one.kind, 0.0) + one.share
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+HARM = 0.02  # of a score: whoever loses more is harmed
+
+
+def _harmed(gains: list[float]) -> tuple[float, int]:
+    return (sum(gain < -HARM for gain in gains) / len(gains) if gains else 0.0), len(gains)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +126,38 @@ class Playback:
     follows: str  # the way that everybody chooses, "none" where nobody gains
     calibrates: list[int]  # numbers of labels that they gained by
     trust: dict[str, list[float]] = field(default_factory=dict)  # as in a mixture's card
+    # The average that uses a person's windows; nothing where there is none.
+    online: dict[str, Scores] = field(default_factory=dict)  # by order, by the rule that others choose
+    all_windows: Scores = field(default_factory=dict)  # the same with all windows of a person at once
+    rule: CentringRule | None = None  # that everybody chooses
+    online_session: bool = False  # whether a session of the delivered model learns with it
+    online_all_windows: bool = False  # whether adapt="all" uses it
+    losing: dict[str, list[str]] = field(default_factory=dict)  # by order: who clearly loses by what a session does
+    seen: list[int] = field(default_factory=list)  # windows before each stretch of the curves
+    # By order and what is done (zero_shot, session, all_windows): the score on each stretch, the mean over people.
+    curves: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
+
+    @property
+    def session(self) -> str:
+        """What a session of the delivered model does, in words; "none" where it only predicts."""
+        return self.rule.name if self.online_session and self.rule is not None else self.follows
+
+    @property
+    def harmed(self) -> tuple[float, int]:
+        """Share of people who lose more than HARM by being followed, in the mean over orders; and how many they are."""
+        gains: dict[str, list[float]] = {}
+        for order, own in self.zero_shot.items():
+            for name, value in own.items():
+                gains.setdefault(name, []).append(self.adapted[order][name] - value)
+        return _harmed([sum(own) / len(own) for own in gains.values()])
+
+    @property
+    def harmed_by_labels(self) -> dict[str, tuple[float, int]]:
+        """The same by the number of labelled windows of each class that they are calibrated with."""
+        return {
+            labels: _harmed([own[name] - self.before[labels][name] for name in own if name in self.before[labels]])
+            for labels, own in self.calibrated.items()
+        }
 
     @property
     def gain(self) -> float:
@@ -129,7 +169,8 @@ class Playback:
 
     def __post_init__(self) -> None:
         check_trust(self.trust)
-        for tables in (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, *self.ways.values()):
+        every = (self.zero_shot, self.adapted, self.before, self.calibrated, self.own, self.online, *self.ways.values())
+        for tables in (*every, {"all": self.all_windows}):
             if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
                 raise UserError("a score lies outside [0, 1]")
 
@@ -152,6 +193,21 @@ class Answering:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GroupScore:
+    """The delivered model's scores in one group of a column beside the data, decided without each person."""
+
+    column: str
+    group: str
+    people: int  # who can be scored there
+    mean: float
+    interval: list[float]  # 95 % over people; empty for a single one
+    # 95 % interval of the group minus the others: other people or, where `within`, the same people's other windows
+    difference: list[float]
+    within: bool
+    concern: str  # "worse": much, and surely; "few": too few people to say; ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageScore:
     """What a run had come to when a stage had ended: everything trained up to then, weighed and scored again."""
 
@@ -163,8 +219,8 @@ class StageScore:
     interval: list[float]  # 95 % over people; empty for a single one
 
     def __post_init__(self) -> None:
-        if not all(math.isnan(value) or 0 <= value <= 1 for value in self.scores.values()):
-            raise UserError("a score lies outside [0, 1]")
+        if not all(math.isnan(value) or -1 <= value <= 1 for value in self.scores.values()):
+            raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
 
     @classmethod
     def of(cls, name: str, number: int, seconds: float, scores: Scores) -> StageScore:
@@ -213,6 +269,7 @@ class Choice:
     confusions: dict[str, list[list[int]]] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
     answering: Answering | None = None  # None: too few people, or an earlier version did not look
+    groups: list[GroupScore] = field(default_factory=list)  # of the columns beside the data
     at_least: float | None = None  # the score that the user asks of every person
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""
@@ -224,8 +281,9 @@ class Choice:
         tables += [self.nested_uncensored_test_scores]
         tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.peers.values()]
         values = [value for table in tables for value in table.values()]
-        if not all(math.isnan(value) or value == -math.inf or 0 <= value <= 1 for value in values):
-            raise UserError("a score lies outside [0, 1]")
+        lowest = METRICS[self.metric].lowest if self.metric in METRICS else 0.0
+        if not all(math.isnan(value) or value == -math.inf or lowest <= value <= 1 for value in values):
+            raise UserError(f"a score lies outside [{lowest:g}, 1]")
         if not all(math.isnan(one) or -1 <= one <= 1 for own in self.other_metrics.values() for one in own.values()):
             raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
         if self.chance is not None and not 0 <= self.chance <= 1:
@@ -240,7 +298,7 @@ class Choice:
         if not square or any(n < 0 for own in self.confusions.values() for row in own for n in row):
             raise UserError("confusions are no square tables of counts")
         object.__setattr__(self, "best_peer", best_peer(self.estimate, self.peers))
-        object.__setattr__(self, "next_person", next_person(list(self.estimate.values())))
+        object.__setattr__(self, "next_person", next_person(list(self.estimate.values()), lowest=lowest))
         object.__setattr__(self, "verdict", verdict(self))
 
     @property

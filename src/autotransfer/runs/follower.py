@@ -28,7 +28,7 @@ class Seen:
     names: dict[str, str]  # of every setting, by key
 
 
-class Follower:
+class RunFollower:
     """`look` reads what is new; several of them may read one run, and another process may write it."""
 
     def __init__(self, folder: Path) -> None:

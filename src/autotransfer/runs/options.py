@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -13,10 +14,12 @@ from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, divide
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
+from ..options import AskedOptions
 from ..recordings.cutting import Cutting
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training.batches import n_batches
 from ..training.intervals import check_at_least
+from ..training.scoring import BALANCED_ACCURACY, metric_name
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
@@ -57,45 +60,26 @@ def parse_time(text: str) -> float:
     return total
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Options of `autotransfer run`. None: what the grid, the setting or, for epochs, the size of the data says."""
+@dataclass(kw_only=True, unsafe_hash=True)
+class RunOptions(AskedOptions):
+    """Options of `autotransfer run`: those of `AskedOptions`, settled and checked, and what no preset is asked about.
+    Not to be changed once they are made: `dataclasses.replace` makes others."""
 
     source: str
     grid: str = "quick"  # one of GRIDS, a .json file of settings, or (as it is stored) settings as JSON text
-    search: str = "grid"  # grid: every setting; halving: the worse ones give up early; tpe: sampled by Optuna
-    trials: int = 40  # of a tpe search
-    storage: str | None = None  # URL of Optuna's storage; None: SQLite in the run's folder
-    epochs: int | None = None
-    patience: int | None = None
-    batch_size: int | None = None
-    lr: float | None = None
-    standardise: str | None = None
-    align: str | None = None
-    # one of ADAPTATIONS: what candidates of all kinds may use of a new person; auto: zero-shot where nothing else
-    # fixes it; none: the settings of the grid as they are, and nothing beside them
+    # one of ADAPTATIONS; auto: zero-shot where nothing else fixes it; None: the settings of the grid as they are, and
+    # nothing beside them
     adaptation: str | None = None
-    encoder: str = USUAL_ENCODER  # or braindecode:MODEL, or the name of a factory of the user's own
+    base: str | None = None  # see models.base
+    encoder: str = USUAL_ENCODER
+    rule: str = "average"
+    folds: int | str = "all"  # auto: all, or 10 for more than 20 people
+    seeds: int = 1  # commands and estimators ask for three
+    steps: int = STEPS
+    storage: str | None = None  # URL of Optuna's storage; None: SQLite in the run's folder
     seed: int = 0
-    # how many groups of people are held out in turn; all: everybody alone; auto: all, or 10 for more than 20 people
-    folds: int | str = "all"
-    networks: str = "all"  # one of NETWORKS, where networks of several kinds are averaged
-    # signals (emg, eeg, …) or representations whose closed forms are candidates, with commas; None: by the recordings
-    kinds: str | None = None
-    base: str | None = None  # folder of a base, whose networks are candidates as well (see models.base)
-    # 30m, 2h: the run ends then, or sooner where no more gain is expected, with the answer it has; None: no limit
-    time: str | None = None
-    steps: int = STEPS  # of the optimiser, where epochs are not given
-    seeds: int = 1  # how many seeds networks are trained with; commands and estimators ask for three
-    rule: str = "average"  # of candidates, weighted; published: one setting, by the lower quartile of validation scores
-    nested: str = "fast"  # full: every pair of subjects left out
-    final: str = "ensemble"  # refit: also one model trained on everybody
-    device: str = "auto"
     population: int | str = "auto"
     shuffle_subjects: bool = False  # the control: every censor is given subjects shuffled within class
-    as_printed: bool = False  # penalties as the paper prints them
-    nuisance: str = SUBJECT  # what penalties remove: subject, session, another column, or several joined with +
-    at_least: float | None = None  # the score that is asked of every person: who is below it is named
     # how continuous recordings are cut (see recordings.Cutting)
     window: float | None = None  # s
     hop: float | None = None  # s
@@ -106,20 +90,30 @@ class RunOptions:
     clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "grid", grid_text(self.grid))
+        self.grid = grid_text(self.grid)
+        if isinstance(self.base, os.PathLike):
+            self.base = os.fspath(self.base)
+        if isinstance(self.folds, str) and self.folds.isdigit():
+            self.folds = int(self.folds)  # as the command line has it
         check_types(self)
         for name in RENAMED_VALUES:
-            object.__setattr__(self, name, renamed_value(name, getattr(self, name)))
-        object.__setattr__(self, "nuisance", "+".join(nuisance_parts(self.nuisance)))
-        object.__setattr__(self, "encoder", encoder_name(self.encoder))
+            setattr(self, name, renamed_value(name, getattr(self, name)))
+        self.nuisance = "+".join(nuisance_parts(self.nuisance))
+        self.encoder = encoder_name(self.encoder)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)
         check_choice("nested", self.nested, ("fast", "full"))
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
+        self.metric = metric_name(self.metric)
+        if self.metric != BALANCED_ACCURACY and (self.rule == "published" or self.nested == "full"):
+            raise UserError(
+                f"metric is {self.metric!r}, and the published rule and --nested full decide by balanced accuracy; "
+                "leave them, or the metric, out"
+            )
         if self.time == EVERYTHING:
-            object.__setattr__(self, "time", None)
+            self.time = None
         elif self.time is not None:
             parse_time(self.time)
         self._settle_adaptation()
@@ -168,10 +162,10 @@ class RunOptions:
         if self.adaptation == "auto":
             open_to_it = self.standardise is None and self.align is None and self.search != "tpe"
             usual = self.grid in ("quick", "few", "uncensored") and self.rule == "average" and open_to_it
-            object.__setattr__(self, "adaptation", "zero-shot" if usual else None)
+            self.adaptation = "zero-shot" if usual else None
             return
         if self.adaptation == "none":
-            object.__setattr__(self, "adaptation", None)
+            self.adaptation = None
             return
         if self.lists_settings:
             raise UserError("settings that are listed say themselves what they use of a person; leave adaptation out")
@@ -274,7 +268,7 @@ class RunOptions:
 
     def name_of(self, setting: Setting) -> str:
         """The setting's name in this run: it says what but censoring differs from the run's plain network."""
-        return setting.name_beside(self.plain)
+        return setting.name_relative_to(self.plain)
 
     @cached_property
     def plain(self) -> Setting:

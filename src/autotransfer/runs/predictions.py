@@ -17,13 +17,13 @@ from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at
 
 
-def probabilities(model: Model, raw: Raw) -> NDArray[np.float64]:
+def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[np.float64]:
     """(N, classes) of windows as a reader found them: with channel names, rate and, perhaps, whose they are, or
-    without."""
+    without. adapt: as of `predict_proba`."""
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     if (told := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
         warnings.warn(told, stacklevel=2)
-    return model.predict_checked(X, people_of_windows(raw.subject, len(X)))
+    return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
 
 
 def predictions(

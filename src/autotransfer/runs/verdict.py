@@ -115,6 +115,8 @@ def follow_words(follows: str, gain: float) -> str:
     """What following held-out people without labels gave them, and what the delivered model therefore does."""
     if follows == "none":
         return f"{signed(gain)}; the delivered model does not follow people"
+    if follows.startswith("online"):
+        return f"{signed(gain)}; sessions of the delivered model learn from a person's windows ({follows})"
     return f"{signed(gain)}; the delivered model follows people by {follows}"
 
 

@@ -22,7 +22,7 @@ from ..training.batches import n_batches
 from ..training.closed_form import population_of
 from ..training.packing import member_bytes, pack, resolve_device
 from ..training.windows import release, windows_for
-from .kinds import Way, closed_forms, networks, way_of
+from .kinds import NetworkSpec, closed_forms, network_spec, networks
 
 TIMED_MEMBERS = 10  # trained side by side at most, as a run would: alone each would take longer
 TIMED_STEPS = 2
@@ -44,7 +44,9 @@ class Speed:
 class Costs:
     """What trainings of a run cost, from the speed of each network and of each closed form."""
 
-    def __init__(self, recordings: Recordings, speeds: dict[Way, Speed], largest: int = 0, busy: float = 1.0) -> None:
+    def __init__(
+        self, recordings: Recordings, speeds: dict[NetworkSpec, Speed], largest: int = 0, busy: float = 1.0
+    ) -> None:
         """largest: bytes that one training takes at most. busy: how much longer all takes than on a machine that does
         nothing else."""
         self.recordings, self.speeds, self.largest, self.busy = recordings, speeds, largest, busy
@@ -56,9 +58,11 @@ class Costs:
         every = networks(options, options.settings(), recordings) + closed_forms(
             options, recordings, costly=options.staged
         )
-        sample = {way_of(setting): setting for setting in reversed(every)}  # without a penalty, where there is one
+        sample = {
+            network_spec(setting): setting for setting in reversed(every)
+        }  # without a penalty, where there is one
         folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
-        speeds: dict[Way, Speed] = {}
+        speeds: dict[NetworkSpec, Speed] = {}
         largest, walls, cpus = 0, 0.0, 0.0
         try:
             with memory_kept():
@@ -95,7 +99,7 @@ class Costs:
         """Seconds of one training of a run with these options."""
         n, people = self.recordings.n_trials, self.recordings.n_subjects
         held_out = n * people_held_out(people, options) / people
-        speed = self.speeds[way_of(setting)]
+        speed = self.speeds[network_spec(setting)]
         if setting.network.closed_form:
             return n * speed.row
         steps = n_batches(int(n - held_out), setting.training.batch_size)

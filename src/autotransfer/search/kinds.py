@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
@@ -91,7 +92,7 @@ CHANNELS = {  # how channels of each are called
 SLOW = 64  # Hz: what is sampled below is no electric activity of muscles or brain, unless it says so
 
 
-class Way(NamedTuple):
+class NetworkSpec(NamedTuple):
     """What but its penalty makes a network; a shortlist is made for each."""
 
     encoder: str
@@ -102,15 +103,17 @@ class Way(NamedTuple):
     checkpoint: str
 
 
-def way_of(setting: Setting) -> Way:
+def network_spec(setting: Setting) -> NetworkSpec:
     own, training = setting, setting.training
-    return Way(own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint)
+    return NetworkSpec(
+        own.encoder, own.network, own.preprocessing, own.augmentation, training.schedule, training.checkpoint
+    )
 
 
 def list_of(setting: Setting, *, apart: bool) -> object:
     """Settings that agree in this compete for the places of one shortlist. apart: networks of several kinds are
     averaged, and each has its own; augmentations have theirs in any case, because they are there to be compared."""
-    return way_of(setting) if apart else setting.augmentation
+    return network_spec(setting) if apart else setting.augmentation
 
 
 def networks(options: RunOptions, settings: Sequence[Setting], recordings: Recordings) -> list[Setting]:
@@ -204,6 +207,26 @@ def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, An
     plain = [LINEAR | {"represent": name} for name in names.values()]
     adapted = [] if options.adaptation == "zero-shot" else [one | {"centre": options.adaptation} for one in plain]
     return [*plain, *adapted]
+
+
+def online_forms(options: RunOptions, recordings: Recordings) -> list[Setting]:
+    """Closed forms for sessions, beside candidates that use nothing of a new person: the same representations, centred
+    by person."""
+    if options.adaptation != "zero-shot":
+        return []
+    forms = closed_forms(replace(options, adaptation="online"), recordings)
+    kept = ("represent", "centre", "delays", "standardise", "mu_law")
+    return [one for one in forms if "centre" in (own := _traits(one)) and not own - set(kept)]
+
+
+def uncentred(setting: Setting) -> Setting:
+    """A closed form as it is without being centred by person."""
+    return setting.replace(centre="none")
+
+
+def _traits(setting: Setting) -> set[str]:
+    """Names of its transforms."""
+    return {name for name, _ in setting.preprocessing.named()}
 
 
 def represented(kinds: str | None, recordings: Recordings, *, costly: bool = False) -> list[dict[str, Any]]:

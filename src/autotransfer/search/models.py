@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import UserError
 from ..folds import Fold
 from ..jobs import Job
-from ..models.assembly import Part, assemble_mixture, ensemble
+from ..models.assembly import Part, assemble_mixture, ensemble, with_online
 from ..models.seen import training_seen
 from ..runs.choice import Choice
 from ..runs.ledger import Entry
@@ -29,21 +29,35 @@ State = dict[str, Tensor]
 
 
 def build_models(
-    run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell, *, refit: bool = True
-) -> None:
+    run: Run, candidates: Sequence[Setting], weights: Weights | None, choice: Choice, tell: Tell, *, refit: bool = True,
+    online: tuple[Sequence[Setting], Weights] | None = None,
+) -> None:  # fmt: skip
     """Writes RUN/model and, with --final refit, RUN/model/refit. weights: of the candidates; None: the chosen setting
-    alone is delivered. refit: False where another stage follows."""
+    alone is delivered. refit: False where another stage follows. online: candidates and weights of the average for
+    sessions."""
     chosen = choice.chosen.setting
     exponents = {chosen: 1.0} if weights is None else _exponents(candidates, weights)
     networks = sum(not setting.network.closed_form for setting in exponents)
     most = None if weights is None else most_of_each(networks)
     parts = [Part(setting, *_trained(run, setting, most), exponent) for setting, exponent in exponents.items()]
-    mixed = weights is not None
-    _save(run, "model", parts, "ensemble", choice, mixed=mixed)
+    mixed, played = weights is not None, choice.playback
+    averages = online if played is not None and played.rule is not None else None
+
+    def extra(made: Callable[[Setting], tuple[list[State], list[Fold]]]) -> tuple[list[float], list[Part]] | None:
+        """Exponents in the average for sessions: of the parts, and further parts."""
+        if averages is None:
+            return None
+        own = _exponents(*averages)
+        further = [Part(one, *made(one), exponent) for one, exponent in own.items() if one not in exponents]
+        return [own.get(setting, 0.0) for setting in exponents], further
+
+    more = extra(lambda setting: _trained(run, setting, most))
+    _save(run, "model", parts, "ensemble", choice, mixed=mixed, more=more)
     if run.options.final == "refit" and refit:
         tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
         again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
-        _save(run, "model/refit", again, "refit", choice, mixed=mixed)
+        more = extra(lambda setting: _refit(run, setting))
+        _save(run, "model/refit", again, "refit", choice, mixed=mixed, more=more)
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
@@ -61,7 +75,11 @@ def card_scores(choice: Choice) -> dict[str, Any]:
     } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
 
 
-def _save(run: Run, place: str, parts: Sequence[Part], kind: str, choice: Choice, *, mixed: bool) -> None:
+def _save(
+    run: Run, place: str, parts: Sequence[Part], kind: str, choice: Choice, *, mixed: bool,
+    more: tuple[list[float], list[Part]] | None,
+) -> None:  # fmt: skip
+    """more: what the average for sessions takes of the parts, and further parts."""
     rec, folder, scores = run.recordings, run.folder / place, card_scores(choice)
     thresholds = None if choice.answering is None else choice.answering.thresholds
     if not mixed:
@@ -76,6 +94,11 @@ def _save(run: Run, place: str, parts: Sequence[Part], kind: str, choice: Choice
     if (played := choice.playback) is not None:
         helped = played.calibrates if played.calibrated else None  # nobody had windows to try labels with
         model.card = replace(model.card, follows=played.follows, calibrates=helped, trust=played.trust)
+        if more is not None and more[1] and played.rule is not None:
+            with_online(
+                rec, model, *more, played.rule, session=played.online_session, all_windows=played.online_all_windows,
+                kind=kind, encoders=run.encoders,
+            )  # fmt: skip
     model.save(folder)
 
 

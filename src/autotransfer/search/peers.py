@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..errors import one_line
 from ..folds import Fold, scorable
-from ..jobs import Job, Record
+from ..jobs import Job, Outcome
 from ..preprocessing.delays import Delays
 from ..recordings import Recordings
 from ..runs.choice import Scores
@@ -30,11 +30,12 @@ from ..runs.options import RunOptions
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import population_of
-from ..training.metrics import balanced_accuracy_of
 from ..training.packing import resolve_device
+from ..training.scoring import BALANCED_ACCURACY, METRICS
 from ..training.train import run as train_population
 from ..training.windows import release, windows_for
 from .kinds import closed_forms
+from .said import person_score, probabilities_of
 
 LDA = "Features + LDA (built in)"  # band power and means of stretches
 TANGENT = "Tangent space + LDA (built in)"
@@ -133,13 +134,15 @@ def _closed(recordings: Recordings, adaptation: str) -> list[Setting]:
 
 def _solved(run: Run, setting: Setting) -> Scores:
     """From the ledger, where it is a candidate."""
+    if run.options.metric != BALANCED_ACCURACY:
+        return _measured(run, setting)
     seed, folds = run.options.seed, run.folds()
     known = {entry.key: entry.record for entry in run.ledger.entries()}
     entries = [run.entry("peers", setting, *fold, seed) for fold in folds]
     records = [known.get(entry.key) for entry in entries]
     missing = [place for place, record in enumerate(records) if record is None]
     for place in missing:
-        records[place] = _record(run, Job(setting, run.job(entries[place]).fold, seed))
+        records[place] = _outcome(run, Job(setting, run.job(entries[place]).fold, seed)).record()
     scored, names = set(scorable(run.recordings)), run.recordings.subjects
     return {
         str(names[person]): record.score_on(person)
@@ -149,7 +152,26 @@ def _solved(run: Run, setting: Setting) -> Scores:
     }
 
 
-def _record(run: Run, job: Job) -> Record:
+def _measured(run: Run, setting: Setting) -> Scores:
+    """The same by the metric that decides the run."""
+    metric, rec, scored = METRICS[run.options.metric], run.recordings, set(scorable(run.recordings))
+    done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
+    y, who, found = rec.y.numpy(), rec.subject.numpy(), Scores()
+    for fold in run.folds():
+        entry = run.entry("peers", setting, *fold, run.options.seed)
+        if entry.key in done:
+            said = probabilities_of(run, done[entry.key])
+        else:
+            job = Job(setting, run.job(entry).fold, run.options.seed)
+            tested = np.exp(_outcome(run, job).said.numpy())[len(job.fold.validation) :]
+            said = {person: tested[who[job.fold.test] == person] for person in run.groups[fold[1]]}
+        for person in run.groups[fold[1]]:
+            if person in scored:
+                found[str(rec.subjects[person])] = person_score(metric, y[who == person], said[person])
+    return found
+
+
+def _outcome(run: Run, job: Job) -> Outcome:
     """Of a model that is solved for the report alone: no training of the run, and no line of its log."""
     device = resolve_device(run.options.device)
     try:
@@ -157,7 +179,7 @@ def _record(run: Run, job: Job) -> Record:
         (outcome,) = train_population(population_of(run.recordings, [job], windows, DTYPE))
     finally:
         release(run.recordings)
-    return outcome.record()
+    return outcome
 
 
 # ---- others' ---------------------------------------------------------------------------------------------------------
@@ -168,6 +190,8 @@ def _predicted(run: Run, peer: Peer, until: float | None) -> Scores | str:
     recordings, folds = run.recordings, run.folds()
     if (reason := peer.refuses(recordings)) is not None:
         return reason
+    if run.options.metric == "roc_auc":
+        return "it is asked for classes alone, and AUC needs probabilities"
     needed = peer.seconds(recordings) * len(folds)
     if until is not None and time.monotonic() + needed > until:
         return f"no time was left: it takes about {needed:.0f} s"
@@ -181,7 +205,8 @@ def _predicted(run: Run, peer: Peer, until: float | None) -> Scores | str:
         for person in run.groups[test]:
             own = who[fold.test] == person
             if person in scored:
-                score = balanced_accuracy_of(predicted[own], y[fold.test][own], recordings.n_classes)
+                sure = np.eye(recordings.n_classes)[predicted[own]]
+                score = person_score(METRICS[run.options.metric], y[fold.test][own], sure)
                 found[str(recordings.subjects[person])] = score
     return found
 

@@ -30,13 +30,14 @@ from ..training.batches import BALANCES, n_people
 from ..training.packing import resolve_device
 from ..training.progress import clock
 from .costs import Costs, people_held_out
-from .kinds import closed_forms, list_of, networks
+from .kinds import closed_forms, list_of, networks, online_forms, uncentred
 from .stages import SHORTLIST_PER_METHOD
 
 PLAN = "plan.json"
 CLOSED_FORMS = "closed forms"  # the first stage
 FEWEST = 5  # folds that a limit may ask for
 SHORT = 20.0  # seconds: an answer more often than that is worth nobody's time
+PLAYED = 12.0  # seconds, roughly, for peers and for held-out people who use the model: the first answer and the last
 COSTLY = 30.0  # seconds: closed forms that take longer do not keep the first answer waiting
 SURE = 1.3  # estimates are this factor off, up or down, on a machine that does nothing else
 ROOM = 0.9  # of a limit that the main networks may take: the rest is for answers
@@ -72,6 +73,11 @@ class Stage:
     seconds: float = 0.0  # for all folds and the answer, on this machine; 0: nobody has timed it
     main: bool = False  # whether a limit makes room for it
     left_out: str = ""  # why it was not trained
+    online: list[Training] = field(default_factory=list)  # for the average of sessions alone
+
+    @property
+    def every(self) -> list[Training]:
+        return [*self.trainings, *self.online]
 
     @property
     def settings(self) -> list[Setting]:
@@ -201,7 +207,11 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
     if not options.staged:
         return _timed(plan.among([*settings, *solved]), options, costs)
     dear = [one for one in closed_forms(options, recordings, costly=True) if one not in solved]
-    return _timed(replace(plan, stages=_stages(options, settings, solved, dear, folds, costs)), options, costs)
+    stages = _stages(options, settings, solved, dear, folds, costs)
+    quick = set(stages[0].settings)
+    online = [Training(one, options.seed) for one in online_forms(options, recordings) if uncentred(one) in quick]
+    stages[0] = replace(stages[0], online=online)
+    return _timed(replace(plan, stages=stages), options, costs)
 
 
 def all_go_on(settings: Sequence[Setting], *, apart: bool) -> bool:
@@ -267,7 +277,7 @@ def _timed(plan: Plan, options: RunOptions, costs: Costs | None) -> Plan:
 
 
 def _joined(first: Stage, second: Stage, costs: Costs | None) -> Stage:
-    answer = 0.0 if costs is None else answering(costs.recordings)
+    answer = 0.0 if costs is None else answer_seconds(costs.recordings)
     together = [*first.trainings, *second.trainings]
     kinds = " and ".join(dict.fromkeys(setting.kind for setting, _ in together))
     n, seeds = len({setting for setting, _ in together}), len({seed for _, seed in together})
@@ -278,11 +288,12 @@ def _joined(first: Stage, second: Stage, costs: Costs | None) -> Stage:
 
 
 def _seconds(stage: Stage, plan: Plan, options: RunOptions, costs: Costs) -> float:
-    training = plan.folds * sum(costs.training(setting, options) for setting, _ in stage.trainings)
-    return training + answering(costs.recordings)
+    every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
+    training = plan.folds * sum(costs.training(setting, options) for setting in every)
+    return training + answer_seconds(costs.recordings) + (PLAYED if stage is plan.stages[0] else 0.0)
 
 
-def answering(recordings: Recordings) -> float:
+def answer_seconds(recordings: Recordings) -> float:
     """Seconds, roughly, from a stage's last training to its answer: weights, models, results and report."""
     return 4.0 + 2e-3 * recordings.n_trials
 
@@ -332,7 +343,7 @@ def cut(recordings: Recordings, asked: RunOptions, costs: Costs) -> Plan:
                 options, left_out = less, [*left_out, words]
         plans.append(replace(plan_of(options.for_data(recordings), recordings, costs), left_out=left_out))
 
-    room = ROOM * whole.limit
+    room = ROOM * (whole.limit - PLAYED)
     if whole.searched:  # stage one ends in any case
         least = next((plan for plan in plans if plan.seconds <= room), plans[-1])
         if least.search_seconds > room:
@@ -426,7 +437,7 @@ def stage_lines(plan: Plan) -> Iterator[str]:
     """A line for each stage, with the time at which its answer is expected."""
     spent, done = 0.0, plan.ahead if plan.limit is None else plan.within(plan.limit)
     for number, stage in enumerate(plan.ahead, 1):
-        many = plan.folds * len(stage.trainings)
+        many = plan.folds * len(stage.every)
         if stage in done:
             spent += stage.seconds
             when = f"answer after {span(spent, plan.busy)}" if spent else "not timed"

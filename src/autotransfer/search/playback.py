@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.assembly import Part, assemble_mixture
+from ..models.assembly import Part, assemble_mixture, with_online
 from ..models.mixture import Mixture
 from ..person.adaptation import NO_WAY, WAYS
 from ..person.calibration import LABELS
@@ -25,11 +25,13 @@ from ..recordings import Recordings
 from ..runs.choice import Playback, Scores
 from ..runs.run import Run
 from ..settings import Setting
+from ..training.centring import CentringRule
 from ..training.closed_form import Classes
 from ..training.metrics import balanced_accuracy_of
 from . import following
 from .average import Nested
 from .labelled import Rows, first_of_each, groups_of, labelled_and_scored
+from .online import OnlineWeights
 from .trust import SHARES, SHARPNESS, Tried, best, try_all
 
 PEOPLE = 12  # who are played back, where there are more: means over them decide little, and networks take their time
@@ -37,15 +39,16 @@ FEWEST = 3  # people whose means say anything
 WINDOWS = 240  # of each
 NETWORKS = 2  # of each candidate, where there are more seeds
 SHRINKAGE = 0.5  # of a person's own classifier
-ORDERS = ("recorded", "balanced", "one-sided")
+ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 
 
 def play_back(
-    run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE, until: float | None = None
-) -> Playback | None:
+    run: Run, candidates: Sequence[Setting], nested: Nested, most: int = PEOPLE, until: float | None = None,
+    online: OnlineWeights | None = None,
+) -> Playback | None:  # fmt: skip
     """At most so many people, and none who would begin after a moment of the monotonic clock. None where nobody can be
     played back, or hardly anybody: a model that needs all windows of a person at once, or does not know how people
-    differ."""
+    differ. online: of the average for sessions."""
     recordings, people = run.recordings, sorted(nested.weights)
     places = np.unique(np.linspace(0, len(people) - 1, min(most, len(people))).round()).astype(int)
     found: dict[str, dict[str, Scores]] = {}
@@ -57,6 +60,8 @@ def play_back(
                 return None
             break
         model = model_without(run, candidates, nested.weights[person].exponents, person)
+        if model is not None and online is not None:
+            model = online_without(run, model, online, person)
         if model is None or any(part.effects is None for part in model.parts):
             return None
         rows = np.flatnonzero(recordings.subject.numpy() == person)
@@ -76,42 +81,107 @@ def play_back(
     trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
     return Playback(
         **orders_of(followed),
+        **online_of(followed),
         before=found.get("before", {}),
         calibrated=found.get("calibrated", {}),
         own=found.get("own", {}),
-        follows=following.delivered(list(followed.values())),
+        follows=following.delivered(list(followed.values()), list(WAYS)),
         calibrates=calibrates(found.get("before", {}), found.get("calibrated", {})),
         trust=trust,
     )
 
 
 def orders_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
-    """What people score by the order of their windows: `zero_shot`, `adapted` in the way that others choose, and
-    each of `ways`."""
+    """What people score by the order of their windows: `zero_shot`, `adapted` by the method that is delivered where
+    others decide, and each of `ways`."""
     found: dict[str, Any] = {"zero_shot": {}, "adapted": {}, "ways": {way: {} for way in WAYS}}
     for name, own in followed.items():
         others = [other for whose, other in followed.items() if whose != name]
-        taken = following.chosen(others)
+        taken = following.delivered(others)
         for k, order in enumerate(ORDERS):
-            scores = {NO_WAY: float(own.zero_shot[k])} | dict(zip(WAYS, own.ways[:, k].tolist(), strict=True))
-            found["zero_shot"].setdefault(order, {})[name] = scores[NO_WAY]
-            found["adapted"].setdefault(order, {})[name] = scores[taken]
+            for where, method in [("zero_shot", NO_WAY), ("adapted", taken)]:
+                found[where].setdefault(order, {})[name] = float(own.score(method)[k])
             for way in WAYS:
-                found["ways"][way].setdefault(order, {})[name] = scores[way]
+                found["ways"][way].setdefault(order, {})[name] = float(own.score(way)[k])
     return found
+
+
+def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
+    """The same of the average for sessions, by the rule that others choose; what everybody chooses, and curves."""
+    people = list(followed.values())
+    if any(not own.rules.size for own in people):
+        return {}
+    found: dict[str, Any] = {"online": {order: {} for order in ORDERS}, "all_windows": {}}
+    found["losing"] = {order: [] for order in ORDERS}
+    lines: dict[str, list[NDArray[np.float64]]] = {"zero_shot": [], "session": [], "all_windows": []}
+    gained = []
+    for name, own in followed.items():
+        others = [other for whose, other in followed.items() if whose != name]
+        taken = following.delivered(others)
+        rule = following.rule_of(others, taken)
+        for k, order in enumerate(ORDERS):
+            found["online"][order][name] = float(own.score(rule)[k])
+        gained.append(following.all_gain(own, rule))
+        found["all_windows"][name] = float(own.zero_shot[0]) + gained[-1]
+        before, after = own.right_by(NO_WAY), own.right_by(taken)
+        whole = own.all_right[list(following.RULES).index(rule)]
+        for what, right in {"zero_shot": before, "session": after, "all_windows": whole}.items():
+            lines[what].append(following.curve(right, own.truth))
+        for k, order in enumerate(ORDERS):
+            if following.clearly_loses(before[k], after[k], own.truth[k]):
+                found["losing"][order].append(name)
+    method = following.delivered(people)
+    means = {what: np.stack(own) for what, own in lines.items()}  # (people, orders, stretches)
+    curves = {
+        order: {what: [_mean(own[:, k, place]) for place in range(own.shape[2])] for what, own in means.items()}
+        for k, order in enumerate(ORDERS)
+    }
+    return found | {
+        "rule": following.RULES[following.rule_of(people, method)],
+        "online_session": method in following.RULES,
+        "online_all_windows": float(np.mean(gained)) >= 0,
+        "seen": list(following.SEEN),
+        "curves": curves,
+    }
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    """Over people who came so far."""
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else None
 
 
 def model_without(
     run: Run, candidates: Sequence[Setting], exponents: NDArray[np.float64], person: int
 ) -> Mixture | None:
     """The mixture of trainings that had the person as their test subject."""
+    if any(s.adaptation == "transductive" for s, power in zip(candidates, exponents, strict=True) if power > 0):
+        return None
+    parts = _parts_without(run, dict(zip(candidates, exponents.tolist(), strict=True)), person)
+    return assemble_mixture(run.recordings, parts, scores={}, encoders=run.encoders) if parts else None
+
+
+def online_without(run: Run, model: Mixture, online: OnlineWeights, person: int) -> Mixture:
+    """The same mixture with the average for sessions, of the same trainings; as it is where nothing of that is left."""
+    exponents = online.nested.weights[person].exponents
+    own = dict(zip(online.settings, exponents.tolist(), strict=True))
+    shared = [part.setting for part in model.parts]
+    parts = _parts_without(run, {one: power for one, power in own.items() if one not in shared}, person)
+    if not any(part.setting.adaptation == "online" for part in parts):
+        return model
+    return with_online(
+        run.recordings, model, [own.get(setting, 0.0) for setting in shared], parts, CentringRule(), session=True,
+        all_windows=True, encoders=run.encoders,
+    )  # fmt: skip
+
+
+def _parts_without(run: Run, exponents: dict[Setting, float], person: int) -> list[Part]:
+    """Of trainings that had the person as their test subject."""
     entries = [e for e in run.ledger.entries(records=False) if e.status == "done" and person in run.groups[e.test]]
     parts = []
-    for setting, exponent in zip(candidates, exponents.tolist(), strict=True):
+    for setting, exponent in exponents.items():
         if exponent <= 0:
             continue
-        if setting.adaptation == "transductive":
-            return None
         own = [entry for entry in entries if entry.setting == setting and entry.stage != "nested"]
         own = list({entry.seed: entry for entry in own}.values())[: 1 if setting.network.closed_form else NETWORKS]
         states = [
@@ -120,7 +190,7 @@ def model_without(
         ]
         if states:
             parts.append(Part(setting, states, [run.job(entry).fold for entry in own], exponent))
-    return assemble_mixture(run.recordings, parts, scores={}, encoders=run.encoders) if parts else None
+    return parts
 
 
 class Reading(NamedTuple):
@@ -148,8 +218,7 @@ def played(
     y, everything = recordings.y.numpy(), rows
     most = windows_of_each(y[rows])
     rows = first_of_each(y, rows, most)
-    drawn = np.random.default_rng(len(rows)).permutation(len(rows))
-    orders = dict(zip(ORDERS, (np.arange(len(rows)), drawn, np.argsort(y[rows], kind="stable")), strict=True))
+    orders = orders_for(y[rows])
     decoder = Decoder(model)
 
     def read(order: Rows) -> Reading:
@@ -159,7 +228,19 @@ def played(
     found, trials = _with_labels(decoder, recordings, everything, most)
     read_in = [recorded.ordered(own) if model.adaptation == "none" else read(own) for own in orders.values()]
     log_p, truth = torch.stack([own.log_p for own in read_in]), torch.from_numpy(np.stack([own.y for own in read_in]))
-    return found, trials, following.follow_all(decoder, [own.codes for own in read_in], log_p, truth)
+    followed = following.follow_all(decoder, [own.codes for own in read_in], log_p, truth)
+    if model.online is not None and model.adaptation == "none":
+        followed = following.follow_online(followed, model, recordings.X[rows], y[rows], list(orders.values()))
+    return found, trials, followed
+
+
+def orders_for(y: NDArray[np.int64]) -> dict[str, Rows]:
+    """ORDERS of windows of classes (n,): as recorded, drawn at random, class after class, and one class, that of the
+    most windows, before all others."""
+    drawn = np.random.default_rng(len(y)).permutation(len(y))
+    first = np.bincount(y).argmax()
+    one_first = drawn[np.argsort(y[drawn] != first, kind="stable")]
+    return dict(zip(ORDERS, (np.arange(len(y)), drawn, np.argsort(y, kind="stable"), one_first), strict=True))
 
 
 def windows_of_each(y: Rows) -> int:

@@ -28,12 +28,14 @@ from ..training.progress import clock, working
 from ..training.scoring import BALANCED_ACCURACY, METRICS
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
+from .for_whom import group_scores
 from .kinds import closed_forms, list_of, networks
 from .models import build_models, members_of
+from .online import OnlineWeights, find_online
 from .peers import peer_scores
-from .plan import Plan, Stage, left_out_words, plan_of, span, write_plan
+from .plan import Plan, Stage, answer_seconds, left_out_words, plan_of, span, write_plan
 from .playback import PEOPLE, play_back
-from .said import Said
+from .said import Said, alive
 from .stages import (
     Score,
     best_mean,
@@ -44,7 +46,7 @@ from .stages import (
     without_subject,
 )
 from .stopping import expects_gain, stopped_at
-from .validation import Groups, entries_of, honest_scores, validation_scores
+from .validation import entries_of, measured_scores, validation_scores
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 LATE = 5.0  # the same before the last, where nothing is left of the time
@@ -56,11 +58,15 @@ FIRST_CUT = 8  # successive halving begins after this part of the epochs
 class Rule:
     """How candidates are ranked: which scores, and what of them decides."""
 
-    scores: Callable[[Sequence[Entry], Groups], list[Score]]
+    scores: Callable[[Run, Sequence[Entry]], list[Score]]
     choose: Callable[[Sequence[Score], Sequence[str]], str]
 
 
-RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation_scores, choose)}
+def _published_scores(run: Run, entries: Sequence[Entry]) -> list[Score]:
+    return validation_scores(entries, run.groups)
+
+
+RULES = {"average": Rule(measured_scores, best_mean), "published": Rule(_published_scores, choose)}
 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
@@ -86,7 +92,7 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
     average = options.rule == "average"
     if average:
-        scores = honest_scores(first, run.groups, both=False)
+        scores = measured_scores(run, first, both=False)
     else:
         scores = validation_scores(first, run.groups, twins=False)
     by_key = {setting.key: setting for setting in settings}
@@ -108,7 +114,7 @@ def decide(
     rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
     baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
     scored = set(scorable(run.recordings))
-    scores = [score for score in rule.scores(entries, run.groups) if score.subject in scored]
+    scores = [score for score in rule.scores(run, entries) if score.subject in scored]
     keys = [setting.key for setting in candidates]
     others = {person: without_subject(scores, person) for person in sorted(scored)}
     plain = [setting.key for setting in candidates if setting.penalty is None]
@@ -122,7 +128,7 @@ def decide(
     said = Said.of(run, candidates, entries)
     weights = nested = free = None
     if options.rule == "average":
-        among = _alive(candidates, entries)
+        among = alive(candidates, entries)
         uncensored = [k for k in among if candidates[k].penalty is None] or among
         weights, nested = find_weights(said, among), find_nested(said, among)
         free = nested if uncensored == among else find_nested(said, uncensored)
@@ -135,7 +141,7 @@ def decide(
     place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
-    single = scores_on_test(entries, run.groups)
+    single, metric = scores_on_test(run, entries), METRICS[options.metric]
 
     def alone(role: str) -> Scores:
         return {str(subjects[test]): single[key, test] for test, key in picks[role].items()}
@@ -176,20 +182,16 @@ def decide(
         nested_adaptations={str(subjects[t]): kind for t, kind in adaptations.items()},
         average=average,
         not_scored=not_scored(run.recordings),
-        chance=1 / run.recordings.n_classes,
+        metric=options.metric,
+        chance=float(np.mean([metric.chance(said.y[test], run.recordings.n_classes) for test in final])),
         other_metrics=other_metrics(said, {str(subjects[test]): (test, own) for test, own in final.items()}),
         confusions={str(subjects[test]): confusion(said.y[test], own) for test, own in final.items()},
         reliability={str(subjects[test]): reliability(said.y[test], own) for test, own in final.items()},
         answering=answering({str(subjects[test]): (said.y[test], np.exp(own)) for test, own in final.items()}),
+        groups=group_scores(run.recordings, metric, final),
         at_least=options.at_least,
     )
     return choice, weights, nested
-
-
-def _alive(candidates: Sequence[Setting], entries: Sequence[Entry]) -> list[int]:
-    """Places of the candidates of which a training ended well."""
-    well = {entry.setting for entry in entries if entry.status == "done"}
-    return [k for k, setting in enumerate(candidates) if setting in well] or [0]
 
 
 def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
@@ -228,17 +230,26 @@ def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floatin
     return {
         name: {subject: metric.score(said.y[p], np.exp(own)) for subject, (p, own) in delivered.items()}
         for name, metric in METRICS.items()
-        if name not in (BALANCED_ACCURACY, "accuracy")
+        if metric is not said.metric and name != "accuracy"
     }
 
 
-def scores_on_test(entries: Sequence[Entry], groups: Groups) -> dict[tuple[str, int], float]:
+def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
     """Mean test score of each setting (by key) on each test subject over the seeds."""
     values: dict[tuple[str, int], list[float]] = {}
+    if run.options.metric != BALANCED_ACCURACY:
+        for entry in entries:
+            tests = set(run.groups[entry.test])
+            for score in measured_scores(run, [entry]):
+                value = score.value if entry.status == "done" else math.nan
+                if score.subject in tests:
+                    values.setdefault((entry.setting.key, score.subject), []).append(value)
+        return {key: _mean(scores) for key, scores in values.items()}
+    groups = run.groups
     for entry in entries:
         for person in groups[entry.test] if entry.record is not None else ():
-            score = math.nan if entry.record is None else entry.record.score_on(person)
-            values.setdefault((entry.setting.key, person), []).append(score)
+            own = math.nan if entry.record is None else entry.record.score_on(person)
+            values.setdefault((entry.setting.key, person), []).append(own)
     return {key: _mean(scores) for key, scores in values.items()}
 
 
@@ -316,7 +327,7 @@ class Conductor:
     def _train(self, number: int) -> bool:
         """A stage on all folds. Whether anything of it could be done."""
         run, stage, folds = self.run, self.plan.stages[number], self.run.folds()
-        entries = [run.entry("folds", setting, *fold, seed) for setting, seed in stage.trainings for fold in folds]
+        entries = [run.entry("folds", setting, *fold, seed) for setting, seed in stage.every for fold in folds]
         statuses = run.ledger.statuses()
         todo = [entry for entry in entries if statuses.get(entry.key) not in FINISHED]
         needed = not self.answers and (number == 0 or run.options.staged)
@@ -345,17 +356,21 @@ class Conductor:
         return True
 
     def _fits(self, stage: Stage) -> bool:
-        return stage.seconds * self.slowness <= self.left and self.left_to_train > 0
+        """Whether it can be trained before the last answer must be begun. Its cost has an answer in it."""
+        training = stage.seconds - answer_seconds(self.run.recordings) if stage.seconds else 0.0
+        return training * self.slowness <= self.left_to_train and self.left_to_train > 0
 
     def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
         """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
         stage, statuses = self.plan.stages[number], self.run.ledger.statuses()
         undone = {(e.setting, e.seed) for e in entries if statuses.get(e.key) not in FINISHED}
-        whole = [training for training in stage.trainings if training not in undone]
+        whole, online = ([own for own in every if own not in undone] for every in (stage.trainings, stage.online))
         self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone], finished=True)
         if not whole:
             self._leave_out(number, "it was given up when the time was over")
             return False
+        self.plan = self.plan.with_stage(number, replace(stage, online=online))
+        self.run.ledger.remember(plan=self.plan)
         cut = [training for training in stage.trainings if training in undone]
         if not cut:
             return True
@@ -422,13 +437,16 @@ class Conductor:
         with working("peers", shown=self.shown):
             beside = peer_scores(run, late if math.isfinite(late) else None)
         choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
+        online = None
         if nested is not None:
-            choice = replace(choice, playback=self._play(candidates, nested, late, since, last=last))
+            online = self._online(candidates, done)
+            choice = replace(choice, playback=self._play(candidates, nested, late, since, online, last=last))
         choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
         with working("models", shown=self.shown):
-            build_models(run, candidates, weights, choice, self.tell, refit=last)
+            averages = None if online is None else (online.settings, online.weights)
+            build_models(run, candidates, weights, choice, self.tell, refit=last, online=averages)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))
         write_plan(run.folder, self.plan.performed(done))
         facts = {"complete": True} if last else {}
@@ -440,16 +458,23 @@ class Conductor:
             self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on people left out; predict can use it")
         return choice
 
+    def _online(self, candidates: Sequence[Setting], done: Sequence[int]) -> OnlineWeights | None:
+        """Weights of the average for sessions."""
+        centred = dict.fromkeys(setting for number in done for setting, _ in self.plan.stages[number].online)
+        with working("weights for sessions", shown=self.shown):
+            return find_online(self.run, candidates, list(centred))
+
     def _play(
-        self, candidates: Sequence[Setting], nested: Nested, late: float, since: float | None, *, last: bool
-    ) -> Playback | None:
+        self, candidates: Sequence[Setting], nested: Nested, late: float, since: float | None,
+        online: OnlineWeights | None, *, last: bool,
+    ) -> Playback | None:  # fmt: skip
         """Held-out people use the first answer, which is quick, and the last; what the first taught holds between, and
         where the first is the last."""
         if (len(self.answers) > 1 and not last) or (len(self.answers) == 1 and since is not None):
             return read_choice(self.run.folder).playback
         with working("held-out people use the model", shown=self.shown):
             until = late if math.isfinite(late) else None
-            return play_back(self.run, candidates, nested, self.played, until)
+            return play_back(self.run, candidates, nested, self.played, until, online)
 
     def _ended(self, number: int) -> str | None:
         """Why no other stage follows; None where one does."""
@@ -499,7 +524,7 @@ class Conductor:
                 for fold in self.run.folds()
             }
             entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
-            self.nested[n] = find_nested(Said.of(self.run, candidates, entries), _alive(candidates, entries))
+            self.nested[n] = find_nested(Said.of(self.run, candidates, entries), alive(candidates, entries))
         return self.nested[n]
 
 

@@ -17,6 +17,7 @@ from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.metrics import balanced_accuracy_of
+from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric
 
 Fold = tuple[int, ...]  # the people that a training holds out
 Array = NDArray[np.float32]
@@ -27,9 +28,13 @@ class Said:
     probability over the seeds. A candidate whose trainings all failed says that every class is as likely."""
 
     def __init__(
-        self, candidates: Sequence[Setting], said: dict[tuple[Fold, int], Array], y: dict[int, NDArray[np.int64]]
+        self,
+        candidates: Sequence[Setting],
+        said: dict[tuple[Fold, int], Array],
+        y: dict[int, NDArray[np.int64]],
+        metric: Metric = METRICS[BALANCED_ACCURACY],
     ):
-        self.candidates, self.said, self.y = list(candidates), said, y
+        self.candidates, self.said, self.y, self.metric = list(candidates), said, y, metric
         self._pools: dict[int, Array] = {}
 
     @classmethod
@@ -48,17 +53,15 @@ class Said:
                 total.setdefault((fold, person), np.zeros(shape, dtype=np.float32))
             if entry.status != "done" or entry.setting not in place:
                 continue
-            k, found = place[entry.setting], np.exp(run.said(entry).numpy())
-            # Rows of those who validate, then of those who test, each in the order of the recordings.
-            rows = np.concatenate([who[np.isin(who, own)] for own in (validates, tests)])
-            for person in fold:
-                total[fold, person][k] += found[rows == person]
+            k = place[entry.setting]
+            for person, own in probabilities_of(run, entry).items():
+                total[fold, person][k] += own
             seeds[k, fold] = seeds.get((k, fold), 0) + 1
         for (fold, _), own in total.items():
             for k in range(len(candidates)):
                 own[k] = own[k] / seeds[k, fold] if (k, fold) in seeds else 1 / rec.n_classes
             own[:] = _logarithm(own)
-        return cls(candidates, total, y)
+        return cls(candidates, total, y, METRICS[run.options.metric])
 
     @cached_property
     def people(self) -> list[int]:
@@ -92,8 +95,31 @@ class Said:
         return _logarithm(mean)
 
     def score(self, person: int, log_p: NDArray[np.floating]) -> float:
-        """Balanced accuracy of log-probabilities (n, C)."""
-        return balanced_accuracy_of(log_p.argmax(1), self.y[person], log_p.shape[1])
+        """What the run decides by, of log-probabilities (n, C): balanced accuracy where nothing else was asked for."""
+        return person_score(self.metric, self.y[person], np.exp(log_p))
+
+
+def person_score(metric: Metric, y: NDArray[np.int64], probability: NDArray[np.floating]) -> float:
+    """Of one person's classes (n,) and probabilities (n, C)."""
+    if metric is METRICS[BALANCED_ACCURACY]:  # scikit-learn's takes much longer
+        return balanced_accuracy_of(probability.argmax(1), y, probability.shape[1])
+    return metric.score(y, np.asarray(probability, dtype=np.float64))
+
+
+def probabilities_of(run: Run, entry: Entry) -> dict[int, Array]:
+    """By held-out person: what a finished training says (n, C), by the snapshot that the others chose."""
+    who = run.recordings.subject.numpy()
+    groups = run.groups[entry.validation], run.groups[entry.test]
+    # Rows of those who validate, then of those who test, each in the order of the recordings.
+    rows = np.concatenate([who[np.isin(who, own)] for own in groups])
+    found = np.exp(run.said(entry).numpy())
+    return {person: found[rows == person] for own in groups for person in own}
+
+
+def alive(candidates: Sequence[Setting], entries: Sequence[Entry]) -> list[int]:
+    """Places of the candidates of which a training ended well."""
+    well = {entry.setting for entry in entries if entry.status == "done"}
+    return [k for k, setting in enumerate(candidates) if setting in well] or [0]
 
 
 def _logarithm(p: Array) -> Array:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
+from ..training.scoring import BALANCED_ACCURACY, METRICS
+from .said import person_score, probabilities_of
 from .stages import Score
 
 
@@ -32,6 +34,25 @@ def honest_scores(entries: Sequence[Entry], groups: Groups, *, both: bool = True
             for person in groups[group] if seen is not None else ():
                 value = 0.0 if record.failure is not None or seen is None else seen.score_on(person)
                 scores.append(Score(key, person, value, held_out - {person}))
+    return scores
+
+
+def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) -> list[Score]:
+    """As `honest_scores`, by the metric that decides the run: records hold balanced accuracies alone."""
+    metric = METRICS[run.options.metric]
+    if metric is METRICS[BALANCED_ACCURACY]:
+        return honest_scores(entries, run.groups, both=both)
+    scores, rec = [], run.recordings
+    y = {person: rec.y.numpy()[rec.subject.numpy() == person] for person in range(rec.n_subjects)}
+    for entry in entries:
+        if entry.record is None:
+            continue
+        tests = set() if both else set(run.groups[entry.test])
+        held_out = frozenset((*run.groups[entry.validation], *run.groups[entry.test]))
+        said = probabilities_of(run, entry) if entry.status == "done" else {}
+        for person in sorted(held_out - tests):
+            value = person_score(metric, y[person], said[person]) if person in said else metric.lowest
+            scores.append(Score(entry.setting.key, person, value, held_out - {person}))
     return scores
 
 

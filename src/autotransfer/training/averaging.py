@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ..model.layers import BatchNorm
 from ..settings import Setting
 from .flat import Flat
-from .groups import Groups
+from .groups import MemberGroups
 
 
-class Average:
+class WeightAverage:
     """Running means of rows of weights."""
 
     def __init__(self, values: Tensor, start: Tensor) -> None:
@@ -27,7 +27,7 @@ class Average:
         self.start = start  # (P,) steps after which a member is averaged; inf for those that are not
 
     @classmethod
-    def of(cls, settings: Sequence[Setting], groups: Groups, flat: Flat) -> Self | None:
+    def of(cls, settings: Sequence[Setting], groups: MemberGroups, flat: Flat) -> Self | None:
         """None where nobody is to be averaged."""
         if not any(setting.training.checkpoint == "averaged" for setting in settings):
             return None

@@ -1,4 +1,4 @@
-"""Groups: members of a population that read the same rows in the same order."""
+"""MemberGroups: members of a population that read the same rows in the same order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_ONCE = 2**24  # rows that are drawn at once: their keys take 400 MB
 MANY = 64  # groups, whose draws would keep the host busy
 
 
-class Groups:
+class MemberGroups:
     """Members that train on the same rows in the same order: one minibatch serves them all.
 
     G groups, one for every (training rows, held-out rows, seed, kind of batches, nuisance labels) among the jobs.

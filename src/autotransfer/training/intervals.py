@@ -48,8 +48,8 @@ class NextPerson:
     assumes: str  # "nothing": order statistics; "normal": scores of people have a normal distribution
 
 
-def next_person(scores: ArrayLike, *, level: float = PREDICTED) -> NextPerson | None:
-    """Prediction interval for one more score from those of n people (n,), within [0, 1]; None for n < 2. A person
+def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 0.0) -> NextPerson | None:
+    """Prediction interval for one more score from those of n people (n,), within [lowest, 1]; None for n < 2. A person
     without a score is left out.
 
     If the next person is like these, each of the n + 1 ranks is as likely, so the k-th smallest and the k-th largest
@@ -67,7 +67,7 @@ def next_person(scores: ArrayLike, *, level: float = PREDICTED) -> NextPerson | 
     t = float(stats.t.ppf((1 + level) / 2, n - 1))
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
-    return NextPerson(max(0.0, mean - reach), min(1.0, mean + reach), level, n, "normal")
+    return NextPerson(max(lowest, mean - reach), min(1.0, mean + reach), level, n, "normal")
 
 
 def next_words(next_person: NextPerson | None) -> str | None:

@@ -16,7 +16,8 @@ Floats = NDArray[np.float64]
 Classes = NDArray[np.int64]
 Weights = NDArray[Any] | None
 
-BALANCED_ACCURACY = "balanced_accuracy"  # what decides in a run
+BALANCED_ACCURACY = "balanced_accuracy"  # what decides in a run where nothing else is asked for
+SHORT = {"f1": "f1_macro", "auc": "roc_auc", "kappa": "cohen_kappa"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Metric:
     label: str  # inside a sentence
     measure: Callable[[Classes, Floats, Weights], float]
     guessing: Callable[[Floats], float]  # shares of the classes (C,) -> the score of whoever says each class as often
+    lowest: float = 0.0  # that it can be; 1 is the highest
     one_class: bool = False  # whether windows of one class alone can be scored
 
     def score(self, y: Classes, probability: Floats, weight: Weights = None) -> float:
@@ -88,7 +90,7 @@ def _guessed_f1(shares: Floats) -> float:
 METRICS = {
     BALANCED_ACCURACY: Metric("balanced accuracy", _balanced_accuracy, _evenly),
     "roc_auc": Metric("AUC", _roc_auc, lambda _: 0.5),
-    "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0),
+    "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0, lowest=-1.0),
     "f1_macro": Metric("macro F1", _f1_macro, _guessed_f1),
     "accuracy": Metric("accuracy", _accuracy, _evenly, one_class=True),
 }
@@ -96,8 +98,14 @@ METRICS = {
 
 def metric_of(name: object, what: str = "metric") -> Metric:
     """By its name; anything else is refused. what: the option, for the message."""
-    check_choice(what, name, METRICS)
-    return METRICS[str(name)]
+    return METRICS[metric_name(name, what)]
+
+
+def metric_name(name: object, what: str = "metric") -> str:
+    """scikit-learn's name of a metric that was given by it or by a short one."""
+    known = SHORT.get(name, name) if isinstance(name, str) else name
+    check_choice(what, known, METRICS)
+    return str(known)
 
 
 def chance_words(chance: float) -> str:

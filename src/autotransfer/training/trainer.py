@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..augment import Batch
+from ..augment import TrainingBatch
 from ..fusing import fusing
 from ..gpu import Picked, using_kernels
-from ..gpu.autograd import onwards
+from ..gpu.autograd import with_gradient
 from ..gpu.loading import precompiling
 from ..jobs import Job, Outcome
 from ..model.encoders import Encoders
 from ..randomness import fold_in, key_of
 from ..recordings import Recordings
-from .averaging import Average, cumulative
+from .averaging import WeightAverage, cumulative
 from .censored import Censors, critic_seed
 from .evaluation import MEASURED, HeldOut, Snapshots
-from .groups import Groups
+from .groups import MemberGroups
 from .members import Members, size_of
 from .memory import out_of_memory
 from .metrics import (
@@ -72,7 +72,7 @@ class Trainer:
         self.jobs, self.size = list(jobs), members
         self.precompiled = False
         self.kind = (recordings.n_channels, recordings.n_times, *program_of(recordings, jobs[0]))
-        self.groups = Groups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
+        self.groups = MemberGroups(recordings, jobs, min(first.training.batch_size, len(jobs[0].fold.train)), device)
         self.labels, self.subject = recordings.y.numpy(), recordings.subject.numpy()
         folds = [job.fold for job in self.groups.jobs]
         self.prepared = windows.for_groups([fold.train for fold in folds], [held_out_rows(fold) for fold in folds])
@@ -123,7 +123,7 @@ class Trainer:
         latest = torch.tensor([setting.training.checkpoint != "best" for setting in settings], device=device)
         longest = max(setting.max_epochs for setting in settings)
         self.snapshots = Snapshots(self.flat, recordings.n_classes, longest, latest, len(self.held_out.rows))
-        self.average = Average.of(settings, self.groups, self.flat)
+        self.average = WeightAverage.of(settings, self.groups, self.flat)
         captured = device.type == "cuda" and windows.in_memory and bool(self.net.capturable)
         self.step, self.measure = (Program(work, captured=captured) for work in (self._next_step, self._measure))
         self._lay_out()
@@ -216,7 +216,7 @@ class Trainer:
         """One step of every member that has one left: rows (G, B), their windows x (G, B, channels, times)."""
         group = self.groups.of_member
         active = (self.tick < self.groups.steps)[group]
-        batch = Batch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
+        batch = TrainingBatch(self.y[rows], self.groups.rank.gather(1, rows), self.signals)
         y, s = batch.y[group], batch.s[group]
         noise = fold_in(fold_in(self.groups.keys, self.clock), self.tick)
         for place, augment in enumerate(self.augmentation):
@@ -238,7 +238,8 @@ class Trainer:
         loss = task + self.strength * warmed_up(self.clock, self.warm_up) * penalty
         grad, *classifier = torch.autograd.grad(loss.sum(), [z, *self.classifier.parameters()])
         with quick_products(rows.device):
-            encoder = torch.autograd.grad(onwards(codes, grad), list(self.net.parameters()), materialize_grads=True)
+            started = with_gradient(codes, grad)
+            encoder = torch.autograd.grad(started, list(self.net.parameters()), materialize_grads=True)
         gradient = torch.cat([one.flatten(1) for one in (*encoder, *classifier)], 1)
         self.optimiser.step(gradient, self.lr * self.decay, active)
         if self.average is not None:

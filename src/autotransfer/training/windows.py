@@ -103,10 +103,10 @@ class Windows:
     def _table(self, windows: Callable[[slice], Tensor], *, edges: bool) -> Tensor:
         """Sums of every window, in float64 where transforms would round: (N, n_sums), without edges (N, 1 + kernel)."""
         recordings, parts = self.recordings, []
-        levels = self.preprocessing.levels(recordings.n_channels, recordings.n_times)
+        n_constant = self.preprocessing.n_constant(recordings.n_channels, recordings.n_times)
         for rows in self._chunks():
             x = windows(rows)
-            sums = lag_sums(x.double(), self.kernel, levels).to(self.dtype)
+            sums = lag_sums(x.double(), self.kernel, n_constant).to(self.dtype)
             parts.append(torch.cat([sums, edge_sums(x, self.kernel)], -1) if edges else sums)
         return torch.cat(parts)
 

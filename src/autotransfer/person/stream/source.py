@@ -13,7 +13,7 @@ from ...errors import UserError, one_line, shown
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
 from ...recordings.optional import need
-from ...recordings.windows import channel_names, check_channel_count, check_rate, window_array
+from ...recordings.windows import channel_names, channel_places, check_channel_count, check_rate, window_array
 from ...recordings.xdf import stream_labels
 
 RATES_AGREE = 1e-3  # share of a rate: streams state what their device was set to
@@ -52,9 +52,8 @@ def match_channels(source: Source, channels: Sequence[str], *, by_position: bool
     """Find the model's channels in the source by name; by position where it has no names, or that is asked for."""
     wanted, found = list(channels), source.channels
     if found is not None and not by_position:
-        missing = [name for name in wanted if name not in found]
+        places, missing = channel_places(found, wanted)
         if not missing:
-            places = [found.index(name) for name in wanted]
             others = f"{source.name} has {len(found)} channels; the model reads {len(wanted)} of them, by name"
             return Columns(places, None if places == list(range(source.n_channels)) else others)
         if len(found) == len(wanted):

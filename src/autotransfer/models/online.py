@@ -1,0 +1,57 @@
+"""The average that uses a person's windows: beside a mixture, for sessions and for all windows of a person at once.
+
+It weighs the parts of the mixture anew, and has parts of its own: closed forms whose training people were centred.
+These take the centre of the training people for that of a new person, until windows of theirs are known
+(training/centring.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..training.centring import Centred, Centring, stacked_centring
+from .card import OnlineCard
+from .ensemble import TINY
+from .saved_model import SavedModel
+
+ALL = "all"  # of `adapt`: with all windows of a person
+
+
+class Online:
+    """shared: the mixture's parts (K,); parts: its own (E,), of which some are centred."""
+
+    def __init__(self, card: OnlineCard, shared: Sequence[SavedModel], parts: Sequence[SavedModel]) -> None:
+        if len(card.exponents) != len(shared) + len(parts):
+            raise ValueError(
+                f"the online average has {len(card.exponents)} exponents for {len(shared) + len(parts)} parts"
+            )
+        self.card, self.parts = card, list(parts)
+        pairs = zip([*shared, *parts], card.exponents, strict=True)
+        self.used = [(part, exponent) for part, exponent in pairs if exponent > 0]
+        centring = [part.centring for part, _ in self.used if part.centring is not None]
+        if not centring:
+            raise ValueError("no part of the online average is centred")
+        self.centring: Centring = stacked_centring(centring)
+        self.centred = Centred(self.centring, card.centring_rule)
+
+    @torch.no_grad()
+    def all_windows(self, X: Tensor, belief: NDArray[np.float64]) -> NDArray[np.float64]:
+        """All raw windows (n, channels, times) of one person, and how probable their classes are to the mixture (n, C)
+        -> log-probabilities (n, C), up to a number for each window. Their order makes no difference."""
+        logits = [part.classifier(part.latents(X)).double().numpy() for part, _ in self.used]  # each (P, n, C)
+        own = [one for one, (part, _) in zip(logits, self.used, strict=True) if part.centring is not None]
+        u = self.centred.beside(np.concatenate(own).transpose(1, 0, 2))
+        offset = self.centred.all_at_once(u, belief)[:, None]  # (P, 1, C)
+        total, start = np.zeros(belief.shape), 0
+        for one, (part, exponent) in zip(logits, self.used, strict=True):
+            if part.centring is not None:
+                one, start = one - offset[start : start + len(one)], start + len(one)
+            power = np.exp(one - one.max(-1, keepdims=True))
+            probability = (power / power.sum(-1, keepdims=True)).mean(0)
+            total += exponent * np.log(np.maximum(probability, TINY))
+        return total

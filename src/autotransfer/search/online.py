@@ -1,0 +1,34 @@
+"""Weights of the average for sessions: over the candidates and the closed forms that centre people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..runs.run import Run
+from ..settings import Setting
+from .average import Nested, Weights, find_nested, find_weights
+from .said import Said, alive
+from .validation import entries_of
+
+
+class OnlineWeights(NamedTuple):
+    """settings: candidates, then the forms that centre people, which held-out people met in the order of recording."""
+
+    settings: list[Setting]
+    weights: Weights
+    nested: Nested
+
+
+def find_online(run: Run, candidates: Sequence[Setting], centred: Sequence[Setting]) -> OnlineWeights | None:
+    """None where nothing is centred, or what is does not count."""
+    if not centred:
+        return None
+    settings = [*candidates, *centred]
+    entries = entries_of(run, settings, run.folds())
+    said = Said.of(run, settings, entries)
+    among = alive(settings, entries)
+    weights = find_weights(said, among)
+    if not weights.exponents[len(candidates) :].any():
+        return None
+    return OnlineWeights(settings, weights, find_nested(said, among))

@@ -1,0 +1,196 @@
+"""Where one person's logits lie beside those of the training people, learned from windows without labels.
+
+A closed form whose training people were centred (`centre="online"`) is linear in the window: to centre a new person is
+to take an offset δ from its logits. With nothing known δ is 0, and the person is treated as training people are on
+average. With u the logits less what they are at the centre of the training people, n windows and the sum s of their u,
+
+    plain      δ = s / (m + n)
+    balanced   δ = (s − (1 − r) Σ_c n_c μ_c) / (m + n)
+    cautious   δ = r (s − (1 − r) Σ_c n_c μ_c) / (m + r n)
+
+m is how many windows the prior is worth. Σ_c n_c μ_c is what training people would have given in the classes that the
+model believes in: the classes of n_c windows, with μ_c the mean of u in each. Somebody who shows one class for minutes
+is then compared with that class, not with all of them. But beliefs are wrong just where a person lies far off, and
+windows of all classes need no such comparison. r tells the two apart without beliefs, by how much u varies within the
+person: as much as windows of one class (r = 0), or as much as windows of all classes do within training people (r = 1).
+A shift of the person does not change it.
+
+With forgetting, all sums fade by that share with every window. A window far beyond every training window is answered,
+and not learned from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError, check_choice, check_types
+
+RULES = ("plain", "balanced", "cautious")
+PRIORS = (2.0, 8.0, 32.0)  # windows, that are tried on held-out people
+FORGETTING = (0.0, 0.01)  # the same
+MOST_PRIOR = 1e6
+BEYOND = 2.0  # times as far from the centre as any window of the training people
+TINY = 1e-12
+
+Floats = NDArray[np.float64]
+Known = dict[str, Floats]  # of one person, or of several side by side on leading axes
+
+
+@dataclass(frozen=True)
+class CentringRule:
+    """How windows of a person move the offset: found on held-out people (search/following.py)."""
+
+    kind: str = "balanced"  # one of RULES
+    prior_windows: float = 8.0  # m
+    forgetting: float = 0.0  # share of all sums with every window
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check_choice("kind", self.kind, RULES)
+        if not 0 < self.prior_windows <= MOST_PRIOR:
+            raise UserError(f"prior_windows is {self.prior_windows}; it must be above 0 and at most {MOST_PRIOR:g}")
+        if not 0 <= self.forgetting < 1:
+            raise UserError(f"forgetting is {self.forgetting}; it must be at least 0 and below 1")
+
+    @property
+    def name(self) -> str:
+        fades = f", forgetting {self.forgetting:g}" if self.forgetting else ""
+        return f"online {self.kind}, prior {self.prior_windows:g}{fades}"
+
+
+CENTRING_RULES = tuple(
+    CentringRule(kind, prior, share) for kind in RULES for prior in PRIORS for share in FORGETTING
+)  # what is tried on held-out people
+
+
+class Centring(NamedTuple):
+    """Of P members and C classes. Logits are less their mean over classes, which changes no probability."""
+
+    reference: Tensor  # (P, C): at the centre of the training people
+    classes: Tensor  # (P, C, C): mean of u for windows of each class, every person counting the same
+    within: Tensor  # (P,): mean squared distance of u from its person's mean in its class
+    between: Tensor  # (P,): the same of these means from the person's mean over classes
+    farthest: Tensor  # (P,): the largest |u| of a training window
+
+
+def fit_centring(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -> Centring:
+    """Of one member (P = 1): logits (n, C) of windows of people (n,) and classes (n,), with the centre of the training
+    people at the logits `reference` (C,)."""
+    reference = _even(reference.double())
+    u = _even(logits.double()) - reference
+    n_classes = u.shape[1]
+    whose, who = people.unique(return_inverse=True)  # type: ignore[no-untyped-call]  # torch's
+    cell = who * n_classes + y
+    size = len(whose) * n_classes
+    count = torch.bincount(cell, minlength=size).double()
+    means = u.new_zeros(size, n_classes).index_add_(0, cell, u) / count.clamp(min=1)[:, None]
+    within = u.new_zeros(size).index_add_(0, cell, (u - means[cell]).square().sum(1)) / count.clamp(min=1)
+    there = (count > 0).double().view(len(whose), n_classes)
+    means = means.view(len(whose), n_classes, n_classes)
+    of_person = (means * there[..., None]).sum(1) / there.sum(1)[:, None]
+    apart = (means - of_person[:, None]).square().sum(-1)
+    of_class = (means * there[..., None]).sum(0) / there.sum(0).clamp(min=1)[:, None]
+    scatter = [(own.view_as(there) * there).sum() / there.sum() for own in (within, apart)]
+    found = (reference, of_class, *scatter, u.norm(dim=1).amax())
+    return Centring(*(one[None] for one in found))
+
+
+def _even(logits: Tensor) -> Tensor:
+    return logits - logits.mean(-1, keepdim=True)
+
+
+def stacked_centring(members: list[Centring]) -> Centring:
+    return Centring(*(torch.cat(own) for own in zip(*members, strict=True)))
+
+
+class Centred:
+    """What follows people in the logits of P members; it remembers nobody: `begin` gives what does.
+
+    rule: one, or several (L,) whose people are followed side by side, on an axis of that length before the others
+    """
+
+    def __init__(self, centring: Centring, rule: CentringRule | tuple[CentringRule, ...]) -> None:
+        self.reference, self.classes, self.within, self.between, farthest = (
+            np.asarray(own.numpy(), dtype=np.float64) for own in centring
+        )
+        self.limit = BEYOND * farthest
+        rules = rule if isinstance(rule, tuple) else (rule,)
+        lanes = (-1,) if isinstance(rule, tuple) else ()
+
+        def each(values: list[float]) -> Any:
+            """A number for each rule, to be broadcast over whatever axes come behind."""
+            return np.array(values).reshape(lanes)
+
+        self.prior = each([own.prior_windows for own in rules])
+        self.kept = each([1 - own.forgetting for own in rules])
+        self.believes = each([float(own.kind != "plain") for own in rules])
+        self.waits = each([float(own.kind == "cautious") for own in rules])
+
+    def begin(self, *people: int) -> Known:
+        """Of somebody who has not come yet, or of people (L, …) side by side."""
+        members, n_classes = self.reference.shape
+        return {
+            "total": np.zeros((*people, members, n_classes)),
+            "squares": np.zeros((*people, members)),
+            "counts": np.zeros((*people, n_classes)),
+        }
+
+    def beside(self, logits: Floats) -> Floats:
+        """u of logits (..., P, C)."""
+        return np.asarray(logits - logits.mean(-1, keepdims=True) - self.reference)
+
+    def offset(self, known: Known) -> Floats:
+        """δ (..., P, C), to be taken from the logits."""
+        total, counts = known["total"], known["counts"]
+        n = counts.sum(-1)[..., None]  # (..., 1)
+        seen = np.maximum(n, TINY)
+        spread = known["squares"] / seen - np.square(total / seen[..., None]).sum(-1)  # (..., P)
+        r = np.clip((spread - self.within) / np.maximum(self.between, TINY), 0.0, 1.0)
+        prior, believes, waits = (_behind(own, r.ndim) for own in (self.prior, self.believes, self.waits))
+        expected = np.einsum("...c,pcd->...pd", counts, self.classes)
+        away = total - (believes * (1 - r))[..., None] * expected
+        share = 1 - waits * (1 - r)
+        return np.asarray((share / (prior + share * n))[..., None] * away)
+
+    def count(self, known: Known, u: Floats, p: Floats) -> Known:
+        """With one more window: u (..., P, C), and how probable its classes are (..., C)."""
+        square = np.square(u).sum(-1)
+        usual = (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)  # (...)
+        kept = 1 - usual * (1 - _behind(self.kept, p.ndim - 1))
+        return {
+            "total": kept[..., None, None] * known["total"] + usual[..., None, None] * u,
+            "squares": kept[..., None] * known["squares"] + usual[..., None] * square,
+            "counts": kept[..., None] * known["counts"] + usual[..., None] * p,
+        }
+
+    def all_at_once(self, u: Floats, p: Floats) -> Floats:
+        """δ (P, C), with several rules (L, P, C), from all windows of a person, u (n, P, C) and p (n, C), in no order:
+        nothing is forgotten."""
+        square = np.square(u).sum(-1)
+        usual = (2 * (square > self.limit**2).sum(-1) <= len(self.limit)).astype(np.float64)
+        sums = {"total": u, "squares": square, "counts": p}
+        known = {name: np.tensordot(usual, own, 1) for name, own in sums.items()}
+        if self.prior.ndim:  # several rules
+            known = {name: own[None] for name, own in known.items()}
+        return self.offset(known)
+
+
+def _behind(values: Any, ndim: int) -> Any:
+    """A number, or (L,), as an array that is broadcast over so many axes, of which L is the first."""
+    return values.reshape(values.shape + (1,) * (ndim - values.ndim))
+
+
+def check_centring(centring: Centring, members: int, n_classes: int) -> None:
+    """Raise ValueError where it does not fit the members."""
+    shapes = [(members, n_classes), (members, n_classes, n_classes), *[(members,)] * 3]
+    for name, tensor, shape in zip(Centring._fields, centring, shapes, strict=True):
+        if tuple(tensor.shape) != shape or not torch.isfinite(tensor).all():
+            raise ValueError(f"the tensor centring.{name} is not finite of the shape {shape}")
+        if name in ("within", "between", "farthest") and (tensor < 0).any():
+            raise ValueError(f"the tensor centring.{name} is below 0")

@@ -1,0 +1,104 @@
+"""--metric decides a run: choices, scores of people, chance and the headline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score, roc_auc_score
+
+import autotransfer as at
+from autotransfer.report.collect import collect
+from autotransfer.report.comparison import contenders
+from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.procedure import conduct, decide, entries_of
+from autotransfer.search.said import Said, probabilities_of
+from autotransfer.search.validation import honest_scores, measured_scores
+from tiny import tiny_file
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("run")
+    source = str(tiny_file(folder, n_subjects=4))
+    options = RunOptions(source=source, epochs=1, grid="uncensored", seeds=1, device="cpu", metric="auc")
+    run = Run.create(folder / "run", options)
+    conduct(run, lambda _: None, shown=False, played=1)
+    return run
+
+
+def candidates(run: Run, choice: Choice) -> list[at.Setting]:
+    return [one.setting for one in choice.shortlist]
+
+
+def test_people_are_scored_by_it_everywhere(run: Run) -> None:
+    choice = read_choice(run.folder)
+    assert choice.metric == "roc_auc"
+    assert choice.chance == 0.5
+    assert "AUC on 4 people" in choice.verdict
+    assert "roc_auc" not in choice.other_metrics
+    assert set(choice.other_metrics) >= {"balanced_accuracy", "f1_macro"}
+    settings = candidates(run, choice)
+    entries = entries_of(run, settings, run.folds())
+    said = Said.of(run, settings, entries)
+    _, _, nested = decide(run, settings)
+    assert nested is not None
+    for person, log_p in nested.said.items():
+        expected = np.mean([roc_auc_score(said.y[person] == k, np.exp(log_p[:, k])) for k in (0, 1)])
+        assert choice.nested_test_scores[str(person)] == pytest.approx(expected)
+    names = {row.key for row in contenders(collect(run, weights=False))}
+    assert "nested" in names
+    assert not names & set(at.CENSORS)
+    assert "pyRiemann tangent space + LDA" not in choice.peers  # it gives no probabilities
+    assert len(choice.peers) >= 1
+
+
+def test_candidates_are_chosen_by_it(run: Run) -> None:
+    choice = read_choice(run.folder)
+    entries = entries_of(run, candidates(run, choice), run.folds())
+    other = replace(run.options, metric="f1")
+    assert other.metric == "f1_macro"
+    run.options = other
+    try:
+        found = measured_scores(run, entries)
+        assert len(found) == len(honest_scores(entries, run.groups))
+        first = entries[0]
+        person = first.validation
+        y = run.recordings.y.numpy()[run.recordings.subject.numpy() == person]
+        expected = f1_score(y, probabilities_of(run, first)[person].argmax(1), average="macro")
+        own = [score for score in found if score.setting == first.setting.key and score.subject == person]
+        assert expected in [pytest.approx(score.value) for score in own]
+        run.options = replace(other, metric="balanced_accuracy")
+        assert measured_scores(run, entries) == honest_scores(entries, run.groups)
+    finally:
+        run.options = replace(other, metric="roc_auc")
+
+
+def test_kappa_may_be_below_zero_and_nothing_else(run: Run) -> None:
+    choice = read_choice(run.folder)
+    lower = dict.fromkeys(choice.nested_test_scores, -0.2)
+    assert replace(choice, metric="cohen_kappa", nested_test_scores=lower).next_person is not None
+    with pytest.raises(at.UserError, match="outside"):
+        replace(choice, nested_test_scores=lower)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(at.UserError, match=r"unknown metric 'F2'; choose from .*roc_auc"):
+        RunOptions(source="x", metric="F2")
+    with pytest.raises(at.UserError, match="published rule"):
+        RunOptions(source="x", metric="f1", rule="published")
+
+
+def test_a_run_is_not_continued_with_another_metric(tmp_path: Path) -> None:
+    from tiny import tiny
+
+    rec = tiny(3)
+    X, y, s = rec.X.numpy(), rec.y.numpy(), rec.subject.numpy()
+    values = {"grid": "uncensored", "adaptation": "none", "epochs": 1, "seeds": 1, "device": "cpu", "sfreq": 16}
+    at.AutoTransferClassifier(run_folder=tmp_path / "run", **values).fit(X, y, subjects=s)
+    with pytest.raises(at.UserError, match=r"metric='balanced_accuracy', not 'f1_macro'"):
+        at.AutoTransferClassifier(run_folder=tmp_path / "run", metric="f1", **values).fit(X, y, subjects=s)

@@ -1,0 +1,323 @@
+"""The average for sessions: it begins at the training people, and is moved by windows that nobody has labelled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import Fold
+from autotransfer.models.assembly import Part, assemble_mixture, with_online
+from autotransfer.models.loading import load_model
+from autotransfer.models.mixture import Mixture
+from autotransfer.person.decoder import Decoder
+from autotransfer.search import following, kinds, playback
+from autotransfer.search.following import Followed
+from autotransfer.search.playback import ORDERS
+from autotransfer.settings import Setting
+from autotransfer.training.centring import BEYOND, CENTRING_RULES, Centred, Centring, CentringRule, fit_centring
+
+REC = at.synthetic(n_subjects=6, trials_per_class=20, n_channels=4, n_times=32, subject_shift=1.0)
+NEW = 5
+FOLD = Fold(np.flatnonzero(REC.subject.numpy() != NEW))
+ROWS = np.flatnonzero(REC.subject.numpy() == NEW)
+OWN, Y = REC.X[ROWS], REC.y.numpy()[ROWS]
+LINEAR = {"encoder": "linear", "standardise": "none"}
+PLAIN = Setting(**LINEAR, represent="features")
+CENTRED = [Setting(**LINEAR, represent=name, centre="online") for name in ("features", "tangent")]
+EXPONENTS = (0.3, 0.5, 0.4)
+
+
+def made(rule: CentringRule, *, session: bool = True, all_windows: bool = True) -> Mixture:
+    """A zero-shot part, and an average for sessions of it and of two that are centred."""
+    outcomes = at.train(REC, [at.Job(one, FOLD, 0) for one in (PLAIN, *CENTRED)], "cpu", progress=False)
+    states = [{k: t for k, t in own.final_state.items() if not k.startswith("censor.")} for own in outcomes]
+    first, *others = (
+        Part(setting, [state], [FOLD], exponent)
+        for setting, state, exponent in zip((PLAIN, *CENTRED), states, EXPONENTS, strict=True)
+    )
+    model = assemble_mixture(REC, [first._replace(exponent=0.8)], scores={})
+    return with_online(REC, model, EXPONENTS[:1], others, rule, session=session, all_windows=all_windows)
+
+
+@pytest.fixture(scope="module")
+def model() -> Mixture:
+    return made(CentringRule("balanced", 4.0))
+
+
+# ---- the offset ------------------------------------------------------------------------------------------------------
+
+
+def test_statistics_of_training_people_are_those_of_a_loop() -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits, reference = torch.randn(60, 3, generator=draw), torch.tensor([0.3, -0.2, 0.5])
+    y, people = torch.arange(60) % 3, torch.arange(60) // 20
+    found = fit_centring(logits, reference, y, people)
+    even = reference - reference.mean()
+    u = (logits - logits.mean(1, keepdim=True) - even).double().numpy()
+    cells = {(s, c): u[((people == s) & (y == c)).numpy()] for s in range(3) for c in range(3)}
+    means = {key: own.mean(0) for key, own in cells.items()}
+    of_person = [np.mean([means[s, c] for c in range(3)], 0) for s in range(3)]
+    within = np.mean([np.square(own - means[key]).sum(1).mean() for key, own in cells.items()])
+    between = np.mean([np.square(own - of_person[s]).sum() for (s, _), own in means.items()])
+    classes = [np.mean([means[s, c] for s in range(3)], 0) for c in range(3)]
+    expected = (even.numpy()[None], np.stack(classes)[None], [within], [between], [np.linalg.norm(u, axis=1).max()])
+    for own, value in zip(found, expected, strict=True):
+        np.testing.assert_allclose(own.numpy(), np.asarray(value), rtol=1e-6, atol=1e-6)
+
+
+def simple(n_classes: int = 3) -> Centring:
+    """One member; classes lie at the corners of a simplex about the reference 0."""
+    corners = 2 * (torch.eye(n_classes) - 1 / n_classes).double()
+    between = corners.square().sum(1).mean()
+    return Centring(torch.zeros(1, n_classes).double(), corners[None], torch.tensor([0.1]).double(), between[None],
+                    torch.tensor([9.0]).double())  # fmt: skip
+
+
+def shown(labels: list[int], shift: np.ndarray, rule: CentringRule, sure: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """The offset after windows of these classes, which lie at their corners plus a shift; and the shift's part in u."""
+    centring = simple()
+    centred = Centred(centring, rule)
+    known, noise = centred.begin(), np.random.default_rng(0)
+    for label in labels:
+        u = centring.classes.numpy()[:, label] + shift + 0.1 * noise.standard_normal(3)
+        u -= u.mean(-1, keepdims=True)
+        p = np.full(3, (1 - sure) / 3) + sure * np.eye(3)[label]
+        known = centred.count(known, u, p)
+    return centred.offset(known)[0], shift - shift.mean()
+
+
+@pytest.mark.parametrize("rule", CENTRING_RULES, ids=lambda rule: rule.name)
+def test_somebody_new_is_treated_as_training_people_are(rule: CentringRule) -> None:
+    centred = Centred(simple(), rule)
+    assert np.array_equal(centred.offset(centred.begin()), np.zeros((1, 3)))
+
+
+def test_the_plain_rule_is_a_mean_with_a_prior() -> None:
+    centred, u = Centred(simple(), CentringRule("plain", 8.0)), np.random.default_rng(0).normal(size=(20, 1, 3))
+    known = centred.begin()
+    for own in u:
+        known = centred.count(known, own, np.ones(3) / 3)
+    np.testing.assert_allclose(centred.offset(known), u.sum(0) / 28)
+    fading = Centred(simple(), CentringRule("plain", 8.0, 0.5))
+    known = fading.begin()
+    for own in u:
+        known = fading.count(known, own, np.ones(3) / 3)
+    power = 0.5 ** np.arange(19, -1, -1)
+    np.testing.assert_allclose(fading.offset(known), np.tensordot(power, u, 1) / (8 + power.sum()))
+
+
+@pytest.mark.parametrize("kind", ["plain", "balanced", "cautious"])
+def test_a_shift_is_learned_from_windows_of_all_classes(kind: str) -> None:
+    found, shift = shown([0, 1, 2] * 60, np.array([1.5, 0.0, -1.0]), CentringRule(kind, 2.0))
+    np.testing.assert_allclose(found, shift, atol=0.1)
+
+
+def test_one_class_for_minutes_moves_little_where_classes_are_believed() -> None:
+    """Somebody like the training people shows one class alone; somebody shifted does, and the shift is learned."""
+    nothing, shift = np.zeros(3), np.array([1.0, 0.0, -1.0])
+    far = np.linalg.norm(simple().classes[0, 0])
+    assert np.linalg.norm(shown([0] * 200, nothing, CentringRule("plain", 2.0))[0]) > 0.9 * far
+    for kind in ("balanced", "cautious"):
+        assert np.linalg.norm(shown([0] * 200, nothing, CentringRule(kind, 2.0))[0]) < 0.1 * far
+    found, moved = shown([0] * 200, shift, CentringRule("balanced", 2.0))
+    np.testing.assert_allclose(found, moved, atol=0.1)
+    assert np.linalg.norm(shown([0] * 200, shift, CentringRule("cautious", 2.0))[0]) < 0.2, "it waits for more classes"
+
+
+def test_doubtful_beliefs_do_not_matter_where_windows_vary_as_all_classes_do() -> None:
+    """Beliefs that are wrong would take the shift for classes."""
+    found, shift = shown([0, 1, 2] * 60, np.array([1.5, 0.0, -1.0]), CentringRule("balanced", 2.0), sure=0.0)
+    np.testing.assert_allclose(found, shift, atol=0.1)
+
+
+def test_a_window_unlike_any_other_is_not_learned_from() -> None:
+    centred = Centred(simple(), CentringRule())
+    known = centred.count(centred.begin(), np.array([[1.0, 0.0, -1.0]]), np.ones(3) / 3)
+    wild = np.array([[1.0, 0.0, -1.0]]) * (BEYOND * 9.0)
+    after = centred.count(known, wild, np.ones(3) / 3)
+    assert all(np.array_equal(after[name], own) for name, own in known.items())
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [({"kind": "best"}, "unknown kind 'best'"), ({"prior_windows": 0.0}, "prior_windows is 0.0"),
+     ({"forgetting": 1.0}, "forgetting is 1.0")],
+)  # fmt: skip
+def test_rules_that_make_no_sense_are_refused(values: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        CentringRule(**values)  # type: ignore[arg-type]
+
+
+# ---- a person and the model ------------------------------------------------------------------------------------------
+
+
+def test_the_offset_is_what_centring_the_windows_would_do() -> None:
+    """By hand: representations less the running mean with a prior, through the same classifiers."""
+    model = made(CentringRule("plain", 4.0))
+    found = at.Session(model, adapt=True).predict_proba(OWN)
+    assert model.online is not None
+    total = 0.3 * np.log(model.parts[0].predict_proba(OWN))
+    for part, exponent in zip(model.online.parts, EXPONENTS[1:], strict=True):
+        prior = part.preprocessing.follow().feed(OWN)[0].double()  # already less the training people's centre
+        seen = torch.cat([torch.zeros_like(prior[:1]), prior.cumsum(0)[:-1]])
+        mean = seen / (4 + torch.arange(len(prior), dtype=torch.float64))[:, None, None]
+        logits = part.classifier(part.net((prior - mean).float()))
+        total += exponent * logits.double().log_softmax(-1)[0].detach().numpy()
+    expected = np.exp(total - total.max(1, keepdims=True))
+    np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True), atol=2e-5)
+
+
+def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Mixture, tmp_path: Path) -> None:
+    together = at.Session(model, adapt=True).predict_proba(OWN)
+    session = at.Session(model, adapt=True)
+    first = [session.predict_proba(window) for window in OWN[:17]]
+    session.save(tmp_path / "ann.session")
+    model.save(tmp_path / "model")
+    again = at.Session.load(tmp_path / "ann.session", load_model(tmp_path / "model"))
+    assert again.n_windows == 17
+    rest = again.predict_proba(OWN[17:])
+    np.testing.assert_array_equal(rest, session.predict_proba(OWN[17:]))
+    np.testing.assert_allclose(np.concatenate([np.stack(first), rest]), together, atol=1e-6)
+    assert np.abs(together - model.predict_proba(OWN)).max() > 0.05, "windows matter"
+    session.reset()
+    np.testing.assert_allclose(session.predict_proba(OWN), together, atol=1e-6)
+
+
+def test_a_session_that_does_not_adapt_is_zero_shot(model: Mixture) -> None:
+    np.testing.assert_allclose(at.Session(model).predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
+    assert model.adaptation == "none"
+
+
+def test_people_who_lost_by_it_are_followed_as_before() -> None:
+    model = made(CentringRule(), session=False, all_windows=False)
+    model.card = replace(model.card, follows="none")
+    with pytest.warns(UserWarning, match="did not gain by adaptation"):
+        session = at.Session(model, adapt=True)
+    np.testing.assert_allclose(session.predict_proba(OWN), model.predict_proba(OWN), atol=1e-5)
+    with pytest.warns(UserWarning, match="did not gain by adapt='all'"):
+        assert np.array_equal(model.predict_proba(OWN, adapt="all"), model.predict_proba(OWN))
+
+
+def test_all_windows_of_each_person_in_no_order(model: Mixture) -> None:
+    other = REC.X[REC.subject == 0]
+    X, who = torch.cat([OWN, other]), ["new"] * len(OWN) + ["other"] * len(other)
+    found = model.predict_proba(X, who, adapt="all")
+    np.testing.assert_allclose(found[: len(OWN)], model.predict_proba(OWN, adapt="all"), atol=1e-6)
+    drawn = np.random.default_rng(0).permutation(len(X))
+    mixed = model.predict_proba(X[drawn], [who[k] for k in drawn], adapt="all")
+    np.testing.assert_allclose(mixed, found[drawn], atol=1e-5)
+    assert np.abs(found - model.predict_proba(X)).max() > 0.05
+
+
+def test_all_windows_are_refused_where_nothing_can_use_them(model: Mixture) -> None:
+    with pytest.raises(UserError, match=r"unknown adapt 'some'; choose from None, 'all'"):
+        model.predict(OWN, adapt="some")
+    with pytest.raises(UserError, match="no average that could use all windows"):
+        model.parts[0].predict(OWN, adapt="all")
+    with pytest.raises(UserError, match="no average that could use all windows"):
+        Mixture(model.parts, [1.0]).predict(OWN, adapt="all")
+
+
+# ---- held-out people decide ------------------------------------------------------------------------------------------
+
+
+def test_rules_side_by_side_are_rules_by_themselves(model: Mixture) -> None:
+    decoder = Decoder(model, online=True)
+    said, orders = decoder.say(OWN), list(playback.orders_for(Y).values())
+    every = decoder.online(CENTRING_RULES).side_by_side(said, orders)
+    for rule, own in zip(CENTRING_RULES, every, strict=True):
+        follow = decoder.online(rule)
+        for order, found in zip(orders, own, strict=True):
+            alone, _ = follow.next(type(said)(said.settled[order], said.logits[order]), follow.centred.begin())
+            np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_played_back_is_what_a_session_does(model: Mixture) -> None:
+    _, _, found = playback.played(model, REC, ROWS)
+    rule = "online balanced, prior 8"
+    own = made(following.RULES[rule])
+    for place, order in enumerate(playback.orders_for(Y).values()):
+        said = at.Session(own, adapt=True).predict_proba(OWN[order])
+        score = np.mean([np.mean(said.argmax(1)[Y[order] == c] == c) for c in range(REC.n_classes)])
+        assert found.score(rule)[place] == pytest.approx(score)
+    right = own.predict_proba(OWN, adapt="all").argmax(1) == Y
+    assert found.all_windows[list(following.RULES).index(rule)] == pytest.approx(
+        np.mean([right[c == Y].mean() for c in range(REC.n_classes)])
+    )
+
+
+def person(gain: float, worst: float, name: str = "online balanced, prior 8") -> Followed:
+    """Somebody who gains by one rule, in one order something else."""
+    rules = np.full((len(following.RULES), len(ORDERS)), 0.4)
+    rules[list(following.RULES).index(name)] = 0.5 + gain
+    rules[list(following.RULES).index(name), 2] = 0.5 + worst
+    ways = np.full((len(following.WAYS), len(ORDERS)), 0.5)
+    ways[0] += 0.02
+    n = 40
+    right = np.zeros((1 + len(following.METHODS), len(ORDERS), n), dtype=bool)
+    truth = np.tile(np.arange(n) % 2, (len(ORDERS), 1))
+    return Followed(np.full(len(ORDERS), 0.5), ways, rules, rules[:, 0], truth, right, right[-len(following.RULES) :])
+
+
+def test_the_average_is_used_where_it_gains_most_where_it_gains_least() -> None:
+    assert following.delivered([person(0.2, 0.1)] * 4) == "online balanced, prior 8"
+    assert following.delivered([person(0.2, 0.01)] * 4) == "shift"
+    assert following.delivered([person(0.2, -0.01)] * 4) == "shift"
+    found = playback.online_of({name: person(0.2, 0.1) for name in "abcd"})
+    assert found["online_session"]
+    assert found["online_all_windows"]
+    assert found["rule"] == following.RULES["online balanced, prior 8"]
+    assert found["online"]["one-sided"]["a"] == pytest.approx(0.6)
+    assert not playback.online_of({name: person(0.2, -0.01) for name in "abcd"})["online_session"]
+    assert playback.online_of({"a": person(0.2, 0.1)._replace(rules=following.NONE)}) == {}
+
+
+def test_nobody_chooses_their_own_rule() -> None:
+    """One person loses by what the others gain by, and is shown with it."""
+    every = {name: person(0.2, 0.2) for name in "abc"} | {"d": person(-0.3, -0.3)}
+    assert playback.online_of(every)["online"]["recorded"]["d"] == pytest.approx(0.2)
+    assert playback.orders_of(every)["adapted"]["recorded"]["d"] == pytest.approx(0.2)
+
+
+def test_a_clear_loss_is_told_from_chance() -> None:
+    y = np.arange(200) % 2
+    before, after = np.ones(200, dtype=bool), np.ones(200, dtype=bool)
+    after[:4] = False
+    assert not following.clearly_loses(after, before, y)
+    after[:60] = False
+    assert following.clearly_loses(before, after, y)
+    assert not following.clearly_loses(before, before, y)
+
+
+def test_a_curve_is_the_score_of_each_stretch() -> None:
+    right = np.zeros((1, 120), dtype=bool)
+    right[0, 10:30] = right[0, 100:] = True
+    found = following.curve(right, np.arange(120)[None] % 2)
+    np.testing.assert_allclose(found, [[0, 1, 0, 1]])
+    assert np.isnan(following.curve(right[:, :20], np.arange(20)[None] % 2)[0, 2:]).all()
+
+
+def test_one_class_comes_before_all_others() -> None:
+    y = np.array([0, 1, 1, 2, 0, 1, 2, 1])
+    order = playback.orders_for(y)["one class first"]
+    assert sorted(order.tolist()) == list(range(8))
+    assert y[order[:4]].tolist() == [1] * 4
+
+
+def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
+    options = at_options("zero-shot")
+    forms = kinds.online_forms(options, REC)
+    assert forms
+    assert {one.adaptation for one in forms} == {"online"}
+    assert {kinds.uncentred(one) for one in forms} <= set(kinds.closed_forms(options, REC))
+    assert kinds.online_forms(at_options("online"), REC) == []
+
+
+def at_options(adaptation: str) -> kinds.RunOptions:
+    return kinds.RunOptions(source="x", adaptation=adaptation)
