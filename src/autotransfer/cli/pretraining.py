@@ -34,7 +34,7 @@ def pretrain(
     verbose: Verbose = False,
     log: Log = None,
 ) -> None:
-    """Train networks on several data sets at once, with a head for each; run --base starts from them."""
+    """Train networks on several data sets at once, with a head for each; a run may start from them."""
     from ..pretraining.pretrain import pretrain as make
     from ..pretraining.studies import Studies
 
