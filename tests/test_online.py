@@ -15,6 +15,7 @@ from autotransfer.folds import Fold
 from autotransfer.models.assembly import Part, assemble_mixture, with_online
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
+from autotransfer.person.calibration import calibrated
 from autotransfer.person.decoder import Decoder
 from autotransfer.search import following, kinds, playback
 from autotransfer.search.following import Followed
@@ -187,6 +188,20 @@ def test_windows_in_any_pieces_and_from_disk_are_one_stream(model: Mixture, tmp_
     assert np.abs(together - model.predict_proba(OWN)).max() > 0.05, "windows matter"
     session.reset()
     np.testing.assert_allclose(session.predict_proba(OWN), together, atol=1e-6)
+
+
+def test_labels_take_over(model: Mixture) -> None:
+    """Windows that were answered can be labelled; the session is then that of the calibrated model."""
+    first = np.sort(np.concatenate([np.flatnonzero(c == Y)[:3] for c in range(REC.n_classes)]))
+    session = at.Session(model, adapt=True)
+    session.predict_proba(OWN[first])
+    session.label(OWN[first], session.classes_[Y[first]])
+    assert session.n_windows == len(first), "no window was counted twice"
+    rest = np.setdiff1d(np.arange(len(OWN)), first)
+    own = calibrated(model, OWN[first], torch.from_numpy(Y[first]))
+    np.testing.assert_allclose(session.predict_proba(OWN[rest]), own.predict_proba(OWN[rest]), atol=1e-5)
+    with pytest.raises(UserError, match="one person's already"):
+        own.predict_proba(OWN, adapt="all")
 
 
 def test_a_session_that_does_not_adapt_is_zero_shot(model: Mixture) -> None:

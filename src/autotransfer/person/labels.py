@@ -62,8 +62,9 @@ class Labels:
         self._begin_day()
 
     def _begin_day(self) -> None:
-        known = self.earlier and self.days is not None
-        self.prior = on_another_day(self.everyone, self.days, self.earlier) if known and self.days else self.everyone
+        self.prior = self.everyone
+        if self.days is not None and self.earlier:
+            self.prior = on_another_day(self.everyone, self.days, self.earlier)
         self._correct()
 
     @property

@@ -46,7 +46,7 @@ from .stages import (
     without_subject,
 )
 from .stopping import expects_gain, stopped_at
-from .validation import entries_of, measured_scores, validation_scores
+from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 LATE = 5.0  # the same before the last, where nothing is left of the time
@@ -58,15 +58,11 @@ FIRST_CUT = 8  # successive halving begins after this part of the epochs
 class Rule:
     """How candidates are ranked: which scores, and what of them decides."""
 
-    scores: Callable[[Run, Sequence[Entry]], list[Score]]
+    scores: Callable[[Sequence[Entry], Groups], list[Score]]
     choose: Callable[[Sequence[Score], Sequence[str]], str]
 
 
-def _published_scores(run: Run, entries: Sequence[Entry]) -> list[Score]:
-    return validation_scores(entries, run.groups)
-
-
-RULES = {"average": Rule(measured_scores, best_mean), "published": Rule(_published_scores, choose)}
+RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation_scores, choose)}
 
 
 def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
@@ -114,7 +110,9 @@ def decide(
     rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
     baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
     scored = set(scorable(run.recordings))
-    scores = [score for score in rule.scores(run, entries) if score.subject in scored]
+    usual = options.metric == BALANCED_ACCURACY
+    every = rule.scores(entries, run.groups) if usual else measured_scores(run, entries)
+    scores = [score for score in every if score.subject in scored]
     keys = [setting.key for setting in candidates]
     others = {person: without_subject(scores, person) for person in sorted(scored)}
     plain = [setting.key for setting in candidates if setting.penalty is None]
