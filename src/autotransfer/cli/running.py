@@ -223,7 +223,7 @@ def status(folder: Folder) -> None:
         say(line)
 
 
-DEMO_TIME = "90s"
+DEMO_TIME = "100s"
 
 
 def demo(

@@ -49,7 +49,7 @@ from .stopping import expects_gain, stopped_at
 from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
-LATE = 5.0  # the same before the last, where nothing is left of the time
+LATE = 10.0  # the same before the last, where nothing is left of the time
 GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
 FIRST_CUT = 8  # successive halving begins after this part of the epochs
 
@@ -288,7 +288,8 @@ class Conductor:
         self.nested: dict[int, Nested] = {}  # by how many answers there were
         self.earlier: dict[str, int] = {}  # for whom others would have stopped, and after how many answers
         self.slowness = 1.0  # measured over expected
-        self.answering = 0.0  # seconds, of the answer that took longest
+        self.answering = 0.0  # seconds, of the answer that took longest, without what takes as long as there is time
+        self.beside = 0.0  # seconds for that: peers, and people who play their windows
         run.ledger.remember(plan=plan)
 
     @property
@@ -303,7 +304,7 @@ class Conductor:
     @property
     def left_to_train(self) -> float:
         """Seconds until the last answer must be begun."""
-        return self.left - GROWING * self.answering
+        return self.left - GROWING * self.answering - min(LATE, self.beside)
 
     def perform(self) -> Choice:
         staged, choice = self.run.options.staged, None
@@ -330,7 +331,8 @@ class Conductor:
         todo = [entry for entry in entries if statuses.get(entry.key) not in FINISHED]
         needed = not self.answers and (number == 0 or run.options.staged)
         if todo and not needed and not self._fits(stage):
-            self._leave_out(number, f"it would have taken about {clock(stage.seconds * self.slowness)}")
+            about = f"it would have taken about {clock(stage.seconds * self.slowness)}"
+            self._leave_out(number, about if stage.seconds else "no time was left")
             return False
         run.add(entries)  # also what is finished: jobs are counted
         if not todo:
@@ -407,7 +409,7 @@ class Conductor:
         began = time.monotonic()
         with threads(min(FEW, cores())):
             choice = self._weighed(number, since)
-        self.answering = max(self.answering, time.monotonic() - began)
+        self.answering = max(self.answering, time.monotonic() - began - self.beside)
         return choice
 
     def _weighed(self, number: int, since: float | None) -> Choice:
@@ -431,7 +433,8 @@ class Conductor:
         write_results(run)
         last = ended is not None or not staged
         least = LATE if last and len(self.answers) > 1 else EARLY
-        late = time.monotonic() + (max(self.left, least) if last else least)
+        began = time.monotonic()
+        late = began + (max(self.left, least) if last else least)
         with working("peers", shown=self.shown):
             beside = peer_scores(run, late if math.isfinite(late) else None)
         choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
@@ -439,6 +442,7 @@ class Conductor:
         if nested is not None:
             online = self._online(candidates, done)
             choice = replace(choice, playback=self._play(candidates, nested, late, since, online, last=last))
+        self.beside = time.monotonic() - began
         choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
