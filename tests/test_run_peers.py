@@ -112,14 +112,14 @@ def test_recentring_undoes_how_loud_a_person_is() -> None:
 
 def test_peers_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Choice]) -> None:
     run = averaged[0]
-    for preprocessing, more in (("online", set()), ("transductive", {RECENTRED})):
-        run_of = SimpleNamespace(options=replace(run.options, preprocessing=preprocessing), recordings=run.recordings)
+    for adaptation, more in (("online", set()), ("transductive", {RECENTRED})):
+        run_of = SimpleNamespace(options=replace(run.options, adaptation=adaptation), recordings=run.recordings)
         settings = closed_peers(run_of)
         used = {name: setting.adaptation for name, setting in settings.items()}
         kinds = Counter(used.values())
-        assert set(kinds) == {"none", preprocessing}
-        assert kinds["none"] >= kinds[preprocessing] >= 2
-        assert all((preprocessing in name) == (kind != "none") for name, kind in used.items())
+        assert set(kinds) == {"none", adaptation}
+        assert kinds["none"] >= kinds[adaptation] >= 2
+        assert all((adaptation in name) == (kind != "none") for name, kind in used.items())
         assert set(peers._others(run_of)) == {PYRIEMANN} | more
 
 
