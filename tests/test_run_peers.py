@@ -47,7 +47,7 @@ def test_closed_forms_among_the_candidates_are_the_peers(averaged: tuple[Run, Ch
     scores = {str(p): e.record.score_on(p) for e in records if e.record is not None for p in run.groups[e.test]}
     assert choice.peers[LDA] == scores
     assert set(scores) == {str(person) for person in range(5)}
-    assert {entry.stage for entry in run.ledger.entries()} == {"folds"}
+    assert {entry.stage for entry in run.ledger.entries()} == {"folds", "sessions"}
 
 
 def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: Path) -> None:
