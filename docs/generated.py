@@ -258,7 +258,8 @@ def recipes() -> str:
 
 
 COLUMN = {
-    "stage": "`search` (stage one), `folds` (stage two) or `nested`",
+    "stage": "`search` (stage one), `folds` (stage two), `sessions` (for the [average for sessions](../online.md), no "
+    "candidates) or `nested`",
     "setting": "short name of the setting",
     "fold": "position of the test subject",
     "validation_subject": "the validation subject, whose loss chose the epoch if `checkpoint` is best",
@@ -359,8 +360,8 @@ AVERAGE = {
 
 
 PLAYBACK = {
-    "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`): score by subject of the model as it "
-    "is delivered",
+    "zero_shot": "by the order of the windows (`recorded`, `balanced`, `one-sided`, `one class first`): score by "
+    "subject of the model as it is delivered",
     "adapted": "the same with adaptation, in the way that the others choose",
     "ways": "by the way of following (`shift`, `prototypes`, `statistics`, `entropy`), then as above: each with all of its "
     "correction",
@@ -370,6 +371,16 @@ PLAYBACK = {
     "follows": "the way in which the delivered model adapts where it is asked to; `none`: it does not",
     "calibrates": "numbers of labels by which it is calibrated",
     "trust": "number of labels → how much of a correction counts, and the sharpness of what is said with it",
+    "online": "as `zero_shot`, by the [average for sessions](../online.md) with the rule that the others choose; "
+    "empty, as all below, where there is no such average",
+    "all_windows": "score by subject of the same with all windows of the person at once",
+    "rule": "how the delivered average for sessions centres a person: `kind`, `prior_windows` and `forgetting`",
+    "online_session": "whether a session of the delivered model uses that average",
+    "online_all_windows": 'whether `adapt="all"` does',
+    "losing": "by order: subjects who clearly lose by what a session does, beyond what their windows leave to chance",
+    "seen": "how many windows came before each stretch of `curves`",
+    "curves": "by order, then by what is done (`zero_shot`, `session`, `all_windows`): mean score over people on each "
+    "stretch; null where nobody had so many windows",
 }
 
 

@@ -195,8 +195,8 @@ def test_every_option_reaches_the_run() -> None:
         "batch_size": 9, "lr": 0.1, "standardise": "train", "align": "online", "device": "cpu",
         "rule": "published", "nuisance": "session", "time": "2h", "folds": "all",
     }  # fmt: skip
-    expected = RunOptions(source=module.DATA, seed=5, steps=100, **given)
-    assert at.AutoTransferClassifier(random_state=5, steps=100, **given)._options("eegnet") == expected
+    expected = RunOptions(source=module.DATA, seed=5, max_steps=100, **given)
+    assert at.AutoTransferClassifier(random_state=5, max_steps=100, **given)._options("eegnet") == expected
     assert at.AutoTransferClassifier(nested="full", rule="published")._options("eegnet").nested == "full"
     assert at.AutoTransferClassifier(adaptation="online")._options("eegnet").adaptation == "online"
     assert at.AutoTransferClassifier()._options("eegnet").time == "30m"

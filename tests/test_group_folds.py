@@ -91,7 +91,7 @@ def test_a_run_has_a_score_for_everybody(finished: tuple[Run, Choice]) -> None:
     assert plain.set_index("test_subject")["test_score"].to_dict() == pytest.approx(choice.test_scores["baseline"])
     seconds = sum(entry.record.seconds for entry in run.ledger.entries() if entry.record is not None)
     assert table["seconds"].sum() == pytest.approx(seconds)
-    assert len(run.ledger.entries(records=False)) == FOLDS * len(choice.shortlist)
+    assert len(run.ledger.entries("folds", records=False)) == FOLDS * len(choice.shortlist)
 
 
 def test_a_report_knows_every_person(finished: tuple[Run, Choice]) -> None:

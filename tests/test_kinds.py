@@ -91,10 +91,11 @@ def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
     plan = plan_of(options, tiny())
     run = Run.create(tmp_path / "run", options)
     conduct(run, lambda _: None, shown=False)
-    entries = run.ledger.entries(records=False)
+    entries = run.ledger.entries("folds", records=False)
     solved = [entry for entry in entries if entry.setting.network.closed_form]
     assert plan.trainings == len(entries) - len(solved)
     assert plan.folds * len(plan.stages[0].trainings) == len(solved)
+    assert plan.folds * len(plan.stages[0].online) == len(run.ledger.entries("sessions", records=False)) > 0
     assert "2 seeds" in work_words(plan)
 
 

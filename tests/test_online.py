@@ -336,3 +336,36 @@ def test_closed_forms_of_sessions_are_those_of_the_run_centred() -> None:
 
 def at_options(adaptation: str) -> kinds.RunOptions:
     return kinds.RunOptions(source="x", adaptation=adaptation)
+
+
+def zero_shot_person() -> Followed:
+    """Somebody whose average for sessions centres nothing."""
+    one = person(0.2, 0.1)
+    return one._replace(
+        rules=following.NONE, all_windows=following.NONE, all_right=one.all_right[:0],
+        right=one.right[: 1 + len(following.WAYS)],
+    )  # fmt: skip
+
+
+def test_somebody_without_the_average_is_as_delivered_by_every_rule() -> None:
+    still = following.unmoved(zero_shot_person())
+    like = person(0.2, 0.1)
+    for field, own, other in zip(Followed._fields, still, like, strict=True):
+        assert own.shape == other.shape, field
+    assert all((still.gains(rule) == 0).all() for rule in following.RULES)
+    assert all(following.all_gain(still, rule) == 0 for rule in following.RULES)
+    assert following.delivered([like, like, like, still]) == "online balanced, prior 8"
+    found = playback.online_of({"a": like, "b": like, "c": still})
+    assert found["online"]["recorded"]["c"] == 0.5
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_few_people_choose_nothing_for_each_other(n: int) -> None:
+    people = {str(k): person(0.2, 0.1) for k in range(n)}
+    played = playback.Playback(
+        **playback.orders_of(people), **playback.online_of(people), before={}, calibrated={}, own={},
+        follows=following.delivered(list(people.values()), list(following.WAYS)), calibrates=[],
+    )  # fmt: skip
+    assert not played.online_session
+    assert played.adapted == played.zero_shot
+    assert played.gain == 0

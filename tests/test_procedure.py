@@ -130,6 +130,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
 def honest_table(run: Run) -> pd.DataFrame:
     """From results.csv: each person by the snapshot that the other held-out person picked."""
     table = pd.read_csv(run.folder / "results.csv")
+    table = table[table["stage"] != "sessions"]  # no candidates
     names = ["setting", "on", "other", "score"]
     sides = (["test_subject", "validation_subject", "test_score"],
              ["validation_subject", "test_subject", "swapped_test_score"])  # fmt: skip
@@ -157,7 +158,11 @@ def test_every_kind_is_a_candidate_and_closed_forms_need_no_seeds(averaged: tupl
     solved = table["encoder"].isin(["linear", "templates", "evoked"])
     assert set(table[solved]["seed"]) == {0}
     assert set(table[~solved]["seed"]) == {0, 1}
-    assert len(table[solved]) == 4 * sum(one.setting.network.closed_form for one in choice.shortlist)
+    candidate = table["stage"] == "folds"
+    assert len(table[solved & candidate]) == 4 * sum(one.setting.network.closed_form for one in choice.shortlist)
+    assert set(table[candidate]["setting"]) == {one.name for one in choice.shortlist}
+    assert set(table[~candidate]["stage"]) == {"sessions"}
+    assert set(table[~candidate]["centre"]) == {"online"}
 
 
 def test_the_delivered_model_is_the_average(averaged: tuple[Run, Choice]) -> None:

@@ -315,7 +315,7 @@ def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
     run = averaged()
     choice, average = of(run), average_of(run)
     lines = answer(choice)
-    assert len(lines) <= 17
+    assert len(lines) <= 16
     assert lines[3].startswith("average of 6 candidates of 5 kinds: EEGNet 45 %, Tangent space 28 %")
     assert lines[3].endswith("my_encoder 3 %"), "templates have no weight"
     assert "balanced accuracy on 12 test subjects (chance .25):" in lines

@@ -47,7 +47,7 @@ def test_closed_forms_among_the_candidates_are_the_peers(averaged: tuple[Run, Ch
     scores = {str(p): e.record.score_on(p) for e in records if e.record is not None for p in run.groups[e.test]}
     assert choice.peers[LDA] == scores
     assert set(scores) == {str(person) for person in range(5)}
-    assert {entry.stage for entry in run.ledger.entries()} == {"folds"}
+    assert {entry.stage for entry in run.ledger.entries()} == {"folds", "sessions"}
 
 
 def test_where_they_are_no_candidates_they_are_solved_for_the_report(tmp_path: Path) -> None:
@@ -112,14 +112,14 @@ def test_recentring_undoes_how_loud_a_person_is() -> None:
 
 def test_peers_may_use_of_a_new_person_what_the_run_may(averaged: tuple[Run, Choice]) -> None:
     run = averaged[0]
-    for preprocessing, more in (("online", set()), ("transductive", {RECENTRED})):
-        run_of = SimpleNamespace(options=replace(run.options, preprocessing=preprocessing), recordings=run.recordings)
+    for adaptation, more in (("online", set()), ("transductive", {RECENTRED})):
+        run_of = SimpleNamespace(options=replace(run.options, adaptation=adaptation), recordings=run.recordings)
         settings = closed_peers(run_of)
         used = {name: setting.adaptation for name, setting in settings.items()}
         kinds = Counter(used.values())
-        assert set(kinds) == {"none", preprocessing}
-        assert kinds["none"] >= kinds[preprocessing] >= 2
-        assert all((preprocessing in name) == (kind != "none") for name, kind in used.items())
+        assert set(kinds) == {"none", adaptation}
+        assert kinds["none"] >= kinds[adaptation] >= 2
+        assert all((adaptation in name) == (kind != "none") for name, kind in used.items())
         assert set(peers._others(run_of)) == {PYRIEMANN} | more
 
 

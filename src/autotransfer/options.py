@@ -91,7 +91,7 @@ class AskedOptions:
         False
     )
     epochs: Annotated[int | None, About("Default: about 2,500 steps, 10 to 500 epochs; paper: 500.", TRAINING)] = None
-    steps: Annotated[
+    max_steps: Annotated[  # a classifier with `steps` would be taken for a pipeline
         int | None, About("Steps of the optimiser, where --epochs are not given; default 2500.", TRAINING)
     ] = None
     patience: Annotated[int | None, About("Stop after so many epochs without progress.", TRAINING)] = None

@@ -88,6 +88,7 @@ def run(
         ),
     ] = False,
     preprocessing: Annotated[str | None, typer.Option(hidden=True)] = None,
+    steps: Annotated[int | None, typer.Option(hidden=True)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and what it would cost.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     config: Config = None,
@@ -120,6 +121,8 @@ def run(
         asked = replace(asked, time=EVERYTHING)  # nobody can say how long it takes elsewhere
     if preprocessing is not None:
         asked = replace(asked, adaptation=preprocessing)
+    if steps is not None:
+        asked = replace(asked, max_steps=steps)
     options = RunOptions.of(
         "quick" if quick else "recommended", source=data, storage=storage, seed=seed, clean=clean,
         population=_population(population), **asdict(asked), **asdict(windowing),

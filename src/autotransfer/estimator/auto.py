@@ -52,7 +52,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     grid: the name of a grid, as of `autotransfer run`, or a list of settings (`at.Setting`), which are then tried as
         they are and averaged; the first without a penalty is the baseline
     settings: such a list, by another name; give one of the two
-    search, trials, networks, kinds, epochs, steps, patience, batch_size, lr, standardise, align, adaptation, seeds,
+    search, trials, networks, kinds, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds,
     nested, nuisance, as_printed: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
     time: such as "30m" or "2h": fit ends then, with what it has trained, or sooner where no more gain is expected.

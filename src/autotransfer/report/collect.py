@@ -25,7 +25,7 @@ from ..training.nuisance import columns_of, groups_of
 from ..training.packing import resolve_device
 from .summary import Leak, Point, Split, Summary, WeightsStory
 
-SHOWN = ("search", "folds")
+SHOWN = ("search", "folds")  # what is solved for sessions is no candidate
 PROBED_FOLDS = 6  # leakage is read on this many folds, evenly spread
 PROBED_TRIALS = 2000  # of a fold's training trials at most, the same for both models
 DRAWN_TRIALS = 600
@@ -40,8 +40,6 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
     shown = [entry for entry in entries if entry.stage in SHOWN]
-    if run.options.adaptation == "zero-shot":  # what is solved for sessions is no candidate
-        shown = [entry for entry in shown if entry.setting.adaptation == "none"]
     complete = bool(ledger.recall("complete", bool))
     choice = read_choice(run.folder) if (run.folder / "choice.json").exists() else None
     return Summary(

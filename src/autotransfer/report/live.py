@@ -72,7 +72,7 @@ def rank(trainings: list[Trained]) -> list[dict[str, Any]]:
     scores: dict[str, dict[str, list[float]]] = {}
     counts: dict[str, int] = {}
     for one in trainings:
-        if one.stage == "nested":
+        if one.stage in ("sessions", "nested"):
             continue
         counts[one.name] = counts.get(one.name, 0) + 1
         twin = one.record.swapped

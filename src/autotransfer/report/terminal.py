@@ -104,9 +104,7 @@ def _played(played: Playback | None) -> list[str]:
         before, session, whole = (
             _mean(own) for own in (played.zero_shot["recorded"], played.adapted["recorded"], played.all_windows)
         )
-        lines.append(
-            f"in the order of recording: zero-shot {before:.3f}, in a session {session:.3f}, all windows {whole:.3f}"
-        )
+        lines[0] += f" (as recorded: zero-shot {before:.3f}, in a session {session:.3f}, all windows {whole:.3f})"
     if played.calibrated:
         pairs = [f"{k}: {_mean(own):.3f} ({_mean(played.before[k]):.3f})" for k, own in played.calibrated.items()]
         lines.append(f"calibrated with labels of each class (without): {', '.join(pairs)}")

@@ -87,14 +87,18 @@ class Average:
     calibration: Calibration
 
     def __post_init__(self) -> None:
-        tables = [self.choosing_test_scores, self.equal_test_scores, *self.without_kind.values()]
         shares = [one.share for one in self.weights] + [s for own in self.nested_weights.values() for s in own.values()]
-        if not all(math.isnan(value) or -1 <= value <= 1 for own in tables for value in own.values()):
-            raise UserError("a score lies outside [-1, 1]")
+        if not all(math.isnan(value) or -1 <= value <= 1 for own in self.tables for value in own.values()):
+            raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
         if not all(0 <= share <= 1.000001 for share in shares):
             raise UserError("a share of the weights lies outside [0, 1]")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise UserError(f"invalid value for temperature: {self.temperature}")
+
+    @property
+    def tables(self) -> list[Scores]:
+        """Scores on test subjects, by what was done in place of this average."""
+        return [self.choosing_test_scores, self.equal_test_scores, *self.without_kind.values()]
 
     @property
     def kinds(self) -> dict[str, float]:
@@ -301,6 +305,7 @@ class Choice:
         tables = [self.validation_q25, self.validation_mean, self.nested_test_scores, self.nested_full_test_scores]
         tables += [self.nested_uncensored_test_scores]
         tables += [*self.test_scores.values(), *self.delivered_test_scores.values(), *self.peers.values()]
+        tables += self.average.tables if self.average is not None else []
         values = [value for table in tables for value in table.values()]
         lowest = METRICS[self.metric].lowest if self.metric in METRICS else 0.0
         if not all(math.isnan(value) or value == -math.inf or lowest <= value <= 1 for value in values):

@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS populations (
 """
 T = TypeVar("T")
 FINISHED = ("done", "failed")
-STAGES = {"search": "stage one", "folds": "stage two", "nested": "nested full"}
+STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions", "nested": "nested full"}
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
 REMEMBERED = 1000  # records, each some 200 kB after 500 epochs

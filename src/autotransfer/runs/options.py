@@ -33,15 +33,16 @@ RULES = ("average", "published")
 NETWORKS = ("all", "main", "one", "none")
 # What a run starts from: what thirteen data sets support, what the paper did, or a short form of the first.
 PRESETS: dict[str, dict[str, Any]] = {
-    "recommended": {"grid": "quick", "rule": "average", "folds": "auto", "seeds": 3, "steps": STEPS},
-    "paper": {"grid": "paper", "rule": "published", "folds": "all", "seeds": 3, "steps": STEPS},
-    "quick": {"grid": "uncensored", "rule": "average", "folds": 5, "seeds": 1, "steps": 1000},
+    "recommended": {"grid": "quick", "rule": "average", "folds": "auto", "seeds": 3, "max_steps": STEPS},
+    "paper": {"grid": "paper", "rule": "published", "folds": "all", "seeds": 3, "max_steps": STEPS},
+    "quick": {"grid": "uncensored", "rule": "average", "folds": 5, "seeds": 1, "max_steps": 1000},
 }
 EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
 USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody says how long
 CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
 USUAL_ENCODER = "eegnet"
 ADAPTATIONS = ("zero-shot", "online", "transductive")
+RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that had another name once
 
 
 def epochs_for(rows: int, batch_size: int, steps: int = STEPS) -> int:
@@ -75,7 +76,7 @@ class RunOptions(AskedOptions):
     rule: str = "average"
     folds: int | str = "all"  # auto: all, or 10 for more than 20 people
     seeds: int = 1  # commands and estimators ask for three
-    steps: int = STEPS
+    max_steps: int = STEPS
     storage: str | None = None  # URL of Optuna's storage; None: SQLite in the run's folder
     seed: int = 0
     population: int | str = "auto"
@@ -117,7 +118,7 @@ class RunOptions(AskedOptions):
         elif self.time is not None:
             parse_time(self.time)
         self._settle_adaptation()
-        for name in ("trials", "epochs", "patience", "batch_size", "seeds", "steps"):
+        for name in ("trials", "epochs", "patience", "batch_size", "seeds", "max_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} is {value}; it must be at least 1")
@@ -189,7 +190,7 @@ class RunOptions(AskedOptions):
         held_out = sum(map(len, divide(subjects, None if isinstance(folds, str) else folds)[:2]))
         training = len(recordings.y) * (subjects - held_out) // subjects
         size = self.apply(Setting()).training.batch_size
-        return replace(self, folds=folds, epochs=epochs_for(training, size, self.steps))
+        return replace(self, folds=folds, epochs=epochs_for(training, size, self.max_steps))
 
     @property
     def cutting(self) -> dict[str, Any]:
@@ -308,6 +309,6 @@ class RunOptions(AskedOptions):
 
 
 def _today(values: dict[str, Any]) -> dict[str, Any]:
-    """Options under their present names: `adaptation` was once called preprocessing."""
-    renamed = {name: value for name, value in values.items() if name != "preprocessing"}
-    return renamed if values.get("preprocessing") is None else renamed | {"adaptation": values["preprocessing"]}
+    """Options under their present names."""
+    renamed = {name: value for name, value in values.items() if name not in RENAMED}
+    return renamed | {new: values[old] for old, new in RENAMED.items() if values.get(old) is not None}

@@ -76,10 +76,6 @@ class Stage:
     online: list[Training] = field(default_factory=list)  # for the average of sessions alone
 
     @property
-    def every(self) -> list[Training]:
-        return [*self.trainings, *self.online]
-
-    @property
     def settings(self) -> list[Setting]:
         return list(dict.fromkeys(setting for setting, _ in self.trainings))
 
@@ -312,7 +308,7 @@ def _shorter(part: int) -> Change:
     def change(options: RunOptions, _: int) -> RunOptions:
         if options.epochs is not None:
             return replace(options, epochs=max(1, options.epochs // part))
-        return replace(options, steps=max(1, options.steps // part))
+        return replace(options, max_steps=max(1, options.max_steps // part))
 
     return change
 
@@ -437,7 +433,7 @@ def stage_lines(plan: Plan) -> Iterator[str]:
     """A line for each stage, with the time at which its answer is expected."""
     spent, done = 0.0, plan.ahead if plan.limit is None else plan.within(plan.limit)
     for number, stage in enumerate(plan.ahead, 1):
-        many = plan.folds * len(stage.every)
+        many = plan.folds * (len(stage.trainings) + len(stage.online))
         if stage in done:
             spent += stage.seconds
             when = f"answer after {span(spent, plan.busy)}" if spent else "not timed"

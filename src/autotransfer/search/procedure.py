@@ -326,7 +326,12 @@ class Conductor:
     def _train(self, number: int) -> bool:
         """A stage on all folds. Whether anything of it could be done."""
         run, stage, folds = self.run, self.plan.stages[number], self.run.folds()
-        entries = [run.entry("folds", setting, *fold, seed) for setting, seed in stage.every for fold in folds]
+        entries = [
+            run.entry(name, setting, *fold, seed)
+            for name, every in (("folds", stage.trainings), ("sessions", stage.online))
+            for setting, seed in every
+            for fold in folds
+        ]
         statuses = run.ledger.statuses()
         todo = [entry for entry in entries if statuses.get(entry.key) not in FINISHED]
         needed = not self.answers and (number == 0 or run.options.staged)
