@@ -63,14 +63,14 @@ def assert_drawn(browser: Browser, n_figures: int) -> None:
     assert browser.evaluate(UNDRAWN) == []
 
 
-@pytest.mark.parametrize(("name", "n_figures"), [("gain", 12), ("average", 17), ("unfinished", 5), ("empty", 0)])
+@pytest.mark.parametrize(("name", "n_figures"), [("gain", 14), ("average", 20), ("unfinished", 5), ("empty", 0)])
 def test_every_figure_is_drawn(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html")
     assert_drawn(browser, n_figures)
 
 
 @pytest.mark.parametrize(
-    ("name", "n_figures"), [("average", 17), ("hostile", 17), pytest.param("forty", 12, marks=pytest.mark.slow)]
+    ("name", "n_figures"), [("average", 20), ("hostile", 20), pytest.param("forty", 14, marks=pytest.mark.slow)]
 )
 def test_a_phone_needs_no_sideways_scrolling(browser: Browser, pages: Path, name: str, n_figures: int) -> None:
     browser.open(pages / f"{name}.html", width=390, height=844, phone=True)
@@ -108,7 +108,7 @@ def test_a_link_opens_the_section_it_leads_into(browser: Browser, pages: Path) -
 
 
 def test_no_label_lies_on_another(browser: Browser, pages: Path) -> None:
-    for name, n_figures in (("average", 17), ("gain", 12)):
+    for name, n_figures in (("average", 20), ("gain", 14)):
         browser.open(pages / f"{name}.html")
         assert_drawn(browser, n_figures)
         assert browser.evaluate(CLASHES) == []
@@ -130,7 +130,7 @@ def test_heads_stand_above_their_columns(browser: Browser, pages: Path) -> None:
 
 def test_hostile_names_are_only_text(browser: Browser, pages: Path) -> None:
     browser.open(pages / "hostile.html")
-    assert_drawn(browser, 17)
+    assert_drawn(browser, 20)
     assert browser.evaluate("document.querySelectorAll('svg a, svg script, img, .plot [onerror]').length") == 0
     drawn = browser.evaluate(TEXTS)
     assert "<script>al…1)</script>" in drawn
@@ -170,7 +170,7 @@ def test_print_is_light_fits_the_paper_and_opens_the_tables(browser: Browser, pa
 
 def test_figures_can_be_saved(browser: Browser, pages: Path, tmp_path: Path) -> None:
     browser.open(pages / "hostile.html", dark=True)
-    assert_drawn(browser, 17)
+    assert_drawn(browser, 20)
     browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     for kind in ("png", "svg", "csv"):
         browser.evaluate(f"document.querySelector('#figure-by-subject [data-save={kind}]').click()")
