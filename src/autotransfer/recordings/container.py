@@ -17,6 +17,7 @@ from .labels import encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
+from .units import Units
 from .unlabelled import told, without_unlabelled
 from .windows import axes_concern, channel_names, float32_windows, window_array
 
@@ -53,6 +54,7 @@ class Recordings:
     ring: tuple[int, ...] | None  # channels around a limb, in their order around it
     filter: Filter | None  # how the signals were filtered, where that is known
     heads: Tensor | None  # (n_classes,) int64; classes compete with those of the same number; None: all compete
+    units: Units | None  # where `subject` counts parts of people, which are held out in turn; None: it counts people
 
     derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
 
@@ -98,6 +100,7 @@ class Recordings:
             "ring": ring_of(ring, names),
             "filter": filter_of(filter, check_sfreq(sfreq)),
             "heads": _heads(heads, len(classes_found)),
+            "units": None,
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():
@@ -168,6 +171,11 @@ class Recordings:
     def n_subjects(self) -> int:
         return len(self.subjects)
 
+    @property
+    def people(self) -> tuple[Label, ...]:
+        """Names of the people, whatever `subject` counts."""
+        return self.subjects if self.units is None else self.units.everybody
+
     def __repr__(self) -> str:
         window = f"{self.n_times} samples"
         if self.sfreq is not None:
@@ -176,7 +184,7 @@ class Recordings:
         sessions = f", {n} session{'s' * (n > 1)}" if n else ""
         return (
             f"<Recordings {self.name!r}: {self.n_trials} trials × {self.n_channels} channels × {window}, "
-            f"{self.n_classes} classes, {self.n_subjects} subjects{sessions}>"
+            f"{self.n_classes} classes, {len(self.people)} subjects{sessions}>"
         )
 
 
