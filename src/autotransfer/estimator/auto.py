@@ -56,6 +56,8 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     search, trials, networks, kinds, epochs, steps, patience, batch_size, lr, standardise, align, adaptation, seeds,
     nested, nuisance, as_printed: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
+    hold_out: what is held out in turn: "subject", people; "session", sessions of people who train with their others; or
+        the name of one of the `columns` of fit, whose values are left out one by one
     time: such as "30m" or "2h": fit ends then, with what it has trained, or sooner where no more gain is expected.
         None: everything is trained. The default is no limit of the published protocol
     rule: "average", or "published": one setting, by the worst quarter of people, as in the paper

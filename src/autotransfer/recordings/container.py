@@ -54,9 +54,10 @@ class Recordings:
     ring: tuple[int, ...] | None  # channels around a limb, in their order around it
     filter: Filter | None  # how the signals were filtered, where that is known
     heads: Tensor | None  # (n_classes,) int64; classes compete with those of the same number; None: all compete
-    units: Units | None  # where `subject` counts parts of people, which are held out in turn; None: it counts people
 
     derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
+    # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
+    units: ClassVar[Units | None] = None
 
     def __init__(
         self,
@@ -100,7 +101,6 @@ class Recordings:
             "ring": ring_of(ring, names),
             "filter": filter_of(filter, check_sfreq(sfreq)),
             "heads": _heads(heads, len(classes_found)),
-            "units": None,
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():
