@@ -14,7 +14,6 @@ import pandas as pd
 from autotransfer.report.statistics import holm
 from autotransfer.report.wording import probability, share, signed
 from autotransfer.runs.csv_tables import read_table
-from autotransfer.search.playback import ORDERS
 
 from . import played
 from .averages import best_peers
@@ -30,7 +29,8 @@ ALL_WINDOWS_PEERS = (
     "riemann_recentred", "log_euclidean_recentred", "riemann_templates_recentred", "hudgins_by_person",
     "hudgins_ar_by_person",
 )  # fmt: skip
-WORDS = {"recorded": "as recorded", "balanced": "shuffled", "one-sided": "class after class"}
+WORDS = {"recorded": "as recorded", "balanced": "shuffled", "one-sided": "class after class",
+         "one class first": "one class first"}  # fmt: skip
 FIXED = "yes"
 PICKED = "peer picked on these scores"  # which flatters it
 
@@ -43,6 +43,7 @@ class Confirmed:
         self.zero_shot = self._pipelines("zero_shot")
         self.all_windows = self._pipelines("all_windows")
         self.played = played.played_in(self.folder / "playback.csv")
+        self.orders = played.orders_in(self.played)
         self.delivered = {dataset: played.delivered(own) for dataset, own in self.played.items()}
         self.peers = self._pipelines("peers")
 
@@ -56,7 +57,7 @@ class Confirmed:
             found.setdefault(row["pipeline"], {}).setdefault(row["dataset"], {})[row["subject"]] = float(row["score"])
         return found
 
-    def setset_means_of(self) -> dict[str, dict[str, float]]:
+    def measured_elsewhere(self) -> dict[str, dict[str, float]]:
         """Peer -> data set -> mean over people, as measured outside of the run."""
         found: dict[str, dict[str, float]] = {}
         for row in self._table("set_means").to_dict("records"):
@@ -117,7 +118,7 @@ def person_known(evidence: Evidence, folder: Path) -> str:
     people = found.zero_shot["average"]
     at_once = {"nothing known": people, "all windows at once": found.all_windows["average"]}
     orders: dict[str, Scores] = {}
-    for order in ORDERS:
+    for order in found.orders:
         before, after = found.followed(order)
         orders |= {"not followed": before} if order == "recorded" else {}
         orders[f"followed, {WORDS[order]}"] = after
@@ -153,7 +154,10 @@ def _claims(found: Confirmed) -> dict[str, tuple[Scores, Scores, str]]:
         "averaging, beside choosing one candidate": (average, found.zero_shot["best single candidate"], FIXED),
         "found weights, beside equal ones": (average, found.zero_shot["equal weights"], FIXED),
         "all windows, beside nothing known": (found.all_windows["average"], average, FIXED),
-        **{f"followed {WORDS[order]}, beside not followed": (*found.followed(order)[::-1], FIXED) for order in ORDERS},
+        **{
+            f"followed {WORDS[order]}, beside not followed": (*found.followed(order)[::-1], FIXED)
+            for order in found.orders
+        },
         "five labels of each class, beside none": (after, before, FIXED),
         "five labels of each class, beside the person's own classifier": (after, own, FIXED),
         **_penalties(found),
@@ -218,7 +222,7 @@ def harmed(evidence: Evidence, folder: Path) -> str:
         return NOTHING
     steps: dict[str, tuple[Scores, Scores]] = {
         "AutoTransfer in place of the better simple classifier": (found.zero_shot["average"], found.simple()),
-        **{f"followed {WORDS[order]}": found.followed(order)[::-1] for order in ORDERS},
+        **{f"followed {WORDS[order]}": found.followed(order)[::-1] for order in found.orders},
         "all windows at once, in place of none": (found.all_windows["average"], found.zero_shot["average"]),
         **{f"{n} label{'s' * (n > 1)} of each class": found.labels(n)[1::-1] for n in (1, 2, 5, 10)},
     }
@@ -231,7 +235,7 @@ def harmed(evidence: Evidence, folder: Path) -> str:
 def peers(evidence: Evidence, folder: Path) -> str:
     """Beside peers outside of the run: set means as they were measured, and by person where there is peers.csv."""
     found = Confirmed(folder)
-    measured = found.setset_means_of()
+    measured = found.measured_elsewhere()
     if not measured or not found.zero_shot:
         return NOTHING
     average, whole = found.zero_shot["average"], set_means_of(found.all_windows["average"])

@@ -81,6 +81,7 @@ def summary(table: pd.DataFrame) -> Iterator[str]:
     recorded = wide[wide["order"] == "recorded"]
     share = recorded["session"].mean() / recorded["all_windows"].mean()
     yield f"session: {recorded['session'].mean():+.4f} of {recorded['all_windows'].mean():+.4f} ({share:.0%}), recorded"
+    yield from (f"session, {order}: {gain:+.4f}" for order, gain in wide.groupby("order")["session"].mean().items())
     means = wide.groupby(["dataset", "order"])[["session", "online", "all_windows"]].mean()
     least = ", ".join(map(str, list(means["session"].idxmin())))  # type: ignore[call-overload]  # of two levels
     yield f"least gain of a set: {means['session'].min():+.4f} ({least})"
@@ -89,9 +90,21 @@ def summary(table: pd.DataFrame) -> Iterator[str]:
     yield from means.round(4).to_string().splitlines()
 
 
+def beside(table: pd.DataFrame, shipped: pd.DataFrame) -> str:
+    """The gain in the recorded order beside that of runs whose candidates all use all windows (benchmarks.shipped)."""
+    means = shipped.groupby(["adaptation", "data"])["score"].mean()
+    whole = (means["transductive"] - means["zero-shot"]).dropna()
+    recorded = table[table["order"] == "recorded"].pivot_table(index="dataset", columns="method", values="score")
+    gain = (recorded["session"] - recorded["zero_shot"]).reindex(whole.index).dropna()
+    whole = whole[gain.index]
+    share = gain.mean() / whole.mean()
+    return f"beside transductive runs, {len(gain)} sets: {gain.mean():+.4f} of {whole.mean():+.4f} ({share:.0%})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("data", nargs="+", type=Path)
+    parser.add_argument("data", nargs="*", type=Path, help="none: the summary of what --out holds")
+    parser.add_argument("--beside", type=Path, help="table of benchmarks.shipped, with transductive runs")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=Path("online.csv"))
     parser.add_argument("--people", type=int, default=1000)
@@ -114,6 +127,8 @@ def main() -> None:
         print(f"{source.stem}: a session does {played.session}")
     if table is not None:
         print("\n".join(summary(table)))
+        if options.beside is not None:
+            print(beside(table, read_table(options.beside)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,11 @@ def delivered(own: Played) -> Played:
     return {"calibrated": got}
 
 
+def orders_in(sets: dict[str, Played]) -> list[str]:
+    """Orders of the windows that all of these sets were played in: tables of earlier versions have fewer."""
+    return [order for order in ORDERS if sets and all(order in own["zero_shot"] for own in sets.values())]
+
+
 def by_set(sets: dict[str, Played], what: str, case: str) -> Scores:
     """What people of each set score in one case."""
     return {dataset: own[what][case] for dataset, own in sets.items() if case in own.get(what, {})}
@@ -76,21 +81,22 @@ def orders(evidence: Evidence, folder: Path) -> str:
     if not sets:
         return NOTHING
     whole = read(folder / "average" / "transductive").ours.get("nested", {})
-    gains = {order: pairs(by_set(sets, "adapted", order), by_set(sets, "zero_shot", order)) for order in ORDERS}
+    shown = orders_in(sets)
+    gains = {order: pairs(by_set(sets, "adapted", order), by_set(sets, "zero_shot", order)) for order in shown}
     rows = []
     for dataset in sorted(sets):
         before, after = (
             spread(list(tables["recorded"].values()))
             for tables in (sets[dataset]["zero_shot"], sets[dataset]["adapted"])
         )
-        told = [signed(gains[order][dataset].mean) for order in ORDERS]
+        told = [signed(gains[order][dataset].mean) for order in shown]
         least = f"{score(before.lower_quartile)} / {score(after.lower_quartile)}"
         knowing = score(float(np.mean(list(whole[dataset].values())))) if dataset in whole else "–"
         rows.append([dataset, str(before.n), score(before.mean), *told, least, knowing])
-    pooled = [_told(pool(gains[order])) for order in ORDERS]
+    pooled = [_told(pool(gains[order])) for order in shown]
     people = sum(len(own["zero_shot"]["recorded"]) for own in sets.values())
     rows.append(["**all people**", str(people), "", *pooled, "", ""])
-    heads = ["", "people", "zero-shot", *(f"adapted, {order}" for order in ORDERS)]
+    heads = ["", "people", "zero-shot", *(f"adapted, {order}" for order in shown)]
     heads += ["lower quartile, recorded: zero-shot / adapted", "transductive"]
     return markdown(heads, rows)
 
@@ -98,15 +104,15 @@ def orders(evidence: Evidence, folder: Path) -> str:
 def ways(evidence: Evidence, folder: Path) -> str:
     """What each way of following a person gains with all of its correction, beside the one that others choose."""
     sets = played(folder)
-    rows = []
+    rows, shown = [], orders_in(sets)
     for way in (*WAYS, "adapted"):
-        gains = {order: pairs(by_set(sets, way, order), by_set(sets, "zero_shot", order)) for order in ORDERS}
-        if not gains["recorded"]:
+        gains = {order: pairs(by_set(sets, way, order), by_set(sets, "zero_shot", order)) for order in shown}
+        if not gains.get("recorded"):
             continue
         worst = min((pair.mean, dataset, order) for order, own in gains.items() for dataset, pair in own.items())
-        rows.append(["as others choose" if way == "adapted" else way, *(_told(pool(gains[order])) for order in ORDERS),
+        rows.append(["as others choose" if way == "adapted" else way, *(_told(pool(gains[order])) for order in shown),
                      f"{signed(worst[0])} ({worst[1]}, {worst[2]})"])  # fmt: skip
-    heads = ["way", *ORDERS, "worst set and order"]
+    heads = ["way", *shown, "worst set and order"]
     return markdown(heads, rows) if len(rows) > 1 else NOTHING
 
 
@@ -117,24 +123,27 @@ def twelve(evidence: Evidence, folder: Path) -> str:
     """What following gains where, as in a run, twelve people decide how, and others are followed: twelve drawn at
     random from each set with more, the rest scored, the mean over draws; of development and of the confirmation."""
     sets = {**played(folder), **played_in(folder / "confirmation" / "playback.csv")}
-    rows, every = [], []
-    for dataset, own in sorted(sets.items()):
-        if len(own["zero_shot"]["recorded"]) > PEOPLE and set(WAYS) <= set(own):
-            gains, way, often = _decided_by_twelve(own)
-            every.append(gains)
-            people = len(own["zero_shot"]["recorded"])
-            rows.append([dataset, str(people), *map(signed, gains), f"{way} ({share(often)})"])
+    sets = {
+        dataset: own for dataset, own in sorted(sets.items())
+        if len(own["zero_shot"]["recorded"]) > PEOPLE and set(WAYS) <= set(own)
+    }  # fmt: skip
+    rows, every, shown = [], [], orders_in(sets)
+    for dataset, own in sets.items():
+        gains, way, often = _decided_by_twelve(own, shown)
+        every.append(gains)
+        people = len(own["zero_shot"]["recorded"])
+        rows.append([dataset, str(people), *map(signed, gains), f"{way} ({share(often)})"])
     if not rows:
         return NOTHING
     rows.append(["mean over sets", "", *map(signed, np.mean(every, 0)), ""])
-    return markdown(["twelve decide, the others are followed", "people", *ORDERS, "way chosen most often"], rows)
+    return markdown(["twelve decide, the others are followed", "people", *shown, "way chosen most often"], rows)
 
 
-def _draws(own: Played) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _draws(own: Played, orders: Sequence[str]) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """The way that twelve people choose, and the places of the others, again and again."""
     names = list(own["zero_shot"]["recorded"])
-    before = np.array([[own["zero_shot"][order][name] for order in ORDERS] for name in names])
-    ways = np.array([[[own[way][order][name] for order in ORDERS] for way in WAYS] for name in names])
+    before = np.array([[own["zero_shot"][order][name] for order in orders] for name in names])
+    ways = np.array([[[own[way][order][name] for order in orders] for way in WAYS] for name in names])
     people = [Followed(*one) for one in zip(before, ways, strict=True)]
     generator = np.random.default_rng(0)
     for _ in range(DRAWS):
@@ -142,13 +151,13 @@ def _draws(own: Played) -> Iterator[tuple[str, NDArray[np.int64]]]:
         yield chosen([people[place] for place in places[:PEOPLE]]), places[PEOPLE:]
 
 
-def _decided_by_twelve(own: Played) -> tuple[NDArray[np.float64], str, float]:
+def _decided_by_twelve(own: Played, orders: Sequence[str]) -> tuple[NDArray[np.float64], str, float]:
     """Mean gain by order (orders,), the way that most draws chose, and in which share of them."""
-    names, total, often = list(own["zero_shot"]["recorded"]), np.zeros(len(ORDERS)), Counter[str]()
-    for way, others in _draws(own):
+    names, total, often = list(own["zero_shot"]["recorded"]), np.zeros(len(orders)), Counter[str]()
+    for way, others in _draws(own, orders):
         often[way] += 1
         if way in WAYS:
-            for place, order in enumerate(ORDERS):
+            for place, order in enumerate(orders):
                 gains = [own[way][order][names[k]] - own["zero_shot"][order][names[k]] for k in others]
                 total[place] += np.mean(gains) / DRAWS
     way, times = often.most_common(1)[0]

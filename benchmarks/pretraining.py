@@ -30,10 +30,12 @@ import torch
 from numpy.typing import NDArray
 
 import autotransfer as at
+from autotransfer.files import write_atomically
 from autotransfer.folds import Fold
 from autotransfer.models.base import Base
 from autotransfer.pretraining.pretrain import SETTING, pretrain
 from autotransfer.pretraining.studies import Studies
+from autotransfer.runs.csv_tables import csv_of
 from autotransfer.runs.options import RunOptions, epochs_for
 from autotransfer.search.kinds import AVERAGED, LINEAR, SHRINKAGES, closed_forms
 from autotransfer.training.metrics import balanced_accuracy_of
@@ -255,7 +257,7 @@ def main() -> None:
         found, base = measure(name, sets, options)
         rows += [row | {"seed": options.seed, "base_people": base.card.people} for row in found]
         table = pd.DataFrame(rows)
-        table.to_csv(options.out / "pretraining.csv", index=False)
+        write_atomically(options.out / "pretraining.csv", csv_of(table))
         own = table[table.target == name].groupby(["adaptation", "people", "model"], sort=False).score.mean()
         print(own.unstack("people").round(3).to_string(), flush=True)
 

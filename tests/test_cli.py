@@ -125,7 +125,9 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     assert (len(scores), scores["windows"].sum()) == (4, 48)
     right = scores["left as left"].sum() + scores["right as right"].sum()
     assert right == (table["prediction"] == np.where(tiny().y.numpy() == 0, "left", "right")).sum()
-    assert_mistake(call("predict", folder / "run", folder / "tiny.npz", "--metric", "auc"), "unknown metric 'auc'")
+    assert_mistake(
+        call("predict", folder / "run", folder / "tiny.npz", "--metric", "recall"), "unknown metric 'recall'"
+    )
     other = tmp_path / "other.npz"
     np.savez(other, X=tiny().X.numpy()[:3], y=["left", "up", "left"])
     strange = call("predict", folder / "run", other)

@@ -74,9 +74,10 @@ def test_a_dry_run_lists_stages_and_where_the_time_ends(many: Path, known_costs:
 
 
 def test_a_limit_explains_the_folds_that_are_planned(many: Path, known_costs: None) -> None:
-    planned = told("run", many, "--dry-run", "--time", "18s")
-    assert "5 folds, because" in planned
+    planned = told("run", many, "--dry-run", "--time", "57s")
+    assert "folds above 5" in planned
     assert "fold 5:" not in planned
+    assert "because there are" not in planned, "the limit is the reason"
     assert "left out, so that a network of each kind fits" in planned
 
 

@@ -138,7 +138,7 @@ def test_twelve_decide_for_the_others() -> None:
     up = {order: dict.fromkeys(people, 0.53) for order in orders}
     lost = {order: dict.fromkeys(people, 0.4 if order == "one-sided" else 0.9) for order in orders}
     own = {"zero_shot": level, "shift": up, "statistics": lost, "prototypes": level, "entropy": level}
-    gains, way, often = played._decided_by_twelve(own)
+    gains, way, often = played._decided_by_twelve(own, orders)
     np.testing.assert_allclose(gains, 0.03)
     assert (way, often) == ("shift", 1.0)
 

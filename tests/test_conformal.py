@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,6 +133,26 @@ def test_held_out_people_are_scored_with_thresholds_of_the_others() -> None:
     assert after.accuracy["0"]["0"] == pytest.approx(np.mean(p.argmax(1) == wrong))
     assert set(after.answered["0"].values()) == {1.0}
     assert answering({name: people[name] for name in "01"}) is None
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "words"),
+    [
+        ("accuracy", {"zero": {"0": 0.5}}, "no share of windows"),
+        ("answered", {"nan": {"0": 0.5}}, "no share of windows"),
+        ("accuracy", {"0": {}}, "a table of nobody"),
+        ("accuracy", {"0.2": {"9": 0.5}}, "people of whom answered says nothing"),
+        ("set_size", {"0.9": {"0": 2.0}}, "not about the same people"),
+        ("set_size", {"0.9": {"0": float("nan")}}, "less than one class"),
+        ("coverage", {"0.9": {"0": 1.5}}, r"outside \[0, 1\]"),
+    ],
+)
+def test_damaged_tables_are_refused_when_they_are_read(table: str, change: dict[str, Any], words: str) -> None:
+    draw = np.random.default_rng(2)
+    whole = answering({str(k): drawn(draw, 1.0) for k in range(4)})
+    assert whole is not None
+    with pytest.raises(at.UserError, match=words):
+        replace(whole, **{table: getattr(whole, table) | change})
 
 
 # what is asked of them

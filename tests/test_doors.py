@@ -142,6 +142,7 @@ def masked() -> Any:
 
 
 NOT_FINITE = "X has NaN or infinite values in 1 of 6 trials, first in trial 2, channel 'ch1'; drop or interpolate them"
+COMPLEX = "X holds complex64 values (Complex data not supported); give real numbers, such as float32"
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "masked": (masked, "X masks 3 values; drop or interpolate them"),
     "masked windows in a list": (lambda: list(masked()), "X masks 3 values; drop or interpolate them"),
@@ -153,11 +154,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         "X has values beyond ±1e+15 in 1 of 6 trials, first in trial 2, channel 'ch1'; "
         "give X in another unit or drop them",
     ),
-    "complex": (lambda: TRUE.astype(np.complex64), "X holds complex64 values; give real numbers, such as float32"),
-    "complex tensor": (
-        lambda: torch.from_numpy(TRUE).to(torch.complex64),
-        "X holds complex64 values; give real numbers, such as float32",
-    ),
+    "complex": (lambda: TRUE.astype(np.complex64), COMPLEX),
+    "complex tensor": (lambda: torch.from_numpy(TRUE).to(torch.complex64), COMPLEX),
     "text": (lambda: TRUE.astype("<U8"), "X holds <U8 values; give real numbers, such as float32"),
     "objects": (lambda: TRUE.astype(object), "X holds object values; give real numbers, such as float32"),
     "rank": (

@@ -107,7 +107,7 @@ def test_every_parameter_reaches_the_setting() -> None:
         {"method": "mmd", "mode": "marginal", "as_printed": True},
     ]
     fields = set(at.CensoredClassifier().get_params()) - {
-        "preset", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose",
+        "preset", "setting", "encoder", "sfreq", "validation_subjects", "random_state", "device", "scoring", "verbose",
     }  # fmt: skip
     assert {name for own in by_method for name in own} | set(given) | {"checkpoint"} == fields
     for own in by_method:
@@ -413,8 +413,8 @@ def test_score_is_the_reports_metric_unless_another_is_named(fitted: at.Censored
         assert own.score(X[few], truth) == pytest.approx(value), name
     with pytest.warns(UndefinedMetricWarning, match="one class alone"):
         assert np.isnan(fitted.score(X[few[:3]], truth[:3]))
-    with pytest.raises(at.UserError, match="unknown scoring 'auc'; choose from 'balanced_accuracy'"):
-        clone(fitted).set_params(scoring="auc").fit(X, Y, subjects=SUBJECTS)
+    with pytest.raises(at.UserError, match="unknown scoring 'recall'; choose from 'balanced_accuracy'"):
+        clone(fitted).set_params(scoring="recall").fit(X, Y, subjects=SUBJECTS)
 
 
 def test_a_saved_model_predicts_classes(fitted: at.CensoredClassifier) -> None:

@@ -367,7 +367,7 @@ def test_every_file_carries_the_card() -> None:
     proto = onnx.load_from_string(written("onnx", "train"))
     assert {p.key: json.loads(p.value) for p in proto.metadata_props} == want
     assert [i.name for i in proto.graph.input] == ["windows"]
-    assert [o.name for o in proto.graph.output] == ["probabilities"]
+    assert [o.name for o in proto.graph.output] == ["probabilities", "confidence"]
     assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
     assert not any(node.metadata_props for node in proto.graph.node), "notes of the exporter, with paths of its machine"
     assert all(t.data_location == onnx.TensorProto.DEFAULT for t in proto.graph.initializer), "one file, nothing beside"

@@ -135,6 +135,20 @@ def test_windows_compete_among_the_classes_of_their_study() -> None:
         assert nll[0, row] == pytest.approx(float(-logits[0, row, own].log_softmax(-1)[label % 2]))
 
 
+def test_training_and_evaluation_keep_heads_apart() -> None:
+    pool = at.Studies([study(1), study(2)]).recordings
+    assert pool.heads is not None
+    fold = at.leave_one_subject_out(pool)[0]
+    setting = at.Setting(encoder="shallow", standardise="none", max_epochs=1)
+    (apart_,) = at.train(pool, [at.Job(setting, fold)], device="cpu", progress=False)
+    rows = np.concatenate([fold.validation, fold.test])
+    other = pool.heads[None] != pool.heads[pool.y[rows]][:, None]
+    assert float(apart_.said[other].max()) < -1000
+    object.__setattr__(pool, "heads", None)
+    (together,) = at.train(pool, [at.Job(setting, fold)], device="cpu", progress=False)
+    assert together.history["train_loss"][0] > apart_.history["train_loss"][0] + 0.3, "twice as many classes compete"
+
+
 # a base
 
 

@@ -328,7 +328,7 @@ def with_dead_channel(value: float) -> np.ndarray:
         (noise()[:, :0], r"holds no channels"),
         (noise()[..., :0], r"holds no times"),
         (noise()[..., :7], r"7 samples per window; at least 8"),
-        (noise().astype(complex), r"complex128 values; give real numbers"),
+        (noise().astype(complex), r"complex128 values \(Complex data not supported\); give real numbers"),
         (noise().astype(object), r"object values; give real numbers"),
         (noise().astype(str), r"values; give real numbers"),
         (torch.tensor(noise()).to(torch.complex64), r"X holds complex64 values"),

@@ -10,7 +10,7 @@ from sklearn import metrics
 
 from autotransfer.errors import UserError
 from autotransfer.training.metrics import balanced_accuracy_of
-from autotransfer.training.scoring import METRICS, chance_words, metric_of
+from autotransfer.training.scoring import METRICS, chance_words, metric_name, metric_of
 
 
 def some(n: int = 200, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -65,5 +65,6 @@ def test_chance_is_what_guessing_scores(name: str) -> None:
 
 def test_words() -> None:
     assert (chance_words(0.5), chance_words(1 / 3), chance_words(0.0)) == ("chance .50", "chance .33", "chance .00")
-    with pytest.raises(UserError, match="unknown metric 'auc'; choose from 'balanced_accuracy'"):
-        metric_of("auc")
+    with pytest.raises(UserError, match="unknown metric 'recall'; choose from 'balanced_accuracy'"):
+        metric_of("recall")
+    assert [metric_name(name) for name in ("auc", "kappa", "f1")] == ["roc_auc", "cohen_kappa", "f1_macro"]

@@ -27,6 +27,7 @@ NO_LETTER = re.compile(r"[\W_]+")  # what names of one channel may differ in
 # Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
 LARGEST = 1e15
 REAL = "give real numbers, such as float32"
+COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
 
 
 def check_windows(X: object, channels: object = None, *, allow_constant: bool = True) -> tuple[Tensor, tuple[str, ...]]:
@@ -128,7 +129,7 @@ def window_array(X: object) -> Array | Tensor:
 
 def _dense_tensor(X: Tensor) -> Tensor:
     if X.is_complex():
-        raise UserError(f"X holds {str(X.dtype).removeprefix('torch.')} values; {REAL}")
+        raise UserError(COMPLEX.format(str(X.dtype).removeprefix("torch.")))
     if X.is_quantized or X.is_nested or X.layout is not torch.strided:
         raise UserError(f"X is a tensor of {X.dtype}, {X.layout}; give a dense tensor of real numbers")
     if X.is_meta:
@@ -146,7 +147,7 @@ def _numeric_array(X: object) -> Array:
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise UserError(f"X is not an array of numbers ({reason(error)}); give (trials, channels, times)") from None
     if source.dtype.kind == "c":
-        raise UserError(f"Complex data not supported: X holds {source.dtype} values; {REAL}")
+        raise UserError(COMPLEX.format(source.dtype))
     if source.dtype.kind not in "biuf":
         raise UserError(f"X holds {source.dtype} values; {REAL}")
     return source

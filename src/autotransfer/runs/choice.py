@@ -190,6 +190,27 @@ class Answering:
         for tables in (self.coverage, self.answered, self.accuracy):
             if not all(0 <= value <= 1 for own in tables.values() for value in own.values()):
                 raise UserError("a share of windows lies outside [0, 1]")
+        if not all(1 <= size < math.inf for own in self.set_size.values() for size in own.values()):
+            raise UserError("prediction sets hold less than one class, or infinitely many")
+        every = (self.coverage, self.set_size, self.answered, self.accuracy)
+        if not all(_is_share(asked) and own for tables in every for asked, own in tables.items()):
+            raise UserError("answering has a table whose name is no share of windows, or a table of nobody")
+        if _people(self.coverage) != _people(self.set_size):
+            raise UserError("coverage and set_size are not about the same people")
+        answered = _people(self.answered)
+        if not all(own <= answered.get(asked, set()) for asked, own in _people(self.accuracy).items()):
+            raise UserError("accuracy has people of whom answered says nothing")
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False
+
+
+def _people(tables: dict[str, Scores]) -> dict[str, set[str]]:
+    return {asked: set(own) for asked, own in tables.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..models.mixture import Mixture, normalised
 from ..person.adaptation import NO_WAY, WAYS
 from ..person.decoder import Decoder
-from ..training.centring import CENTRING_RULES
+from ..training.centring import CENTRING_RULES, CentringRule
 from ..training.metrics import balanced_accuracy_of
 
 FEWEST = 2  # people who can show anything
@@ -92,6 +92,17 @@ def follow_online(
     )
 
 
+def unmoved(followed: Followed) -> Followed:
+    """For somebody whose average for sessions centres nothing: every rule leaves the model as it is delivered."""
+    n, right = len(RULES), followed.right[:1]
+    return followed._replace(
+        rules=np.repeat(followed.zero_shot[None], n, 0),
+        all_windows=np.repeat(followed.zero_shot[:1], n),
+        right=np.concatenate([followed.right, np.repeat(right, n, 0)]),
+        all_right=np.repeat(right, n, 0),
+    )
+
+
 def _scores(log_p: NDArray[np.floating], y: NDArray[np.int64]) -> NDArray[np.float64]:
     """(methods, orders, n, C) -> (methods, orders)"""
     said = log_p.argmax(-1)
@@ -144,9 +155,11 @@ def delivered(people: Sequence[Followed], among: Sequence[str] = METHODS) -> str
 
 def rule_of(people: Sequence[Followed], method: str) -> str:
     """The rule of the average for sessions: that of the method, or, where that is none of them, the one whose worst
-    order is best, with all windows at once counting as one more."""
+    order is best, with all windows at once counting as one more. Without people, the usual one."""
     if method in RULES:
         return method
+    if not people:
+        return CentringRule().name
     gains = [np.column_stack([own.rules - own.zero_shot, own.all_windows - own.zero_shot[0]]) for own in people]
     return list(RULES)[int(np.mean(gains, 0).min(1).argmax())]
 

@@ -73,8 +73,10 @@ def play_back(
             found.setdefault(what, {}).setdefault(case, {})[name] = score
         for labels, own in tried.items():
             trials.setdefault(labels, {})[name] = own
-    if any(not own.rules.size for own in followed.values()):  # rules are compared over everybody, or not at all
-        followed = {name: own._replace(rules=following.NONE) for name, own in followed.items()}
+    if not followed:
+        return None
+    if any(own.rules.size for own in followed.values()):  # the others' weights leave no part that centres people
+        followed = {name: own if own.rules.size else following.unmoved(own) for name, own in followed.items()}
     for labels, of_people in trials.items():
         for name, own in of_people.items():  # others say how much their labels count
             share, _ = best([other for whose, other in of_people.items() if whose != name])
