@@ -332,6 +332,7 @@ CHOICE = {
     "skipped_peers": "by name: why a simple model has no scores",
     "confusions": "by subject: counts of true × predicted class of what is delivered, decided without them",
     "reliability": "by subject: mean `confidence`, `accuracy` and expected calibration `error` of the same",
+    "hold_out": "what `--hold-out` held out: subject, session or the name of a column; scores are by person",
     "at_least": "the score that `--at-least` asks of every person; null where nobody asked",
     "verdict": "the headline, a sentence that follows from the scores, as `best_peer` and `next_person` do",
     "best_peer": "the simple model that scores highest: `name`, `mean`, on how many `people`, the mean `difference` of "

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from .errors import UserError, check_choice
+from .errors import UserError, check_choice, shown
 from .recordings import Recordings
+from .recordings.units import Units
+from .settings import SUBJECT
+from .words import count
 
 Rows = NDArray[np.int64]
 
@@ -21,6 +26,8 @@ MANY_PEOPLE = 20  # above this many, leaving out one at a time costs more than i
 USUAL_FOLDS = 10  # for so many people
 MIN_SCORABLE = 2  # people: one is measured, and decided about without themselves
 NOBODY: Rows = np.empty(0, dtype=np.int64)
+SESSION = "session"
+MOST_NAMES = 5  # in a message
 
 
 def name_of(subject: Hashable) -> str:
@@ -108,9 +115,124 @@ def divide(n_subjects: int, folds: int | None = None) -> list[list[int]]:
     return [list(range(first, n_subjects, folds)) for first in range(folds)]
 
 
+def turns(recordings: Recordings) -> int:
+    """How many folds there are at most, where each leaves out one person, one session of each, or one value; sessions
+    are left out in twice as many, as `held_out_groups` says."""
+    return recordings.n_subjects if recordings.units is None else recordings.units.n_parts
+
+
+def held_out_groups(n_subjects: int, units: Units | None, folds: int | None = None) -> list[list[int]]:
+    """Positions in recordings.subjects of those that are held out together: each group tests once, and the group before
+    it validates.
+
+    Sessions: those of one part, once of every other person and once of the rest. So a fold leaves out one session of
+    everybody, half of them to validate and half to test, and everybody trains with their other sessions.
+    """
+    if units is None:
+        return divide(n_subjects, folds)
+    place = {person: number for number, person in enumerate(units.everybody)}
+    groups = []
+    for parts in divide(units.n_parts, folds):
+        own = [unit for unit in range(n_subjects) if units.parts[unit] in parts]
+        if units.hold_out == SESSION:
+            groups += [[unit for unit in own if place[units.people[unit]] % 2 == half] for half in (0, 1)]
+        else:
+            groups.append(own)
+    return groups
+
+
+def groups_of(recordings: Recordings, folds: int | None = None) -> list[list[int]]:
+    return held_out_groups(recordings.n_subjects, recordings.units, folds)
+
+
+def in_units(recordings: Recordings, hold_out: str) -> Recordings:
+    """Recordings whose `subject` counts what is held out: each person's sessions, or their windows of each value of a
+    column. To hold out people, they stay as they are.
+
+    So whatever is fitted to a person, and whatever must not know who is tested, is fitted to a unit and does not know
+    the unit: nothing else has to tell people and units apart.
+    """
+    if hold_out == SUBJECT or recordings.units is not None:
+        return recordings
+    who = recordings.subject.numpy()
+    values, labels = _sessions(recordings) if hold_out == SESSION else _values(recordings, hold_out)
+    pairs, subject = np.unique(np.stack([who, values]), axis=1, return_inverse=True)
+    people, own = pairs.tolist()
+    parts = _session_parts(recordings, pairs[0]) if hold_out == SESSION else own
+    units = Units(
+        hold_out=hold_out,
+        names=tuple(f"{recordings.subjects[p]}, {hold_out} {labels[v]}" for p, v in zip(people, own, strict=True)),
+        people=tuple(str(recordings.subjects[person]) for person in people),
+        parts=tuple(parts),
+    )
+    fresh = copy.copy(recordings)
+    changed = {"subject": torch.from_numpy(subject.reshape(-1).astype(np.int64)), "subjects": units.names}
+    for name, value in (changed | {"units": units, "derived": {}}).items():
+        object.__setattr__(fresh, name, value)
+    return fresh
+
+
+def whole_people(recordings: Recordings) -> Recordings:
+    """The same recordings with people in `subject` again."""
+    units = recordings.units
+    if units is None:
+        return recordings
+    place = {person: number for number, person in enumerate(units.everybody)}
+    subject = torch.tensor([place[person] for person in units.people])[recordings.subject]
+    fresh = copy.copy(recordings)
+    for name, value in {"subject": subject, "subjects": units.everybody, "units": None, "derived": {}}.items():
+        object.__setattr__(fresh, name, value)
+    return fresh
+
+
+def _sessions(recordings: Recordings) -> tuple[Rows, list[str]]:
+    if recordings.session is None:
+        raise UserError(
+            "the recordings have no sessions to hold out; give the session of every window as session, or leave "
+            "--hold-out out"
+        )
+    labels, values = np.unique(recordings.session.numpy(), return_inverse=True)
+    return values.astype(np.int64), [str(label) for label in labels]
+
+
+def _session_parts(recordings: Recordings, people: Rows) -> list[int]:
+    """Of each unit, in the order of people (n,) and their sessions: everybody's first sessions are one part, and so on;
+    whoever has more sessions than others has several in a part."""
+    counts = np.bincount(people, minlength=recordings.n_subjects)
+    single = [str(recordings.subjects[person]) for person in np.flatnonzero(counts < 2).tolist()]
+    if single:
+        more = f" and {len(single) - MOST_NAMES} more" if len(single) > MOST_NAMES else ""
+        raise UserError(
+            f"{len(single)} of {recordings.n_subjects} subjects have one session only "
+            f"({', '.join(map(shown, single[:MOST_NAMES]))}{more}); to hold out sessions, everybody must have two"
+        )
+    return [rank % int(counts.min()) for n in counts.tolist() for rank in range(n)]
+
+
+def _values(recordings: Recordings, name: str) -> tuple[Rows, list[str]]:
+    if name not in recordings.columns:
+        known = [SUBJECT, *([SESSION] if recordings.session is not None else []), *recordings.columns]
+        raise UserError(f"the recordings have no column {shown(name)} to hold out; choose from {', '.join(known)}")
+    column = recordings.columns[name]
+    if column.labels is None:
+        raise UserError(f"the column {shown(name)} is continuous; to hold out its values, give whole numbers or text")
+    if missing := int((column.values < 0).sum()):
+        raise UserError(
+            f"the column {shown(name)} has no value for {missing} of {recordings.n_trials} windows; fill it in, or "
+            "leave these windows out"
+        )
+    present, values = np.unique(column.values, return_inverse=True)
+    if len(present) < FEWEST_FOLDS:
+        raise UserError(
+            f"the column {shown(name)} has {count(len(present), 'value')}; at least {FEWEST_FOLDS} are needed: one "
+            "tests, one validates, the rest train"
+        )
+    return values.astype(np.int64), [str(column.labels[value]) for value in present.tolist()]
+
+
 def leave_groups_out(recordings: Recordings, folds: int | None = None) -> list[Fold]:
     """As `leave_one_subject_out`, with groups of people: each tests once, and the group before it validates."""
-    groups = divide(recordings.n_subjects, folds)
+    groups = groups_of(recordings, folds)
     return [make_fold(recordings, groups[place - 1], own) for place, own in enumerate(groups)]
 
 

@@ -108,6 +108,15 @@ class AskedOptions:
             VALIDATION,
         ),
     ] = None
+    hold_out: Annotated[
+        str,
+        About(
+            "What is held out in turn: subject, people whom the model has not seen (default); session, new sessions of "
+            "people whom it has; or the name of a column beside the data, such as a site or a device: each of its "
+            "values.",
+            VALIDATION,
+        ),
+    ] = "subject"
     rule: Annotated[
         str | None,
         About(

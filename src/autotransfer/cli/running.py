@@ -158,7 +158,7 @@ def _population(text: str) -> int | str:
 
 
 def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -> None:
-    from ..folds import check_scorable, describe, leave_groups_out
+    from ..folds import check_scorable, describe, in_units, leave_groups_out, whole_people
     from ..recordings import load
     from ..recordings.concerns import concerns
     from ..runs.options import RunOptions
@@ -167,7 +167,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..search.plan import balances, cost_words, cut, stage_lines, why_folds, work_words
 
     check_packages(options)
-    recordings = load(options.source, **options.cutting)
+    recordings = in_units(load(options.source, **options.cutting), options.hold_out)
     check_scorable(recordings)
     resolved = options.for_data(recordings)
     check_columns(resolved, recordings)
@@ -176,7 +176,11 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     resolved = RunOptions.from_dict(plan.options)
     say(repr(recordings))
     say(describe(leave_groups_out(recordings, resolved.n_folds)))
-    for line in (*concerns(recordings.raw()), *why_folds(recordings, options, plan), *balances(recordings, resolved)):
+    for line in (
+        *concerns(whole_people(recordings).raw()),
+        *why_folds(recordings, options, plan),
+        *balances(recordings, resolved),
+    ):
         say(line)
     say(work_words(plan))
     for line in (*stage_lines(plan), *cost_words(plan)):

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import schema
 from ..errors import UserError, one_line
+from ..folds import in_units
 from ..model.encoders import Encoders
 from ..models.loading import load_model
 from ..models.mixture import Mixture
@@ -55,6 +56,8 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     search, trials, networks, kinds, epochs, max_steps, patience, batch_size, lr, standardise, align, adaptation, seeds,
     nested, nuisance, as_printed: as of `autotransfer run`
     folds: groups of people who are held out in turn: a number, "all" for each person alone, or "auto"
+    hold_out: what is held out in turn: "subject", people; "session", sessions of people who train with their others; or
+        the name of one of the `columns` of fit, whose values are left out one by one
     time: such as "30m" or "2h": fit ends then, with what it has trained, or sooner where no more gain is expected.
         None: everything is trained. The default is no limit of the published protocol
     rule: "average", or "published": one setting, by the worst quarter of people, as in the paper
@@ -139,7 +142,8 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
             )
             if self.run_folder is not None:
                 _write_report(summary, folder / "report.html")
-            results = results_table(trained(run.ledger.entries(), recordings.subjects, run.options.name_of, run.groups))
+            subjects = run.recordings.subjects
+            results = results_table(trained(run.ledger.entries(), subjects, run.options.name_of, run.groups))
         self._keep(target.model_for(model), recordings, classes, named)
         self.choice_ = schema.to_values(choice)
         self.verdict_ = choice.verdict
@@ -233,7 +237,7 @@ def _run(
 
 def _check_same(run: Run, recordings: Recordings, options: RunOptions) -> None:
     """Refuse to pass another run's answer off as this one's."""
-    known, asked = run.recordings, recordings
+    known, asked = run.recordings, in_units(recordings, run.options.hold_out)
     same_names = (known.classes, known.subjects, known.sfreq) == (asked.classes, asked.subjects, asked.sfreq)
     nuisance = options.nuisance if options.nuisance == run.options.nuisance else SUBJECT  # told below where they differ
     if not same_names or fingerprint(known, nuisance) != fingerprint(asked, nuisance):

@@ -58,7 +58,7 @@ def assemble(
         channels=list(recordings.channels),
         sfreq=recordings.sfreq,
         classes=list(recordings.classes),
-        subjects=recordings.n_subjects,
+        subjects=len(recordings.people),
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
         scale=_scale(recordings),

@@ -26,13 +26,13 @@ def model_page(card: Card) -> str:
     head: dict[str, Any] = {"library_name": "autotransfer", "tags": list(TAGS), "metrics": [slug(metric)]}
     head["datasets"] = [slug(card.name)]
     if score is not None:
-        measured = {"type": slug(metric), "name": f"{metric.replace('_', ' ')}, mean over people left out"}
+        measured = {"type": slug(metric), "name": f"{metric.replace('_', ' ')}, mean over {_whom(card)}"}
         head["model-index"] = [
             {
                 "name": name,
                 "results": [
                     {
-                        "task": {"type": "other", "name": "classification of biosignal windows of new people"},
+                        "task": {"type": "other", "name": f"classification of biosignal windows of {_task(card)}"},
                         "dataset": {"type": slug(card.name), "name": one_line_of(card.name)},
                         "metrics": [measured | {"value": round(score, 4)}],
                     }
@@ -49,8 +49,7 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     parts = getattr(card, "parts", None)
     yield (
         f"It tells {len(card.classes)} classes apart in windows of {len(card.channels)} channels and {card.n_times} "
-        f"samples{rate}, and was trained on {card.subjects} people by "
-        "AutoTransfer to work on people it has never seen."
+        f"samples{rate}, and was trained on {card.subjects} people by AutoTransfer to work on {_made_for(card)}."
     )
     yield "\n| | |\n| --- | --- |"
     yield f"| classes | {some_of(card.classes)} |"
@@ -71,6 +70,24 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     )
 
 
+def _made_for(card: Card) -> str:
+    hold_out = card.scores.get("hold_out", "subject")
+    if hold_out == "session":
+        return "new sessions of these people; nobody has measured it on others"
+    return "people it has never seen" if hold_out == "subject" else f"a new {markdown(hold_out)}"
+
+
+def _whom(card: Card) -> str:
+    return "people left out" if card.scores.get("hold_out", "subject") == "subject" else "people"
+
+
+def _task(card: Card) -> str:
+    hold_out = card.scores.get("hold_out", "subject")
+    if hold_out == "session":
+        return "new sessions of known people"
+    return "new people" if hold_out == "subject" else f"a new {one_line_of(hold_out)}"
+
+
 def _told(scores: dict[str, Any], score: float, metric: str) -> Iterable[str]:
     """The verdict and what to expect of the next person; of an earlier version's model, the score alone."""
     if isinstance(sentence := scores.get("verdict"), str) and sentence:
@@ -80,8 +97,12 @@ def _told(scores: dict[str, Any], score: float, metric: str) -> Iterable[str]:
         if scores.get("better_than_guessing") is False:
             yield "\n**It is not clearly better than guessing.**"
     with suppress(TypeError, ValueError):
-        if told := next_words(NextPerson(**scores["next_person"])) if scores.get("next_person") else None:
+        expected = NextPerson(**scores["next_person"]) if scores.get("next_person") else None
+        if told := next_words(expected, str(scores.get("hold_out", "subject"))):
             yield f"\n{markdown(told, SENTENCE)}"
+    if scores.get("hold_out", "subject") != "subject":
+        yield "\nWhat predicted these windows was neither trained on them nor chosen by their scores."
+        return
     yield "\nWhat predicted each of these people was neither trained on them nor chosen by their scores."
 
 

@@ -30,7 +30,9 @@ def training_seen(recordings: Recordings) -> dict[str, str]:
     """For the card of a model that these recordings trained."""
     n = len(recordings.y)
     rows = np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(int))
-    names = [_name_digest(recordings.name, person) for person in recordings.subjects]
+    units = recordings.units
+    known = () if units is not None and units.hold_out == "session" else recordings.people  # it is made for these
+    names = [_name_digest(recordings.name, person) for person in known]
     return {TRAINING: _packed(window_digests(recordings.X, rows)), PEOPLE: _packed(names)}
 
 

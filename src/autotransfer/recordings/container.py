@@ -17,6 +17,7 @@ from .labels import encode, encode_columns, encode_session
 from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
+from .units import Units
 from .unlabelled import told, without_unlabelled
 from .windows import axes_concern, channel_names, float32_windows, window_array
 
@@ -55,6 +56,8 @@ class Recordings:
     heads: Tensor | None  # (n_classes,) int64; classes compete with those of the same number; None: all compete
 
     derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
+    # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
+    units: ClassVar[Units | None] = None
 
     def __init__(
         self,
@@ -168,6 +171,11 @@ class Recordings:
     def n_subjects(self) -> int:
         return len(self.subjects)
 
+    @property
+    def people(self) -> tuple[Label, ...]:
+        """Names of the people, whatever `subject` counts."""
+        return self.subjects if self.units is None else self.units.everybody
+
     def __repr__(self) -> str:
         window = f"{self.n_times} samples"
         if self.sfreq is not None:
@@ -176,7 +184,7 @@ class Recordings:
         sessions = f", {n} session{'s' * (n > 1)}" if n else ""
         return (
             f"<Recordings {self.name!r}: {self.n_trials} trials × {self.n_channels} channels × {window}, "
-            f"{self.n_classes} classes, {self.n_subjects} subjects{sessions}>"
+            f"{self.n_classes} classes, {len(self.people)} subjects{sessions}>"
         )
 
 

@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 
+from ..folds import SESSION
 from ..runs.choice import Average, Choice
 from ..runs.verdict import headline, skipped_words
 from ..settings import SUBJECT, Setting, nuisance_parts
@@ -52,12 +53,13 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     alerts = chain(failed_jobs(summary), _adaptation(choice))
     missing = chain(map(capital, skipped_words(choice)), _left_out(choice))
     notes = chain(
+        _held_out(choice),
         _delivered(summary),
         _of_base(choice),
         _plain_network(rows),
         _other_causes(choice),
         _estimate_notes(choice, rows),
-        _nested_choices(summary) if choice.average is None else _nested_weights(choice.average),
+        _nested_choices(summary) if choice.average is None else _nested_weights(choice.average, choice.hold_out),
         _test_notes(pair, other),
     )
     sentence, *people = headline(choice)
@@ -97,6 +99,22 @@ def _left_out(choice: Choice) -> list[str]:
     if not choice.left_out:
         return []
     return [f"Left out, for want of time: {'; '.join(choice.left_out)}. Everybody was tested all the same."]
+
+
+def _held_out(choice: Choice) -> list[str]:
+    """What the scores are on, where that is not people whom nobody has trained on."""
+    if choice.hold_out == SUBJECT:
+        return []
+    if choice.hold_out == SESSION:
+        return [
+            "Sessions were held out, not people: each session was predicted by models that were trained on other "
+            "sessions of the same person. A person's score is the mean over their sessions. It says nothing of people "
+            "whom the model does not know."
+        ]
+    return [
+        f"Each {choice.hold_out} was held out, not each person: what predicted the windows of a value was trained on "
+        "none of them, but maybe on other windows of the same person. A person's score is the mean over their values."
+    ]
 
 
 def _delivered(summary: Summary) -> list[str]:
@@ -286,13 +304,14 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
     return notes
 
 
-def _nested_weights(average: Average) -> list[str]:
+def _nested_weights(average: Average, hold_out: str) -> list[str]:
     """How much the weights depend on who is among the people."""
     moved = moved_weight(average)
     if not moved:
         return []
+    each = count(len(moved), "subject") if hold_out == SUBJECT else count(len(moved), "part", "parts held out")
     return [
-        f"Without one of the {count(len(moved), 'subject')}, {share(float(np.mean(moved)))} of the weight moves to "
+        f"Without one of the {each}, {share(float(np.mean(moved)))} of the weight moves to "
         f"other candidates on average, and {share(max(moved))} at most."
     ]
 

@@ -13,7 +13,7 @@ from . import plot
 from .escaping import plot_text
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
 from .summary import Summary
-from .wording import score, share
+from .wording import score, share, unseen_person
 
 USUAL = "0.9"  # the coverage whose worst person is named
 
@@ -42,7 +42,7 @@ def coverage(summary: Summary) -> Figure | None:
     return Figure(
         key="coverage",
         title="How often sets hold the true class",
-        caption="A dot is a person whom the model has not seen: the share of their windows whose prediction set holds "
+        caption=f"A dot is {unseen_person(summary)}: the share of their windows whose prediction set holds "
         "the true class, with thresholds that the others gave. The dotted line is the share that was asked for, which "
         f"is promised for the mean over people alone.{_worst(found.coverage.get(USUAL, {}))}",
         data=data,

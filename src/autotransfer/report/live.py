@@ -57,7 +57,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
         "left": None if standing.left is None or standing.complete else clock(standing.left),
         "started": plain(standing.started),
         "chance": data.chance,
-        "people": len(data.subjects),
+        "people": len(data.people),
         "answer": [plain(line) for line in told],
         "ranking": ranking[:RANKED],
         "more": max(0, len(ranking) - RANKED),

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..errors import UserError
+from ..folds import SESSION
 from ..runs.choice import Choice
 from ..runs.verdict import headline, metric_label, skipped_words
+from ..settings import SUBJECT
 from .outcomes import finite
 from .summary import Summary
 from .wording import capital, count, kind_words, score, setting_names, share
@@ -44,15 +46,19 @@ def _data(summary: Summary) -> Iterable[str]:
     data = summary.data
     rate = "" if data.sfreq is None else f" at {data.sfreq:g} Hz"
     classes = ", ".join(data.classes[:MOST_CLASSES]) + (", …" if len(data.classes) > MOST_CLASSES else "")
+    trials = data.trials_by_person
     yield (
-        f"Data: {summary.name}, {count(len(data.subjects), 'person', 'people')}, {count(data.n_trials, 'window')} "
-        f"({min(data.trials):,} to {max(data.trials):,} of a person) of {count(data.n_channels, 'channel')} and "
+        f"Data: {summary.name}, {count(len(data.people), 'person', 'people')}, {count(data.n_trials, 'window')} "
+        f"({min(trials):,} to {max(trials):,} of a person) of {count(data.n_channels, 'channel')} and "
         f"{count(data.n_times, 'sample')}{rate}, {count(len(data.classes), 'class', 'classes')} ({classes})."
     )
 
 
 def _split(summary: Summary) -> Iterable[str]:
     options, folds = summary.options, len(summary.splits)
+    if options.hold_out != SUBJECT:
+        yield _parts_held_out(options.hold_out, folds)
+        return
     each = "each person was" if options.n_folds is None else f"{folds} groups of people were"
     yield (
         f"Split: {each} held out once ({count(folds, 'fold')}); in every fold another "
@@ -63,6 +69,20 @@ def _split(summary: Summary) -> Iterable[str]:
     if choice is not None and choice.not_scored:
         people = count(len(choice.not_scored), "person", "people")
         yield f"{people} with windows of one class trained but could not be scored."
+
+
+def _parts_held_out(hold_out: str, folds: int) -> str:
+    if hold_out == SESSION:
+        return (
+            f"Split: sessions of known people were held out, each once ({count(folds, 'fold')}); every fold left out a "
+            "session of each person, of half of the people for validation and of the other half for the test, and all "
+            "of them trained with their other sessions. No session's windows were on both sides of a split."
+        )
+    return (
+        f"Split: all windows of a value of {hold_out} were held out at a time ({count(folds, 'fold')}); in every fold "
+        "those of another value were held out for validation and the rest trained. People with windows of several "
+        "values were on both sides of a split."
+    )
 
 
 def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:

@@ -14,7 +14,7 @@ from .escaping import Html, plot_text, tag
 from .plot import ACCENT, LOSS, MUTED, Figure, Json
 from .summary import Summary
 from .tables import folded, table
-from .wording import count, score, share, signed
+from .wording import count, score, share, signed, unseen, unseen_person
 
 MOST_CELLS = 12  # classes of a matrix whose cells have room for a number
 EVERYBODY = "everybody"
@@ -32,7 +32,7 @@ def confusion(summary: Summary) -> Figure | None:
     return Figure(
         key="confusion",
         title="Which class is taken for which",
-        caption="The delivered model on people it has not seen, each predicted with weights that were found without "
+        caption=f"The delivered model {unseen(summary)}, each predicted with weights that were found without "
         "them. Rows are the true classes and sum to one over all of them; the diagonal is what is recognised. Counts "
         "appear when you point at a cell; the CSV has them for every person.",
         data=[_heatmap(whole, names)],
@@ -143,7 +143,7 @@ def reliability_by_person(summary: Summary) -> Figure | None:
     return Figure(
         key="reliability-people",
         title="How far confidence can be trusted, person by person",
-        caption="A dot is a person whom the model has not seen: the mean probability of its predictions, and how often "
+        caption=f"A dot is {unseen_person(summary)}: the mean probability of its predictions, and how often "
         f"they are right. Below the diagonal it claims too much. {said}",
         data=[
             plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),

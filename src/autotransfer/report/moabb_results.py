@@ -13,6 +13,7 @@ from ..errors import UserError
 from ..runs.choice import read_choice
 from ..runs.follower import RunFollower
 from ..runs.results import Trained
+from ..settings import SUBJECT
 
 # Names and order as of moabb.analysis.Results.to_dataframe.
 COLUMNS = [
@@ -34,6 +35,8 @@ def moabb_results(run: str | Path) -> pd.DataFrame:
     seen = RunFollower(folder).look()
     if not seen.standing.complete:
         raise UserError(f"{folder} is not finished; continue it with: autotransfer resume {folder}")
+    if seen.options.hold_out != SUBJECT:
+        raise UserError(f"{folder} held out each {seen.options.hold_out}, and these columns are of people held out")
     data, choice = seen.data, read_choice(folder)
     trials = dict(zip(data.subjects, data.trials, strict=True))
     candidates = {one.name for one in choice.shortlist}

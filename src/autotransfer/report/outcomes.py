@@ -48,7 +48,7 @@ def _scored(one: Trained) -> bool:
 def scores_on_test(summary: Summary) -> Scores:
     """Score on every test subject, mean over seeds."""
     done = [one for one in tried_everywhere(summary) if not one.failed]
-    return _means((one.name, subject, score) for one in done for subject, score in one.scores.items())
+    return _of_people(summary, _means((one.name, who, score) for one in done for who, score in one.scores.items()))
 
 
 def scores_on_validation(summary: Summary) -> Scores:
@@ -65,7 +65,13 @@ def scores_on_validation(summary: Summary) -> Scores:
         rows.append((one.name, str(one.validation_subject), 0.0 if one.failed else one.record.validation_score))
         if twin is not None:
             rows.append((one.name, str(one.test_subject), 0.0 if one.failed else twin.validation_score))
-    return _means(rows)
+    return _of_people(summary, _means(rows))
+
+
+def _of_people(summary: Summary, scores: Scores) -> Scores:
+    """Where parts of people are held out, the mean over a person's."""
+    units = summary.data.units
+    return scores if units is None else {name: units.by_person(own) for name, own in scores.items()}
 
 
 def _means(rows: Iterable[tuple[str, str, float]]) -> Scores:

@@ -33,7 +33,7 @@ POLICY = (
 )
 SECTIONS = {  # what a folded section is called, and what is in it
     "stages": ("How the score grew with time", "what the run had come to after every stage"),
-    "results": ("Results on unseen subjects", "every method and every subject, with tests"),
+    "results": ("Results on what was held out", "every method and every subject, with tests"),
     "mistakes": ("Which mistakes it makes", "confused classes and overconfidence, by person"),
     "answering": ("When it should not answer", "prediction sets and abstention, by person"),
     "groups": ("For whom it works", "scores by group: age, sex, site, session, …"),
@@ -123,7 +123,7 @@ def _header(run: Summary) -> Html:
     data = run.data
     rate = f" at {data.sfreq:g} Hz" if data.sfreq else ""
     size = [
-        count(len(data.subjects), "subject"),
+        count(len(data.people), "subject"),
         count(data.n_trials, "trial"),
         count(len(data.classes), "class", "classes"),
         count(data.n_channels, "channel"),

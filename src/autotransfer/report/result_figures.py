@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
+from ..settings import SUBJECT
 from ..training.intervals import bootstrap_interval
 from . import plot
 from .comparison import Contender, contenders, find, honest, rival, subject_order
@@ -32,7 +33,7 @@ def glance(summary: Summary) -> Figure | None:
         shown,
         Figure(
             key="glance",
-            title="Every person it has not seen",
+            title="Every person it has not seen" if summary.options.hold_out == SUBJECT else "Every person",
             caption="Dots are people, lines means, bands their 95 % intervals.",
             data=[],
             layout={"shapes": [shape for i, row in enumerate(shown) for shape in _band(row, i)]},

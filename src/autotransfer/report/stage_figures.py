@@ -8,7 +8,7 @@ from . import plot
 from .escaping import plot_text
 from .plot import ACCENT, MUTED, SOFT, Figure
 from .summary import Summary
-from .wording import duration, score
+from .wording import duration, score, unseen
 
 
 def stages(summary: Summary) -> Figure | None:
@@ -34,7 +34,7 @@ def stages(summary: Summary) -> Figure | None:
     return Figure(
         key="stages",
         title="What every stage was worth",
-        caption="The mean score on people not seen when a stage had ended, with everything trained up to then; bars "
+        caption=f"The mean score {unseen(summary)} when a stage had ended, with everything trained up to then; bars "
         "are 95 % intervals over people. Each person's score was decided without them. Stages: "
         + "; ".join(named) + ".",
         data=[

@@ -10,6 +10,7 @@ from typing import Any
 from ..censoring import CENSORS
 from ..errors import number
 from ..runs.choice import Average
+from ..runs.verdict import unseen_words
 from ..settings import SUBJECT, Setting
 from ..words import count as count
 from ..words import range_words
@@ -46,6 +47,17 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
 }
 # what is kept of trainings at a constant rate, in words
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}
+
+
+def unseen(summary: Summary) -> str:
+    """What the scores of a run are on: 'on people it has not seen'."""
+    return unseen_words(summary.options.hold_out, "people")
+
+
+def unseen_person(summary: Summary) -> str:
+    """Whom a dot stands for."""
+    known = summary.options.hold_out != SUBJECT
+    return "a person, scored on what was held out of theirs" if known else "a person whom the model has not seen"
 
 
 def method_label(method: str) -> str:

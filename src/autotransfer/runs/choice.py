@@ -239,8 +239,8 @@ class StageScore:
     name: str
     number: int  # of the stage in the plan
     seconds: float  # since the run began
-    scores: Scores  # by subject, each decided without them
-    score: float  # their mean
+    scores: Scores  # by subject, or by unit where parts of people are held out; each decided without them
+    score: float  # the mean over people
     interval: list[float]  # 95 % over people; empty for a single one
 
     def __post_init__(self) -> None:
@@ -248,8 +248,8 @@ class StageScore:
             raise UserError("a score lies outside [-1, 1]")  # as low as kappa may be
 
     @classmethod
-    def of(cls, name: str, number: int, seconds: float, scores: Scores) -> StageScore:
-        values = list(scores.values())
+    def of(cls, name: str, number: int, seconds: float, scores: Scores, by_person: Scores | None = None) -> StageScore:
+        values = list((scores if by_person is None else by_person).values())
         interval = list(bootstrap_interval(values, seed=0) or ())
         mean = math.fsum(values) / len(values)
         return cls(name=name, number=number, seconds=seconds, scores=scores, score=mean, interval=interval)
@@ -296,6 +296,7 @@ class Choice:
     answering: Answering | None = None  # None: too few people, or an earlier version did not look
     groups: list[GroupScore] = field(default_factory=list)  # of the columns beside the data
     at_least: float | None = None  # the score that the user asks of every person
+    hold_out: str = "subject"  # what was held out: people, their sessions ("session"), or the values of this column
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
     verdict: str = ""
     best_peer: BestPeer | None = None

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..recordings import Recordings
+from ..recordings.units import Units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,11 @@ class Data:
     classes: tuple[str, ...]
     subjects: tuple[str, ...]
     trials: tuple[int, ...]  # of each subject
+    units: Units | None = None  # whose the subjects are, where they are parts of people
 
     def __post_init__(self) -> None:
-        if len(self.trials) != len(self.subjects) or not self.classes:
+        whole = self.units is None or self.units.names == self.subjects
+        if len(self.trials) != len(self.subjects) or not self.classes or not whole:
             raise UserError("the numbers of people, trials and classes do not agree")
 
     @classmethod
@@ -41,7 +44,22 @@ class Data:
             classes=tuple(str(label) for label in rec.classes),
             subjects=tuple(str(subject) for subject in rec.subjects),
             trials=tuple(np.bincount(rec.subject.numpy(), minlength=rec.n_subjects).tolist()),
+            units=rec.units,
         )
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """Names of the people."""
+        return self.subjects if self.units is None else self.units.everybody
+
+    @property
+    def trials_by_person(self) -> tuple[int, ...]:
+        if self.units is None:
+            return self.trials
+        found = dict.fromkeys(self.units.everybody, 0)
+        for person, n in zip(self.units.people, self.trials, strict=True):
+            found[person] += n
+        return tuple(found.values())
 
     @property
     def chance(self) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..folds import held_out_groups
 from ..jobs import Record
 from .checks import check_entries
 from .data_facts import Data
@@ -44,12 +45,13 @@ class RunFollower:
             stored, data = ledger.recall("options", dict[str, Any]), ledger.recall("data", Data)
             if data is None:
                 raise UserError(f"{self.folder} was begun by an earlier version; start a new run")
-            check_entries(ledger, entries, len(data.subjects))
             options = RunOptions.from_dict(stored)
+            groups = held_out_groups(len(data.subjects), data.units, options.n_folds)
+            check_entries(ledger, entries, len(groups))
             return Seen(
                 standing=Standing.of(self.folder, ledger, entries),
                 options=options,
                 data=data,
-                trainings=trained(entries, data.subjects, options.name_of),
+                trainings=trained(entries, data.subjects, options.name_of, groups),
                 names={entry.setting.key: options.name_of(entry.setting) for entry in entries},
             )

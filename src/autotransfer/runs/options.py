@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, check_choice, check_types, shown
-from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, divide
+from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, groups_of, turns
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
@@ -153,6 +153,10 @@ class RunOptions(AskedOptions):
                 f"folds is {self.folds}; it must be at least {FEWEST_FOLDS}: one group of people tests, one validates, "
                 "the rest train"
             )
+        if self.rule == "published" and self.hold_out != SUBJECT:
+            raise UserError(
+                f"rule published leaves out one person at a time; use it with hold_out subject, not {self.hold_out}"
+            )
         if self.rule == "published" and isinstance(self.folds, int):
             raise UserError(f"rule published leaves out one person at a time; use it with folds all, not {self.folds}")
 
@@ -179,16 +183,16 @@ class RunOptions(AskedOptions):
 
     def for_data(self, recordings: Recordings) -> RunOptions:
         """With as many folds and epochs as these recordings need, where neither user nor paper says how many."""
-        folds, subjects = self.folds, recordings.n_subjects
+        folds, n = self.folds, turns(recordings)
         if folds == "auto":
-            many = subjects > MANY_PEOPLE and self.rule != "published" and self.grid != "paper"
+            many = n > MANY_PEOPLE and self.rule != "published" and self.grid != "paper"
             folds = USUAL_FOLDS if many else "all"
-        if isinstance(folds, int) and folds >= subjects:
+        if isinstance(folds, int) and folds >= n:
             folds = "all"
         if self.epochs is not None or self.grid == "paper" or self.lists_settings:
             return replace(self, folds=folds)
-        held_out = sum(map(len, divide(subjects, None if isinstance(folds, str) else folds)[:2]))
-        training = len(recordings.y) * (subjects - held_out) // subjects
+        held_out = sum(map(len, groups_of(recordings, None if isinstance(folds, str) else folds)[:2]))
+        training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
         size = self.apply(Setting()).training.batch_size
         return replace(self, folds=folds, epochs=epochs_for(training, size, self.max_steps))
 

@@ -26,7 +26,16 @@ from torch import Tensor
 from .. import kernels
 from ..errors import UserError
 from ..files import sync_folder, writable, write_atomically
-from ..folds import check_scorable, divide, leave_groups_out, make_fold, scorable
+from ..folds import (
+    check_scorable,
+    groups_of,
+    held_out_groups,
+    in_units,
+    leave_groups_out,
+    make_fold,
+    scorable,
+    whole_people,
+)
 from ..jobs import Job
 from ..model.any_module import latent_dim
 from ..model.braindecode_models import PREFIX
@@ -52,6 +61,7 @@ from .study import NAME, study_text
 BASE = "base"  # the run's copy of the base that it was given
 
 Tell = Callable[[str], None]  # says a line to the user
+Scores = dict[str, float]
 
 
 def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
@@ -127,13 +137,14 @@ class Run:
         check_packages(options)
         check_encoder(options, encoders)
         recordings = load(options.source, **options.cutting) if recordings is None else recordings
+        recordings = in_units(recordings, options.hold_out)
         options = options.for_data(recordings)
         check_columns(options, recordings)
         check_scorable(recordings)
         check_module(options, encoders, recordings)
         if options.base is not None:
             base_kinds(options.base, recordings)  # also complains
-        for line in concerns(recordings.raw()):
+        for line in concerns(whole_people(recordings).raw()):
             warnings.warn(line, stacklevel=2)
         windows = fingerprint(recordings)
         facts: dict[str, Any] = {
@@ -192,6 +203,7 @@ class Run:
 
             def find() -> Recordings:
                 found = _load_again(folder, options) if recordings is None else recordings
+                found = in_units(found, options.hold_out)
                 if fingerprint(found, options.nuisance) != known:
                     raise _changed(folder, options.source, moved=source is not None)
                 if (told or Data.of(found)) != Data.of(found):
@@ -220,8 +232,13 @@ class Run:
 
     @cached_property
     def groups(self) -> list[list[int]]:
-        """Who are held out together: positions in recordings.subjects. Everybody alone, unless --folds says so."""
-        return divide(len(self.data.subjects), self.options.n_folds)
+        """Who are held out together: positions in recordings.subjects. Everybody alone, unless --folds or
+        --hold-out say otherwise."""
+        return held_out_groups(len(self.data.subjects), self.data.units, self.options.n_folds)
+
+    def by_person(self, scores: Scores) -> Scores:
+        """Scores of what is held out as scores of people: where that is parts of people, the mean over a person's."""
+        return scores if self.data.units is None else self.data.units.by_person(scores)
 
     def folds(self) -> list[tuple[int, int]]:
         """(validation, test) positions of the groups: each tests once, and the one before it validates."""
@@ -350,7 +367,7 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
 
 
 def job_of(recordings: Recordings, entry: Entry, folds: int | None = None) -> Job:
-    groups = divide(recordings.n_subjects, folds)
+    groups = groups_of(recordings, folds)
     fold = make_fold(recordings, groups[entry.validation], groups[entry.test])
     return Job(entry.setting, fold, entry.seed)
 

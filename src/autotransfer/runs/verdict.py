@@ -101,7 +101,9 @@ def worst_words(choice: Choice) -> str | None:
 
 def headline(choice: Choice) -> list[str]:
     """The verdict, the next person, the worst one: what comes before all else, wherever a run's result is told."""
-    return [line for line in (choice.verdict, next_words(choice.next_person), worst_words(choice)) if line]
+    return [
+        line for line in (choice.verdict, next_words(choice.next_person, choice.hold_out), worst_words(choice)) if line
+    ]
 
 
 def skipped_words(choice: Choice) -> list[str]:
@@ -130,9 +132,17 @@ def result_words(choice: Choice) -> str:
     told += [] if choice.chance is None else [chance_words(choice.chance)]
     mean = sum(values) / len(values) if values else None
     people = count(len(values), "person", "people")
-    return f"{score(mean)} {metric_label(choice)} on {people} it has not seen" + (
-        f" ({'; '.join(told)})" if told else ""
-    )
+    where = unseen_words(choice.hold_out, people)
+    return f"{score(mean)} {metric_label(choice)} {where}" + (f" ({'; '.join(told)})" if told else "")
+
+
+def unseen_words(hold_out: str, people: str) -> str:
+    """On what the model is scored. people: '6 people'."""
+    if hold_out == "session":
+        return f"on new sessions of {people} it was trained on"
+    if hold_out != "subject":
+        return f"on {people}, every {_name(hold_out)} new to it"
+    return f"on {people} it has not seen"
 
 
 def metric_label(choice: Choice) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..folds import Fold, Rows, divide, leave_groups_out
+from ..folds import Fold, Rows, groups_of, leave_groups_out
 from ..jobs import Job
 from ..model.encoders import Encoders
 from ..recordings import Recordings
@@ -98,7 +98,7 @@ class Costs:
     def training(self, setting: Setting, options: RunOptions) -> float:
         """Seconds of one training of a run with these options."""
         n, people = self.recordings.n_trials, self.recordings.n_subjects
-        held_out = n * people_held_out(people, options) / people
+        held_out = n * people_held_out(self.recordings, options) / people
         speed = self.speeds[network_spec(setting)]
         if setting.network.closed_form:
             return n * speed.row
@@ -115,9 +115,9 @@ class Costs:
         return 2 * self.recordings.X.numel() * DTYPE.itemsize + max(map(len, packs)) * self.largest
 
 
-def people_held_out(n_subjects: int, options: RunOptions) -> int:
+def people_held_out(recordings: Recordings, options: RunOptions) -> int:
     """By one training."""
-    return sum(map(len, divide(n_subjects, options.n_folds)[:2]))
+    return sum(map(len, groups_of(recordings, options.n_folds)[:2]))
 
 
 def _shortened(fold: Fold, rows: int) -> Fold:

@@ -54,14 +54,14 @@ def build_models(
     more = extra(lambda setting: _trained(run, setting, most))
     _save(run, "model", parts, "ensemble", choice, mixed=mixed, more=more)
     if run.options.final == "refit" and refit:
-        tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {run.recordings.n_subjects} subjects")
+        tell(f"refit: {len(parts)} model{'s' * (len(parts) > 1)} on all {len(run.recordings.people)} subjects")
         again = [Part(setting, *_refit(run, setting), exponent) for setting, exponent in exponents.items()]
         more = extra(lambda setting: _refit(run, setting))
         _save(run, "model/refit", again, "refit", choice, mixed=mixed, more=more)
 
 
 def card_scores(choice: Choice) -> dict[str, Any]:
-    """What a model's card says of how good it is on people it has never seen."""
+    """What a model's card says of how good it is on people it has never seen, or on whatever else was held out."""
     return {
         "metric": choice.metric,
         "chance": choice.chance,
@@ -72,6 +72,7 @@ def card_scores(choice: Choice) -> dict[str, Any]:
         "verdict": choice.verdict,
         "next_person": None if choice.next_person is None else asdict(choice.next_person),
         "worst": min(choice.estimate.values(), default=None),
+        "hold_out": choice.hold_out,
     } | ({"stages": [stage.name for stage in choice.stages], "ended": choice.ended} if choice.stages else {})
 
 

@@ -20,7 +20,7 @@ from .. import schema
 from ..augment import AUGMENTATIONS
 from ..errors import UserError
 from ..files import write_atomically
-from ..folds import USUAL_FOLDS, check_scorable
+from ..folds import USUAL_FOLDS, check_scorable, groups_of, in_units, turns
 from ..model.encoders import Encoders
 from ..recordings import Recordings, load
 from ..runs.options import RunOptions
@@ -180,7 +180,7 @@ def plan_of(options: RunOptions, recordings: Recordings, costs: Costs | None = N
     """options: resolved for these recordings. costs: what trainings take, where anybody has timed them."""
     settings = networks(options, options.settings(), recordings)
     solved = closed_forms(options, recordings)
-    folds = options.n_folds or recordings.n_subjects
+    folds = len(groups_of(recordings, options.n_folds))
     busy = 1.0 if costs is None else costs.busy
     plan = Plan(
         options=options.to_dict(), folds=folds, stages=[], limit=options.seconds, busy=busy,
@@ -334,7 +334,7 @@ def cut(recordings: Recordings, asked: RunOptions, costs: Costs) -> Plan:
     for changes in LADDER:
         options, left_out = asked, list[str]()
         for words, change in changes:
-            less = change(options, whole.folds)
+            less = change(options, resolved.n_folds or turns(recordings))
             if less != options:
                 options, left_out = less, [*left_out, words]
         plans.append(replace(plan_of(options.for_data(recordings), recordings, costs), left_out=left_out))
@@ -377,6 +377,7 @@ def begin(
     if options.seconds is not None and not here:
         raise UserError(f"time {options.time} is planned for this machine; leave out either --time or --cluster")
     recordings = load(options.source, **options.cutting) if recordings is None else recordings
+    recordings = in_units(recordings, options.hold_out)
     check_scorable(recordings)
     resolved = options.for_data(recordings)
     check_columns(resolved, recordings)
@@ -472,6 +473,8 @@ def work_words(plan: Plan) -> str:
 def why_folds(recordings: Recordings, asked: RunOptions, plan: Plan) -> list[str]:
     """Why there are fewer folds than people, where nobody asked for it and no limit is the reason."""
     people, folds = recordings.n_subjects, plan.folds
+    if recordings.units is not None:
+        return []
     if asked.folds not in ("auto", "all") or folds >= people or any("folds" in words for words in plan.left_out):
         return []
     return [
@@ -484,7 +487,7 @@ def balances(recordings: Recordings, options: RunOptions) -> list[str]:
     """How the batches of penalised networks are made up, in words."""
     lines = []
     settings = [setting for setting in networks(options, options.settings(), recordings) if setting.penalty is not None]
-    training = recordings.n_subjects - people_held_out(recordings.n_subjects, options)
+    training = recordings.n_subjects - people_held_out(recordings, options)
     for kind, balance in BALANCES.items():
         sizes = {setting.training.batch_size for setting in settings if setting.training.batches == kind}
         for size in sorted(sizes):

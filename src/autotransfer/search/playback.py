@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from ..person.adaptation import NO_WAY, WAYS
 from ..person.calibration import LABELS
 from ..person.decoder import Decoder
 from ..recordings import Recordings
+from ..recordings.units import Units
 from ..runs.choice import Playback, Scores
 from ..runs.run import Run
 from ..settings import Setting
@@ -83,7 +85,7 @@ def play_back(
     trust = {labels: [SHARES[k], SHARPNESS[n]] for labels, (k, n) in places_of.items()}
     below = {labels: most_tried(labels, trust) for labels in LABELS}
     trust = {str(labels): trust[str(number)] for labels, number in below.items() if number is not None}
-    return Playback(
+    playback = Playback(
         **orders_of(followed),
         **online_of(followed),
         before=found.get("before", {}),
@@ -92,6 +94,28 @@ def play_back(
         follows=following.delivered(list(followed.values()), list(WAYS)),
         calibrates=calibrates(found.get("before", {}), found.get("calibrated", {})),
         trust=trust,
+    )
+    return playback if recordings.units is None else by_person(playback, recordings.units)
+
+
+def by_person(played: Playback, units: Units) -> Playback:
+    """Scores of units as means over each person's; whoever loses with one of them is named."""
+
+    def merged(tables: dict[str, Scores]) -> dict[str, Scores]:
+        return {case: units.by_person(own) for case, own in tables.items()}
+
+    whose = dict(zip(units.names, units.people, strict=True))
+    return replace(
+        played,
+        zero_shot=merged(played.zero_shot),
+        adapted=merged(played.adapted),
+        before=merged(played.before),
+        calibrated=merged(played.calibrated),
+        own=merged(played.own),
+        online=merged(played.online),
+        ways={way: merged(own) for way, own in played.ways.items()},
+        all_windows=units.by_person(played.all_windows),
+        losing={order: list(dict.fromkeys(whose[name] for name in own)) for order, own in played.losing.items()},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from .. import schema
 from ..files import write_atomically
-from ..folds import not_scored, scorable
+from ..folds import not_scored, scorable, whole_people
 from ..machine import FEW, cores, threads
 from ..preprocessing import strongest
+from ..recordings import Recordings
 from ..runs.choice import Average, Choice, Named, Playback, Scores, StageScore, Weighted, read_choice
 from ..runs.csv_tables import csv_of
 from ..runs.executor import LocalExecutor, OutOfTime
@@ -47,6 +48,8 @@ from .stages import (
 )
 from .stopping import expects_gain, stopped_at
 from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
+
+Floats = NDArray[np.floating]
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 LATE = 10.0  # the same before the last, where nothing is left of the time
@@ -106,7 +109,7 @@ def decide(
     average, the weights of what is delivered as well, and those found without each subject.
 
     revise: what for some people would have been decided earlier, and is what they are scored with."""
-    options, subjects = run.options, run.recordings.subjects
+    options, subjects, units = run.options, run.recordings.subjects, run.recordings.units
     rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
     baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
     scored = set(scorable(run.recordings))
@@ -142,13 +145,21 @@ def decide(
     single, metric = scores_on_test(run, entries), METRICS[options.metric]
 
     def alone(role: str) -> Scores:
-        return {str(subjects[test]): single[key, test] for test, key in picks[role].items()}
+        return run.by_person({str(subjects[test]): single[key, test] for test, key in picks[role].items()})
 
     def together(role: str) -> Scores:
-        return {str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picks[role].items()}
+        own = {str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picks[role].items()}
+        return run.by_person(own)
+
+    def of_people(found: dict[int, str]) -> dict[str, list[str]]:
+        """What was decided for each person or, where parts of people are held out, for theirs."""
+        whose: dict[str, list[str]] = {}
+        for test, own in found.items():
+            whose.setdefault(str(subjects[test]) if units is None else units.people[test], []).append(own)
+        return whose
 
     def averaged(found: Nested) -> Scores:
-        return {str(subjects[test]): said.score(test, own) for test, own in found.said.items()}
+        return run.by_person({str(subjects[test]): said.score(test, own) for test, own in found.said.items()})
 
     delivered = {role: together(role) for role in picks}
     final = {t: said.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.said
@@ -162,6 +173,9 @@ def decide(
         delivered["nested_uncensored"] = nested_uncensored
         adaptations = {test: _adaptation(candidates, own) for test, own in nested.weights.items()}
         adaptation = _adaptation(candidates, weights)
+    whole, log_probs = whole_people(run.recordings), of_whole_people(run.recordings, final)
+    who, y = whole.subject.numpy(), whole.y.numpy()
+    people = {str(whole.subjects[person]): (y[who == person], own) for person, own in log_probs.items()}
     choice = Choice(
         chosen=named[overall["chosen"]],
         baseline=named[overall["baseline"]],
@@ -173,23 +187,48 @@ def decide(
         test_scores={role: alone(role) for role in overall},
         nested_test_scores=nested_scores,
         nested_uncensored_test_scores=nested_uncensored,
-        nested_choices={str(subjects[t]): named[key].name for t, key in picks["nested"].items()},
+        nested_choices={
+            person: "; ".join(dict.fromkeys(own))
+            for person, own in of_people({t: named[key].name for t, key in picks["nested"].items()}).items()
+        },
         delivered_test_scores=delivered,
         transductive=adaptation == "transductive",
         adaptation=adaptation,
-        nested_adaptations={str(subjects[t]): kind for t, kind in adaptations.items()},
+        nested_adaptations={person: strongest(kinds) for person, kinds in of_people(adaptations).items()},
         average=average,
         not_scored=not_scored(run.recordings),
         metric=options.metric,
         chance=float(np.mean([metric.chance(said.y[test], run.recordings.n_classes) for test in final])),
-        other_metrics=other_metrics(said, {str(subjects[test]): (test, own) for test, own in final.items()}),
-        confusions={str(subjects[test]): confusion(said.y[test], own) for test, own in final.items()},
-        reliability={str(subjects[test]): reliability(said.y[test], own) for test, own in final.items()},
-        answering=answering({str(subjects[test]): (said.y[test], np.exp(own)) for test, own in final.items()}),
-        groups=group_scores(run.recordings, metric, final),
+        other_metrics={
+            name: run.by_person(own)
+            for name, own in other_metrics(said, {str(subjects[t]): (t, own) for t, own in final.items()}).items()
+        },
+        confusions={name: confusion(*own) for name, own in people.items()},
+        reliability={name: reliability(*own) for name, own in people.items()},
+        answering=answering({name: (y, np.exp(own)) for name, (y, own) in people.items()}),
+        groups=group_scores(whole, metric, log_probs),
         at_least=options.at_least,
+        hold_out=options.hold_out,
     )
     return choice, weights, nested
+
+
+def of_whole_people(recordings: Recordings, log_probs: Mapping[int, Floats]) -> dict[int, Floats]:
+    """Log-probabilities (n, C) of all windows of each person, in their order, from those of what is held out. Whoever
+    has a unit without is left out."""
+    if recordings.units is None:
+        return dict(log_probs)
+    units, people = recordings.subject.numpy(), whole_people(recordings).subject.numpy()
+    known = np.isin(units, list(log_probs))
+    found: dict[int, Floats] = {}
+    for person in np.unique(people):
+        rows = np.flatnonzero(people == person)
+        if known[rows].all():
+            own = np.empty((len(rows), recordings.n_classes))
+            for unit in np.unique(units[rows]):
+                own[units[rows] == unit] = log_probs[unit]
+            found[int(person)] = own
+    return found
 
 
 def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
@@ -214,9 +253,9 @@ def describe(
             for p, own in nested.weights.items()
         },
         choosing_test_scores=choosing,
-        equal_test_scores={subjects[p]: said.score(p, said.of_person(p).mean(0)) for p in said.people},
+        equal_test_scores=run.by_person({subjects[p]: said.score(p, said.of_person(p).mean(0)) for p in said.people}),
         without_kind={
-            kind: {subjects[p]: value for p, value in without_kind(said, nested, kinds, kind).items()}
+            kind: run.by_person({subjects[p]: value for p, value in without_kind(said, nested, kinds, kind).items()})
             for kind in dict.fromkeys(kinds)
         },
         calibration=calibration(said, nested),
@@ -442,7 +481,8 @@ class Conductor:
         late = began + (max(self.left, least) if last else least)
         with working("peers", shown=self.shown):
             beside = peer_scores(run, late if math.isfinite(late) else None)
-        choice = replace(choice, peers=beside.scores, skipped_peers=beside.skipped)
+        peers = {name: run.by_person(own) for name, own in beside.scores.items()}
+        choice = replace(choice, peers=peers, skipped_peers=beside.skipped)
         online = None
         if nested is not None:
             online = self._online(candidates, done)
@@ -462,7 +502,8 @@ class Conductor:
             self.answered(run, choice)
         if staged and not last:
             stage = self.answers[-1]
-            self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on people left out; predict can use it")
+            whom = "people" if run.data.units is None else f"each {run.options.hold_out}"
+            self.tell(f"answer after {clock(stage.seconds)}: {stage.score:.3f} on {whom} left out; predict can use it")
         return choice
 
     def _online(self, candidates: Sequence[Setting], done: Sequence[int]) -> OnlineWeights | None:
@@ -501,7 +542,8 @@ class Conductor:
         names = {person: str(self.run.recordings.subjects[person]) for person in nested.said}
         scores = {names[person]: said.score(person, log_p) for person, log_p in nested.said.items()}
         seconds = self.spent if since is None else since
-        self.answers.append(StageScore.of(self.plan.stages[number].name, number, seconds, scores))
+        by_person = self.run.by_person(scores)
+        self.answers.append(StageScore.of(self.plan.stages[number].name, number, seconds, scores, by_person))
         self.nested[len(self.answers)] = nested
         self.earlier = {}
         if not self.plan.stops:

@@ -70,15 +70,16 @@ def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 
     return NextPerson(max(lowest, mean - reach), min(1.0, mean + reach), level, n, "normal")
 
 
-def next_words(next_person: NextPerson | None) -> str | None:
-    """What to expect of one more person; None where there was only one."""
+def next_words(next_person: NextPerson | None, hold_out: str = "subject") -> str | None:
+    """What to expect of one more person; None where there was only one. hold_out: what people were scored on."""
     if next_person is None:
         return None
     low, high, n = next_person.low, next_person.high, next_person.people
     rests = f"from {n} people, with no distribution assumed"
     if next_person.assumes != "nothing":
         rests = f"from {n} people, assuming normally distributed scores"
-    return f"Next person: {score(low)} to {score(high)} ({100 * next_person.level:.0f} % prediction interval {rests})."
+    who = "Next person, once it is trained on their other sessions" if hold_out == "session" else "Next person"
+    return f"{who}: {score(low)} to {score(high)} ({100 * next_person.level:.0f} % prediction interval {rests})."
 
 
 def check_at_least(value: float | None) -> None:

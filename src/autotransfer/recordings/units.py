@@ -1,0 +1,37 @@
+"""Units: parts of what people recorded, such as sessions, where these are held out in turn instead of people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Units:
+    """Who is behind the subjects of recordings whose `subject` counts parts of people (see folds.in_units)."""
+
+    hold_out: str  # session, or the name of a column
+    names: tuple[str, ...]  # of each unit: those that `subjects` has
+    people: tuple[str, ...]  # of each unit: whose it is
+    parts: tuple[int, ...]  # of each unit: units of one part are held out in one turn, 0, 1, ...
+
+    def __post_init__(self) -> None:
+        if not len(self.names) == len(self.people) == len(self.parts) or set(self.parts) != set(range(self.n_parts)):
+            raise UserError("the units that are held out do not agree with each other")
+
+    @property
+    def n_parts(self) -> int:
+        return max(self.parts, default=-1) + 1
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        """Every person once, in their order."""
+        return tuple(dict.fromkeys(self.people))
+
+    def by_person(self, scores: dict[str, float]) -> dict[str, float]:
+        """By the name of a person: the mean over their units, of those that have a score."""
+        whose, found = dict(zip(self.names, self.people, strict=True)), dict[str, list[float]]()
+        for unit, score in scores.items():
+            found.setdefault(whose[unit], []).append(score)
+        return {person: sum(found[person]) / len(found[person]) for person in self.everybody if person in found}

@@ -1,0 +1,299 @@
+"""What is held out may be sessions of known people, or values of a column: the same procedure, scored by person."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.errors import UserError
+from autotransfer.folds import groups_of, in_units, leave_groups_out, whole_people
+from autotransfer.models.loading import load_model
+from autotransfer.models.model_page import model_page
+from autotransfer.recordings import save_npz
+from autotransfer.report.collect import collect
+from autotransfer.report.methods import methods_paragraph
+from autotransfer.report.moabb_results import moabb_results
+from autotransfer.report.page import render
+from autotransfer.report.terminal import answer
+from autotransfer.runs.choice import Choice, read_choice
+from autotransfer.runs.follower import RunFollower
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.run import Run
+from autotransfer.search.average import find_nested
+from autotransfer.search.procedure import conduct, of_whole_people
+from autotransfer.search.said import Said
+from autotransfer.search.validation import entries_of
+from faults import quiet
+
+PEOPLE, SESSIONS, PER = 5, 2, 10
+NAMES = [f"P{person}" for person in range(PEOPLE)]
+
+
+def recorded(sessions: list[int] | None = None, sites: int = 3, seed: int = 0) -> at.Recordings:
+    """People with so many sessions each, whose windows alternate, and a site for every session."""
+    draw = np.random.default_rng(seed)
+    counts = [SESSIONS] * PEOPLE if sessions is None else sessions
+    subject = np.concatenate([np.full(n * PER, person) for person, n in enumerate(counts)])
+    session = np.concatenate([np.tile(np.arange(1, n + 1), PER) for n in counts])
+    y = np.concatenate([np.repeat(np.arange(PER) % 2, n) for n in counts])
+    X = draw.standard_normal((len(y), 2, 16))
+    X[:, 0] += 0.7 * np.where(y[:, None], np.sin(np.arange(16)), np.cos(np.arange(16)))
+    X[:, 1] += (subject + session)[:, None] * np.sin(np.arange(16) / 2)
+    site = np.array([f"site {n}" for n in range(sites)])[(subject + session) % sites]
+    return at.Recordings(
+        X, y, np.array(NAMES)[subject], session=session, sfreq=16, classes=["left", "right"],
+        columns={"site": site, "age": 20.5 + subject}, name="days",
+    )  # fmt: skip
+
+
+def options(source: str, hold_out: str, **changes: object) -> RunOptions:
+    usual = {"epochs": 2, "batch_size": 8, "lr": 1e-2, "device": "cpu", "adaptation": "zero-shot", "grid": "uncensored",
+             "networks": "none", "kinds": "features", "encoder": "linear"}  # fmt: skip
+    return RunOptions(source=source, hold_out=hold_out, **usual | changes)
+
+
+def finished_run(folder: Path, hold_out: str, **changes: object) -> tuple[Run, Choice]:
+    save_npz(folder / "days.npz", recorded())
+    run = Run.create(folder / "run", options(str(folder / "days.npz"), hold_out, **changes))
+    return run, conduct(run, quiet, shown=False, played=4)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
+    return finished_run(tmp_path_factory.mktemp("sessions"), "session")
+
+
+# ---- folds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counts", [None, [2, 3, 5, 2, 4], [4, 3, 6, 3, 3]])
+def test_a_fold_leaves_out_a_session_of_everybody_who_trains_with_the_others(counts: list[int] | None) -> None:
+    rec = recorded(counts)
+    who, session = rec.subject.numpy(), rec.session.numpy()
+    folds = leave_groups_out(in_units(rec, "session"))
+    assert len(folds) == 2 * min(counts or [SESSIONS])
+    for fold in folds:
+        assert set(who[fold.train]) == set(range(PEOPLE)), "everybody is known"
+        assert set(who[fold.validation]) | set(who[fold.test]) == set(range(PEOPLE))
+        assert not set(who[fold.validation]) & set(who[fold.test])
+        sides = [{(p, s) for p, s in zip(who[rows], session[rows], strict=True)} for rows in (fold.train, fold.test)]
+        assert not sides[0] & sides[1], "no session is on both sides"
+    assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(rec.n_trials)), "each is tested once"
+
+
+def test_a_value_of_a_column_is_left_out_as_a_whole() -> None:
+    rec = recorded()
+    site = rec.columns["site"].values
+    folds = leave_groups_out(in_units(rec, "site"))
+    assert [set(site[fold.test]) for fold in folds] == [{0}, {1}, {2}]
+    assert [set(site[fold.validation]) for fold in folds] == [{2}, {0}, {1}]
+    for fold in folds:
+        assert not set(site[fold.train]) & {*site[fold.test], *site[fold.validation]}
+    assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(rec.n_trials))
+
+
+def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
+    rec = recorded()
+    assert in_units(rec, "subject") is rec
+    units = in_units(rec, "session")
+    assert units.n_subjects == PEOPLE * SESSIONS
+    assert list(units.people) == NAMES
+    assert len(groups_of(in_units(recorded([4] * PEOPLE), "session"), 3)) == 6
+    again = whole_people(units)
+    assert again.subject.tolist() == rec.subject.tolist()
+    assert list(again.subjects) == NAMES
+
+
+@pytest.mark.parametrize(
+    ("hold_out", "changes", "words"),
+    [
+        ("session", {"session": None}, "no sessions"),
+        ("session", {"session": [1] * 100}, "one session only"),
+        ("place", {}, "no column 'place' to hold out; choose from subject, session, site, age"),
+        ("age", {}, "continuous"),
+        ("site", {"columns": {"site": ["a"] * 99 + [""]}}, "no value for 1 of 100"),
+        ("site", {"columns": {"site": ["a", "b"] * 50}}, "has 2 values; at least 3"),
+    ],
+)
+def test_what_cannot_be_held_out_is_refused_in_a_line(hold_out: str, changes: dict[str, object], words: str) -> None:
+    rec = recorded()
+    given = {"session": rec.session, "columns": {n: c.values for n, c in rec.columns.items()}} | changes
+    with pytest.raises(UserError) as error:
+        in_units(at.Recordings(rec.X, rec.y, rec.subject, **given), hold_out)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_published_rule_is_for_people() -> None:
+    with pytest.raises(UserError, match="hold_out subject"):
+        RunOptions(source="x.npz", rule="published", hold_out="session")
+
+
+def test_the_command_line_refuses_before_any_work(tmp_path: Path) -> None:
+    rec = recorded()
+    save_npz(tmp_path / "x.npz", at.Recordings(rec.X, rec.y, rec.subject, sfreq=16))
+    words = ["run", str(tmp_path / "x.npz"), "--out", str(tmp_path / "run"), "--hold-out", "session"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code
+    assert "no sessions to hold out" in str(result.exception or result.output)
+    assert not (tmp_path / "run").exists()
+
+
+# ---- a run -----------------------------------------------------------------------------------------------------------
+
+
+def test_scores_are_by_person_the_mean_over_their_sessions(finished: tuple[Run, Choice]) -> None:
+    run, choice = finished
+    tables = [choice.nested_test_scores, *choice.test_scores.values(), *choice.delivered_test_scores.values()]
+    tables += [*choice.peers.values(), choice.confusions, choice.nested_choices, choice.nested_adaptations]
+    assert choice.average is not None
+    tables += [choice.average.equal_test_scores, *choice.average.without_kind.values()]
+    assert [sorted(own) for own in tables] == [NAMES] * len(tables)
+    rows = pd.read_csv(run.folder / "results.csv")
+    plain = rows[rows["setting"] == choice.baseline.name].set_index("test_subject")["test_score"]
+    for name in NAMES:
+        sessions = [plain[f"{name}, session {number}"] for number in (1, 2)]
+        assert choice.test_scores["baseline"][name] == pytest.approx(np.mean(sessions))
+    windows = {name: int(np.sum(counts)) for name, counts in choice.confusions.items()}
+    assert windows == dict.fromkeys(NAMES, SESSIONS * PER)
+    assert choice.playback is None or set(choice.playback.zero_shot["recorded"]) <= set(NAMES)
+
+
+def said_of(run: Run, choice: Choice) -> Said:
+    candidates = [one.setting for one in choice.shortlist]
+    return Said.of(run, candidates, entries_of(run, candidates, run.folds()))
+
+
+def test_windows_of_a_person_are_in_their_order_again(finished: tuple[Run, Choice]) -> None:
+    run, _ = finished
+    rec = run.recordings
+    rows = np.arange(rec.n_trials, dtype=float)[:, None].repeat(2, 1)
+    units = {unit: rows[rec.subject.numpy() == unit] for unit in range(rec.n_subjects)}
+    for person, own in of_whole_people(rec, units).items():
+        np.testing.assert_array_equal(own[:, 0], np.flatnonzero(whole_people(rec).subject.numpy() == person))
+    del units[0]
+    assert sorted(of_whole_people(rec, units)) == list(range(1, PEOPLE))
+
+
+def test_nothing_that_held_a_session_out_decides_about_it(finished: tuple[Run, Choice]) -> None:
+    """Whatever trainings that held it out have said is replaced by noise: what is decided for it stays."""
+    run, choice = finished
+    said, draw = said_of(run, choice), np.random.default_rng(0)
+    among = range(len(said.candidates))
+    before = find_nested(said, among)
+    for unit in (0, 3, 8):
+        changed = {
+            (fold, who): np.log(draw.dirichlet(np.ones(2), own.shape[:2])).astype(np.float32) if unit in fold else own
+            for (fold, who), own in said.said.items()
+        }
+        after = find_nested(Said(said.candidates, changed, said.y), among)
+        np.testing.assert_allclose(after.weights[unit].exponents, before.weights[unit].exponents)
+        others = [one for one in before.weights if one not in run.groups[0] + run.groups[1]]
+        assert others
+
+
+@pytest.mark.parametrize("standardise", ["train", "online", "transductive"])
+def test_windows_of_a_held_out_session_change_nothing_that_is_trained(standardise: str) -> None:
+    """Neither weights nor what is known of the same person's other session."""
+    rec = in_units(recorded(), "session")
+    fold = leave_groups_out(rec)[0]
+    corrupt = rec.X.clone()
+    corrupt[np.concatenate([fold.test, fold.validation])] *= 50
+    raw = recorded()
+    other = in_units(
+        at.Recordings(corrupt, raw.y, raw.subject, session=raw.session, sfreq=16, subjects=raw.subjects), "session"
+    )
+    job = at.Job(at.Setting(max_epochs=2, batch_size=8, checkpoint="last", standardise=standardise), fold)
+    (one,), (two,) = (at.train(data, [job], "cpu") for data in (rec, other))
+    for name, tensor in one.final_state.items():
+        np.testing.assert_array_equal(tensor.numpy(), two.final_state[name].numpy(), err_msg=name)
+
+
+def test_terminal_report_methods_and_card_say_what_was_held_out(finished: tuple[Run, Choice]) -> None:
+    run, choice = finished
+    summary = collect(run)
+    card = load_model(run.folder / "model").card
+    for text in ("\n".join(answer(choice)), render(summary), methods_paragraph(summary), model_page(card)):
+        assert "on new sessions of 5 people it was trained on" in text
+        assert "not seen" not in text
+        assert "never seen" not in text
+    assert (card.subjects, card.scores["hold_out"]) == (PEOPLE, "session")
+    assert len(summary.splits) == 2 * SESSIONS
+    seen = RunFollower(run.folder).look().trainings
+    assert {one.test_subject for one in seen} == {one.test_subject for one in summary.trainings}
+    with pytest.raises(UserError, match="held out each session"):
+        moabb_results(run.folder)
+
+
+def test_a_new_session_of_a_known_person_is_predicted_without_a_warning(finished: tuple[Run, Choice]) -> None:
+    run, _ = finished
+    new = recorded(seed=1)
+    model = load_model(run.folder / "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.predict(new.X.numpy()[:6]).shape == (6,)
+    from autotransfer.models.seen import seen_words
+
+    assert seen_words(model.card.seen, "days", new.X[:6], [NAMES[0]] * 6)[0] == []
+
+
+def test_a_run_goes_on_with_the_same_folds(finished: tuple[Run, Choice], tmp_path: Path) -> None:
+    run, choice = finished
+    fresh = Run.create(tmp_path / "run", run.options)
+    fresh.ledger.close()
+    opened = Run.open(tmp_path / "run", lazy=True)
+    assert opened.groups == run.groups, "known without the data"
+    opened.add(opened.entry("folds", choice.shortlist[0].setting, *opened.folds()[0], 0) for _ in range(1))
+    opened.work(shown=False)
+    opened.ledger.close()
+    again = conduct(Run.open(tmp_path / "run"), quiet, shown=False, played=4)
+    assert again.nested_test_scores == choice.nested_test_scores
+    assert again.verdict == choice.verdict
+    assert read_choice(tmp_path / "run").hold_out == "session"
+
+
+def test_other_sessions_are_other_data(tmp_path: Path) -> None:
+    rec = recorded()
+    save_npz(tmp_path / "days.npz", rec)
+    Run.create(tmp_path / "run", options(str(tmp_path / "days.npz"), "session")).ledger.close()
+    save_npz(tmp_path / "days.npz", at.Recordings(
+        rec.X, rec.y, rec.subject, session=rec.session.flip(0), sfreq=16, classes=rec.classes, subjects=NAMES,
+        name="days", columns={"site": rec.columns["site"].values},
+    ))  # fmt: skip
+    with pytest.raises(UserError, match="has changed"):
+        Run.open(tmp_path / "run")
+
+
+def test_a_new_value_of_a_column(tmp_path: Path) -> None:
+    run, choice = finished_run(tmp_path, "site")
+    assert len(run.folds()) == 3
+    assert list(choice.nested_test_scores) == NAMES
+    assert "on 5 people, every site new to it" in choice.verdict
+    assert "not seen" not in methods_paragraph(collect(run))
+
+
+def test_the_estimator_has_it_too(tmp_path: Path) -> None:
+    rec = recorded()
+    given = {"subjects": np.array(NAMES)[rec.subject.numpy()], "columns": {"session": rec.session.numpy()}}
+    changes = {
+        "grid": "uncensored",
+        "networks": "none",
+        "kinds": "features",
+        "encoder": "linear",
+        "epochs": 1,
+        "sfreq": 16,
+    }
+    clf = at.AutoTransferClassifier(hold_out="session", run_folder=tmp_path / "run", **changes)
+    clf.fit(rec.X.numpy(), rec.y.numpy(), **given)
+    assert "on new sessions of 5 people" in clf.verdict_
+    assert set(clf.results_["test_subject"]) == {f"{name}, session {n}" for name in NAMES for n in (1, 2)}
+    clf.fit(rec.X.numpy(), rec.y.numpy(), **given)  # the finished run
+    with pytest.raises(UserError, match="hold_out"):
+        clf.set_params(hold_out="subject").fit(rec.X.numpy(), rec.y.numpy(), **given)
