@@ -230,7 +230,7 @@ def status(folder: Folder) -> None:
         say(line)
 
 
-DEMO_TIME = "100s"
+DEMO_TIME = "85s"
 
 
 def demo(
