@@ -118,7 +118,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
         command(**values)
 
     flat = [one for name, it in own.items() for one in (_parameters(*groups[name]) if name in groups else [it])]
-    taking_options.__signature__ = Signature(flat)  # type: ignore[attr-defined]
+    taking_options.__signature__ = Signature(flat)  # type: ignore[attr-defined]  # functions may have one
     taking_options.__annotations__ = {one.name: one.annotation for one in flat}
     return taking_options
 

@@ -154,7 +154,7 @@ def _call(name: str, *given: Expected | Tensor | int | float) -> None:
         if type(value) is Expected:
             arguments.append(address(name, f"argument {place}", value))
         else:
-            arguments.append(value.data_ptr() if isinstance(value, Tensor) else value)  # type: ignore[arg-type]
+            arguments.append(value.data_ptr() if isinstance(value, Tensor) else value)  # type: ignore[arg-type]  # a number
     function(*arguments)
 
 

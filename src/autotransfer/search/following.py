@@ -72,16 +72,18 @@ def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tenso
 
 
 def follow_online(
-    followed: Followed, model: Mixture, X: Tensor, y: NDArray[np.int64], orders: Sequence[NDArray[np.int64]]
-) -> Followed:
-    """The same with the average for sessions by every rule: raw windows (n, channels, times) of classes (n,)."""
+    followed: Followed, model: Mixture, X: Tensor, log_p: Tensor, y: NDArray[np.int64],
+    orders: Sequence[NDArray[np.int64]],
+) -> Followed:  # fmt: skip
+    """The same with the average for sessions by every rule: raw windows (n, channels, times) of classes (n,), with
+    log_p (n, C) of the model as delivered."""
     assert model.online is not None, "asked for where there is one"
     decoder = Decoder(model, online=True)
     follow, said = decoder.online(CENTRING_RULES), decoder.say(X)
     truth = y[np.stack(orders)]  # (orders, n)
     answered = follow.side_by_side(said, orders)
-    belief = normalised(Decoder(model).read(X, Decoder(model).follow())[1].numpy())
-    offset = follow.centred.all_at_once(follow.centred.beside(said.logits), belief)[:, None]  # (rules, 1, P, C)
+    belief, u = normalised(log_p.numpy()), follow.centred.beside(said.logits)
+    offset = follow.centred.all_at_once(u, belief)[:, None]  # (rules, 1, P, C)
     whole = said.settled + follow.pool(said.logits - offset)  # (rules, n, C)
     in_order = np.stack([whole[:, order] for order in orders], 1)
     return followed._replace(

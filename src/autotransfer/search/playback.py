@@ -258,7 +258,8 @@ def played(
     log_p, truth = torch.stack([own.log_p for own in read_in]), torch.from_numpy(np.stack([own.y for own in read_in]))
     followed = following.follow_all(decoder, [own.codes for own in read_in], log_p, truth)
     if model.online is not None and model.adaptation == "none":
-        followed = following.follow_online(followed, model, recordings.X[rows], y[rows], list(orders.values()))
+        windows = (recordings.X[rows], recorded.log_p, y[rows])
+        followed = following.follow_online(followed, model, *windows, list(orders.values()))
     return found, trials, followed
 
 
