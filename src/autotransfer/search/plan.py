@@ -223,7 +223,7 @@ def _stages(
     """One for the closed forms that are quick, then one for each network and seed, without penalties first. dear:
     closed forms that take minutes."""
     seeds = list(options.every_seed)
-    price = {one: 0.0 if costs is None else folds * costs.training(one, options) / costs.busy for one in solved}
+    price = {one: 0.0 if costs is None else costs.stage([one], folds, options) / costs.busy for one in solved}
     least = min(price.values(), default=0.0)  # one of them comes first in any case
     quick = [one for one in solved if price[one] <= max(COSTLY, least)]
     costly = [*(one for one in solved if one not in quick), *dear]
@@ -285,7 +285,7 @@ def _joined(first: Stage, second: Stage, costs: Costs | None) -> Stage:
 
 def _seconds(stage: Stage, plan: Plan, options: RunOptions, costs: Costs) -> float:
     every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
-    training = plan.folds * sum(costs.training(setting, options) for setting in every)
+    training = costs.stage(every, plan.folds, options)
     return training + answer_seconds(costs.recordings) + (PLAYED if stage is plan.stages[0] else 0.0)
 
 
