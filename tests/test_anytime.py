@@ -25,8 +25,9 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
 from autotransfer.runs.run import Run
 from autotransfer.search import plan as plans
-from autotransfer.search import procedure, stopping
-from autotransfer.search.plan import Plan, begin, read_plan
+from autotransfer.search import planning, procedure, stopping
+from autotransfer.search.plan import Plan, read_plan
+from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
 from faults import Interrupted, quiet, table_of
 from tiny import tiny_file
@@ -38,7 +39,7 @@ STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as publis
 def many_stages() -> Iterator[None]:
     """A stage for every network, however short it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "SHORT", -1.0)
+        patch.setattr(planning, "SHORT", -1.0)
         patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})
         yield
 

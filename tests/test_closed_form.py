@@ -28,9 +28,9 @@ from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure
+from autotransfer.search import decision, procedure
 from autotransfer.search.costs import Costs
-from autotransfer.search.plan import plan_of
+from autotransfer.search.planning import plan_of
 from autotransfer.search.validation import validation_scores
 from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
 from autotransfer.training.latent import encode
@@ -332,7 +332,7 @@ def test_it_is_chosen_beside_a_network_and_delivered(
     options = RunOptions(source=str(source), epochs=2, batch_size=8, final="refit", rule="published")
     plain = options.apply(at.Setting())
     monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
-    monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(validation_scores, lambda scores, keys: keys[-1]))
+    monkeypatch.setitem(decision.RULES, "published", decision.Rule(validation_scores, lambda scores, keys: keys[-1]))
     run = Run.create(tmp_path / "run", options)
     choice = procedure.conduct(run, lambda line: None, shown=False)
     assert choice.chosen.setting == added

@@ -10,7 +10,7 @@ import pytest
 import autotransfer as at
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.costs import Costs
-from autotransfer.search.plan import plan_of
+from autotransfer.search.planning import plan_of
 from autotransfer.training import progress
 from tiny import tiny
 

@@ -13,7 +13,8 @@ from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import AUGMENTED, CONSTANTS, REPRESENTED, SHRINKAGES, closed_forms, networks, represented
-from autotransfer.search.plan import plan_of, work_words
+from autotransfer.search.plan_words import work_words
+from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 

@@ -24,8 +24,8 @@ from autotransfer.runs.executor import SAID
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure
-from autotransfer.search.plan import plan_of
+from autotransfer.search import decision
+from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
@@ -110,8 +110,8 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
             ]
 
         for _ in range(10):
-            monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(corrupted, choose))
-            again, *_ = procedure.decide(run, candidates)
+            monkeypatch.setitem(decision.RULES, "published", decision.Rule(corrupted, choose))
+            again, *_ = decision.decide(run, candidates)
             assert again.nested_choices[str(subject)] == choice.nested_choices[str(subject)]
             for kind in ("nested", "nested_uncensored"):
                 own, before = (getattr(one, f"{kind}_test_scores") for one in (again, choice))
@@ -207,7 +207,7 @@ def test_nothing_a_person_has_touched_decides_for_them(
         with monkeypatch.context() as patch:
             patch.setattr(Run, "weights", weights)
             patch.setattr(run.ledger, "entries", lambda *_, own=entries, **__: own)
-            again, *_ = procedure.decide(run, candidates)
+            again, *_ = decision.decide(run, candidates)
         person = str(subject)
         assert again.average is not None
         assert choice.average is not None
