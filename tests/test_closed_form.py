@@ -23,7 +23,6 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.models.saving import write_model
 from autotransfer.report.collect import collect
-from autotransfer.report.page import render
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.runs.options import RunOptions
@@ -36,6 +35,7 @@ from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, popul
 from autotransfer.training.latent import encode
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, windows_for
+from report_outline import light
 from tiny import people, tiny, tiny_file
 
 SOLVED = [name for name, kind in ENCODERS.items() if kind.closed_form]
@@ -336,7 +336,7 @@ def test_it_is_chosen_beside_a_network_and_delivered(
     run = Run.create(tmp_path / "run", options)
     choice = procedure.conduct(run, lambda line: None, shown=False)
     assert choice.chosen.setting == added
-    page = render(collect(run))
+    page = light(collect(run))
     run.ledger.close()
     assert choice.chosen.name in page
     assert load_model(tmp_path / "run" / "model").setting == added
