@@ -13,7 +13,7 @@ from autotransfer.preprocessing.represent.base import EveryWindow
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.costs import Costs, SolvingSpeed
 from autotransfer.search.kinds import closed_forms
-from autotransfer.search.plan import plan_of
+from autotransfer.search.planning import plan_of
 from autotransfer.training import progress
 from tiny import tiny
 

@@ -7,13 +7,13 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..folds import Fold, Rows, groups_of, leave_groups_out
 from ..jobs import Job
+from ..machine import waited
 from ..model.encoders import Encoders
 from ..model.solved import SolvedOptions
 from ..recordings import Recordings
@@ -32,9 +32,8 @@ TIMED_MEMBERS = 10  # trained side by side at most, as a run would: alone each w
 TIMED_STEPS = 2
 TIMED_EPOCHS = 3  # the first also pays for all that is done once; of the others the fastest counts
 TIMED_ROWS = (128, 1024)  # windows of a fold that a closed form is solved on: few, and more where that is quick
-QUICK = 0.1  # seconds
+QUICK = 0.1  # seconds; what takes longer is timed on twice as many windows as the few
 PENALTY = 1.4  # times longer with a penalty than without
-EFFICIENCY = 0.8  # of threads that work together on a step
 WRITING = 0.01  # seconds for each training in the ledger
 
 
@@ -81,13 +80,13 @@ class Costs:
         }  # without a penalty, where there is one
         folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
         speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}
-        largest, walls, cpus = 0, 0.0, 0.0
+        largest, cpu, queue = 0, time.process_time(), waited()
         try:
             with memory_kept():
                 for alike in _alike(sample).values():
                     settings = [sample[spec] for spec in alike]
                     if settings[0].network.closed_form:
-                        timed = _solved(recordings, settings, folds[:2], device, encoders)
+                        speed: Speed | SolvingSpeed = _solved(recordings, settings, folds[:2], device, encoders)
                         jobs = [Job(setting, folds[0]) for setting in settings]
                     else:
                         # without an average: it is made once, at the end
@@ -95,15 +94,13 @@ class Costs:
                         jobs = [Job(short, fold) for fold in folds]
                         program = pack(recordings, jobs, "auto", device=device, dtype=DTYPE, encoders=encoders)[0]
                         jobs = [jobs[place] for place in program]
-                        timed = _trained(recordings, jobs, device, encoders)
-                    speeds |= dict.fromkeys(alike, timed.speed)
-                    walls, cpus = walls + timed.wall, cpus + timed.cpu
+                        speed = _trained(recordings, jobs, device, encoders)
+                    speeds |= dict.fromkeys(alike, speed)
                     largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in jobs))
         finally:
             release(recordings)
-        alone = cpus / (EFFICIENCY * torch.get_num_threads())  # as long as all of it would take without others
-        busy = max(1.0, walls / alone) if device.type == "cpu" and alone > 0 else 1.0
-        return cls(recordings, speeds, largest, busy)
+        ran, queued = time.process_time() - cpu, waited() - queue
+        return cls(recordings, speeds, largest, (ran + queued) / ran if ran > 0 else 1.0)
 
     def training(self, setting: Setting, options: RunOptions) -> float:
         """Seconds of one training of a run with these options."""
@@ -137,17 +134,10 @@ def people_held_out(recordings: Recordings, options: RunOptions) -> int:
     return sum(map(len, groups_of(recordings, options.n_folds)[:2]))
 
 
-class _Timed(NamedTuple):
-    speed: Speed | SolvingSpeed
-    wall: float  # seconds that it took to find out
-    cpu: float  # the same of the processor
-
-
-def _trained(recordings: Recordings, jobs: Sequence[Job], device: torch.device, encoders: Encoders | None) -> _Timed:
+def _trained(recordings: Recordings, jobs: Sequence[Job], device: torch.device, encoders: Encoders | None) -> Speed:
     """A few steps of networks side by side."""
     population = _population(recordings, jobs, device, encoders)
     training, evaluation = [], []
-    cpu, begin = time.process_time(), time.perf_counter()
     for _ in range(TIMED_EPOCHS):
         start = time.perf_counter()
         population.train_epoch(TIMED_STEPS)
@@ -159,8 +149,7 @@ def _trained(recordings: Recordings, jobs: Sequence[Job], device: torch.device, 
     batch_size = jobs[0].setting.training.batch_size
     held_out = sum(len(job.fold.validation) + len(job.fold.test) for job in jobs)
     steps = sum(min(n_batches(len(job.fold.train), batch_size), TIMED_STEPS) for job in jobs)
-    speed = Speed(min(training) / steps, min(evaluation) / held_out)
-    return _Timed(speed, time.perf_counter() - begin, time.process_time() - cpu)
+    return Speed(min(training) / steps, min(evaluation) / held_out)
 
 
 def _alike(specs: Iterable[NetworkSpec]) -> dict[object, list[NetworkSpec]]:
@@ -176,7 +165,7 @@ def _alike(specs: Iterable[NetworkSpec]) -> dict[object, list[NetworkSpec]]:
 def _solved(
     recordings: Recordings, settings: Sequence[Setting], folds: Sequence[Fold], device: torch.device,
     encoders: Encoders | None,
-) -> _Timed:  # fmt: skip
+) -> SolvingSpeed:  # fmt: skip
     """Closed forms that are alike on a part of one fold and of a second: the first also pays for all that is done once.
     The speed is of each of them, beside the others."""
 
@@ -188,18 +177,14 @@ def _solved(
         _ = population.snapshots.loss.tolist()
         return len(part.train) + len(part.validation) + len(part.test), time.perf_counter() - start
 
-    cpu, begin = time.process_time(), time.perf_counter()
     few, more = TIMED_ROWS
     _, first = seconds(folds[0], few)
     rows, short = seconds(folds[-1], few)
-    fold, row = 0.0, short / rows
-    if short < QUICK:
-        many, long = seconds(folds[-1], more)
-        row = max(0.0, long - short) / max(1, many - rows)
-        fold = short - rows * row
+    many, long = seconds(folds[-1], more if short < QUICK else 2 * few)
+    row = max(0.0, long - short) / max(1, many - rows)
+    fold = short - rows * row
     one = 1 / len(settings)
-    speed = SolvingSpeed(one * max(0.0, first - short), one * max(0.0, fold), one * row)
-    return _Timed(speed, time.perf_counter() - begin, time.process_time() - cpu)
+    return SolvingSpeed(one * max(0.0, first - short), one * max(0.0, fold), one * row)
 
 
 def _population(
