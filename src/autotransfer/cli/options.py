@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -70,6 +70,13 @@ class Windowing:
         _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns."),
     ] = None
     sfreq: Annotated[float | None, _cut("Sampling rate in Hz of files that do not say it (.csv).")] = None
+    filter: Annotated[
+        str | None,
+        _cut(
+            "Filter before cutting, without looking ahead: a band in Hz, such as 5-45, 20- or -40, and the mains, "
+            "5-45,notch:50. The model keeps it; stream, predict and calibrate then filter in the same way."
+        ),
+    ] = None
 
     def read(self, data: str) -> Raw:
         from ..recordings import Cutting, read
@@ -77,13 +84,18 @@ class Windowing:
         return read(data, Cutting.of(**asdict(self)))
 
     def read_for(self, model: Model, data: str) -> Raw:
-        """The same, in windows as long as the model's where the user does not say how long."""
-        from ..recordings import is_continuous
+        """The same, in windows as long as the model's where the user does not say how long, and filtered as its
+        recordings were where the user does not say how."""
+        from ..recordings import Cutting, is_continuous, read
 
-        card = model.card
-        if self.window is None and card.sfreq is not None and is_continuous(data):
-            return replace(self, window=card.n_times / card.sfreq).read(data)
-        return self.read(data)
+        card, band = model.card, model.parts[0].card.filter
+        given = asdict(self)
+        if is_continuous(data):
+            if self.window is None and card.sfreq is not None:
+                given["window"] = card.n_times / card.sfreq
+            if self.filter is None and band is not None and band.get("sections"):
+                given["filter"] = band
+        return read(data, Cutting.of(**given))
 
 
 def _event(help: str) -> Any:

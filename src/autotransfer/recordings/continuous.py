@@ -20,6 +20,7 @@ from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import open_edf, open_fif
+from .filters import filter_of
 from .pattern import EXAMPLE, Labels, by_name, check_inside, files_below, labelled_files, matcher
 from .raw import Raw
 from .wfdb_records import open_wfdb
@@ -202,7 +203,12 @@ def read_labelled(found: Files, cutting: Cutting) -> Raw:
     hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
     if events.counts:
         hint = f"{HOW_TO_MAP}; there are {events.listed()}: {_command(source, events, cutting)}"
-    return replace(raw, hints={"y": hint}, notes=tuple(_noted(notes, len(files))))
+    raw = replace(raw, hints={"y": hint}, notes=tuple(_noted(notes, len(files))))
+    band = filter_of(cutting.filter)
+    if band is None:
+        return raw
+    assert isinstance(raw.sfreq, float), "without a rate nothing is filtered"
+    return replace(raw, filter=band.designed(raw.sfreq).as_dict())
 
 
 def _command(source: str, events: Events, cutting: Cutting) -> str:

@@ -94,6 +94,7 @@ def load(
     events: object = None,
     pattern: str | None = None,
     sfreq: float | None = None,
+    filter: object = None,
     clean: bool = False,
 ) -> Recordings:
     """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
@@ -102,9 +103,13 @@ def load(
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
     WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
     `pattern` says what names of files mean, '{subject}/{session}_{class}_*.csv'; `sfreq` is the rate in Hz of files
-    that do not say it. `clean` leaves out what is clearly broken (see cleaning.py), with a warning that says what.
+    that do not say it. `filter` is applied before they are cut, without looking ahead: a band in Hz and the mains,
+    '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}; models keep it for streams.
+    `clean` leaves out what is clearly broken (see cleaning.py), with a warning that says what.
     """
-    cutting = Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq)
+    cutting = Cutting.of(
+        window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, filter=filter
+    )
     if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
     raw = read(source, cutting)

@@ -14,11 +14,11 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ...errors import UserError, shown
-from ...recordings.filters import Filter, filter_of
+from ...errors import UserError
+from ...recordings.causal import Causal
+from ...recordings.filters import Filter, filter_of, parse_filter
 from ..events import EventDetector
 from ..session import Session
-from .causal import Causal
 from .cutter import Cutter, Event, Gap, Window
 from .pace import timed
 from .sink import Sink
@@ -111,6 +111,14 @@ class Stream:
         """What will be done, in a few lines."""
         told = [] if self.columns.told is None else [self.columns.told]
         what = f"filtered {self.filter}" if self.filter else "as they come"
+        made_with = filter_of(self.session.model.parts[0].card.filter)
+        if made_with is not None and not made_with.sections:
+            told.append(
+                f"the model's recordings were filtered {made_with} elsewhere, probably by a filter that looks ahead; "
+                "that of a stream cannot, so the same band comes later (filter when cutting: run --filter)"
+            )
+        elif made_with is not None and made_with != self.filter:
+            told.append(f"the model's recordings were filtered {made_with}, which --filter auto would do here too")
         return [
             *told,
             f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {what}",
@@ -195,19 +203,12 @@ class Stream:
 
 
 def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
-    """As the command line gives it: auto (as the card of the model says), none, or LOW-HIGH; notches in Hz."""
-    if text == "auto":
-        own = filter_of(card)
-        if not notch:
-            return own
-        low, high = (None, None) if own is None else (own.highpass, own.lowpass)
-    elif text == "none":
-        low = high = None
-    else:
-        try:
-            low, high = (float(edge) if edge else None for edge in text.split("-"))
-        except ValueError:
-            raise UserError(f"filter is {shown(text)}; give a band such as 5-45, 20- or -40, auto or none") from None
+    """As the command line gives it: auto (as the card of the model says), or as `parse_filter` takes it; notches in
+    Hz."""
+    own = filter_of(card) if text == "auto" else parse_filter(text)
+    if not notch:
+        return own
+    low, high = (None, None) if own is None else (own.highpass, own.lowpass)
     return filter_of({"highpass": low, "lowpass": high, "notch": list(notch)})
 
 
