@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .models.interface import save_model as save_model
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
+    from .person.events import EventDetector as EventDetector
+    from .person.events import detect_events as detect_events
+    from .person.events import score_events as score_events
     from .person.session import Session as Session
     from .pretraining.pretrain import pretrain as pretrain
     from .pretraining.studies import Studies as Studies
@@ -52,6 +55,7 @@ _HOME = {
     "Censor": ".censoring.censor",
     "CensoredClassifier": ".estimator.censored",
     "EEGNet": ".model.eegnet",
+    "EventDetector": ".person.events",
     "Exported": ".export",
     "Fold": ".folds",
     "Job": ".jobs",
@@ -64,6 +68,7 @@ _HOME = {
     "Studies": ".pretraining.studies",
     "UNANSWERED": ".training.conformal",
     "UserError": ".errors",
+    "detect_events": ".person.events",
     "encode": ".training.latent",
     "export_model": ".export",
     "from_pretrained": ".models.hub",
@@ -78,6 +83,7 @@ _HOME = {
     "plan_study": ".search.study_size",
     "pretrain": ".pretraining.pretrain",
     "save_model": ".models.interface",
+    "score_events": ".person.events",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
     "train": ".models.outcome",
