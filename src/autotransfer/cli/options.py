@@ -18,6 +18,7 @@ from ..options import USUAL, AskedOptions
 
 if TYPE_CHECKING:
     from ..models.mixture import Model
+    from ..models.regression import RegressionModel
     from ..recordings import Raw
 
 Source = Annotated[
@@ -76,7 +77,7 @@ class Windowing:
 
         return read(data, Cutting.of(**asdict(self)))
 
-    def read_for(self, model: Model, data: str) -> Raw:
+    def read_for(self, model: Model | RegressionModel, data: str) -> Raw:
         """The same, in windows as long as the model's where the user does not say how long."""
         from ..recordings import is_continuous
 
