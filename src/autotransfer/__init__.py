@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from .models.interface import save_model as save_model
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
+    from .person.events import EventDetector as EventDetector
+    from .person.events import detect_events as detect_events
+    from .person.events import score_events as score_events
     from .person.session import Session as Session
     from .pretraining.pretrain import pretrain as pretrain
     from .pretraining.studies import Studies as Studies
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
+    from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
     from .training.conformal import UNANSWERED as UNANSWERED
     from .training.latent import encode as encode
@@ -53,6 +57,7 @@ _HOME = {
     "Censor": ".censoring.censor",
     "CensoredClassifier": ".estimator.censored",
     "EEGNet": ".model.eegnet",
+    "EventDetector": ".person.events",
     "Exported": ".export",
     "Fold": ".folds",
     "Job": ".jobs",
@@ -65,6 +70,7 @@ _HOME = {
     "Studies": ".pretraining.studies",
     "UNANSWERED": ".training.conformal",
     "UserError": ".errors",
+    "detect_events": ".person.events",
     "encode": ".training.latent",
     "export_model": ".export",
     "from_pretrained": ".models.hub",
@@ -76,8 +82,10 @@ _HOME = {
     "load_model": ".models.loading",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
+    "plan_study": ".search.study_size",
     "pretrain": ".pretraining.pretrain",
     "save_model": ".models.interface",
+    "score_events": ".person.events",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
     "train": ".models.outcome",
