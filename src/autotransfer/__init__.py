@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import UserError as UserError
     from .estimator.auto import AutoTransferClassifier as AutoTransferClassifier
     from .estimator.censored import CensoredClassifier as CensoredClassifier
+    from .estimator.regressor import AutoTransferRegressor as AutoTransferRegressor
     from .export import Exported as Exported
     from .export import export_model as export_model
     from .folds import Fold as Fold
@@ -51,6 +52,7 @@ __version__ = "0.2.0.dev0"
 
 _HOME = {
     "AutoTransferClassifier": ".estimator.auto",
+    "AutoTransferRegressor": ".estimator.regressor",
     "CENSORS": ".censoring",
     "Censor": ".censoring.censor",
     "CensoredClassifier": ".estimator.censored",

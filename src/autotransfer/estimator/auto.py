@@ -17,10 +17,11 @@ from .. import schema
 from ..errors import UserError, one_line
 from ..folds import in_units
 from ..model.encoders import Encoders
-from ..models.loading import load_model
+from ..models.loading import load_classifier
 from ..models.mixture import Mixture
 from ..options import AskedOptions
 from ..recordings import Recordings, save_npz
+from ..recordings.targets import CLASSES
 from ..report.collect import collect
 from ..report.page import plotly_of, write
 from ..report.summary import Summary
@@ -119,6 +120,10 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
         does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
         """
+        if self.target != CLASSES:
+            raise UserError(
+                f"target is {self.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
+            )
         metric_of(self.scoring, "scoring")
         name, encoders = encoder_of(self.encoder)
         options = self._options(name)
@@ -136,7 +141,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         ):
             choice = self._conduct(run, kept=kept)
             home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
-            model = load_model(home, encoders)
+            model = load_classifier(home, encoders)
             summary = replace(
                 collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )

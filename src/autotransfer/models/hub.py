@@ -24,6 +24,7 @@ from .card import DIGEST
 from .interface import BaseModel
 from .loading import load_model
 from .mixture import Model
+from .regression import RegressionModel
 from .saving import WEIGHTS
 
 MODEL_CARD, PAGE = "model.json", "README.md"
@@ -38,7 +39,7 @@ def from_pretrained(
     revision: str | None = None,
     token: str | None = None,
     encoders: Encoders | None = None,
-) -> Model | Base:
+) -> Model | RegressionModel | Base:
     """A model or a base that somebody has shared.
 
     Parameters
