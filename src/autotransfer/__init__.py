@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
+    from .runs.forgetting import forget as forget
     from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
     from .training.conformal import UNANSWERED as UNANSWERED
@@ -73,6 +74,7 @@ _HOME = {
     "detect_events": ".person.events",
     "encode": ".training.latent",
     "export_model": ".export",
+    "forget": ".runs.forgetting",
     "from_pretrained": ".models.hub",
     "grid": ".grids",
     "leakage": ".training.leakage",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..training.intervals import FEWEST_TO_TEST, bootstrap_interval, next_words
-from ..training.scoring import METRICS, chance_words
+from ..training.scoring import chance_words, label_of
 from ..words import count, printable, range_words, score, signed
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def unseen_words(hold_out: str, people: str) -> str:
 
 
 def metric_label(choice: Choice) -> str:
-    return METRICS[choice.metric].label if choice.metric in METRICS else choice.metric
+    return label_of(choice.metric)
 
 
 def guessing_words(choice: Choice) -> str:
