@@ -185,7 +185,7 @@ class Ledgers(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 0.999), bit=st.integers(0, 7))
     def damaged_page(self, share: float, bit: int) -> None:
-        """One bit of the file, without a log: what is read is right, or the ledger is refused, and its copy is whole."""
+        """One bit of the file, without a log: what is read is right, or it is refused and its copy is whole."""
         self.reopen()
         folder = self.copy()
         for path in folder.glob("ledger.sqlite-*"):
