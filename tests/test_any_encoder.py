@@ -221,7 +221,8 @@ def test_an_encoder_nobody_gave_is_named() -> None:
 
 
 def test_a_whole_run_with_an_own_encoder(tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=16, device="cpu", encoder="nets:Rich")
+    source = str(tiny_file(tmp_path))
+    options = RunOptions(source=source, epochs=2, batch_size=16, device="cpu", encoder="nets:Rich", grid="uncensored")
     with pytest.raises(UserError, match="nets:Rich"):
         Run.create(tmp_path / "run", options)
     assert not (tmp_path / "run").exists()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
+    from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
     from .training.conformal import UNANSWERED as UNANSWERED
     from .training.latent import encode as encode
@@ -74,6 +75,7 @@ _HOME = {
     "load_model": ".models.loading",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
+    "plan_study": ".search.study_size",
     "pretrain": ".pretraining.pretrain",
     "save_model": ".models.interface",
     "scores": ".censoring.scores",

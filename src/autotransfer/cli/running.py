@@ -140,7 +140,7 @@ def run(
         _dry_run(options, encoders, again)
         return
     from ..runs.lock import Lock
-    from ..search.plan import begin
+    from ..search.planning import begin
 
     assert out is not None, "checked above"
     with workers(cluster) as executor:  # before anything is written: there may be none
@@ -164,7 +164,8 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     from ..runs.options import RunOptions
     from ..runs.run import check_columns, check_packages
     from ..search.costs import Costs
-    from ..search.plan import balances, cost_words, cut, stage_lines, why_folds, work_words
+    from ..search.plan_words import balances, cost_words, stage_lines, why_folds, work_words
+    from ..search.planning import cut
 
     check_packages(options)
     recordings = in_units(load(options.source, **options.cutting), options.hold_out)

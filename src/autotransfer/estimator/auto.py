@@ -29,7 +29,7 @@ from ..runs.lock import Lock
 from ..runs.options import EVERYTHING, USUAL_TIME, RunOptions
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages, fingerprint, is_run, reopen
-from ..search.plan import begin
+from ..search.planning import begin
 from ..search.procedure import conduct
 from ..settings import SUBJECT, Setting
 from ..training.packing import resolve_device
