@@ -16,6 +16,7 @@ from .evoked import EvokedOptions
 from .linear import LinearOptions
 from .shallow import ShallowOptions
 from .templates import TemplatesOptions
+from .trees import TreesOptions
 
 Encoders = Mapping[str, Factory]  # users' factories by the name that Setting.encoder gives
 
@@ -25,6 +26,7 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
     "linear": LinearOptions,
     "templates": TemplatesOptions,
     "evoked": EvokedOptions,
+    "trees": TreesOptions,
 }
 
 
