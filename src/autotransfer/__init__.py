@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
     from .models.base import load_base as load_base
-    from .models.hub import from_pretrained as from_pretrained
     from .models.interface import save_model as save_model
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
+    from .models.pretrained import from_pretrained as from_pretrained
     from .person.session import Session as Session
     from .pretraining.pretrain import pretrain as pretrain
     from .pretraining.studies import Studies as Studies
@@ -65,7 +65,7 @@ _HOME = {
     "UserError": ".errors",
     "encode": ".training.latent",
     "export_model": ".export",
-    "from_pretrained": ".models.hub",
+    "from_pretrained": ".models.pretrained",
     "grid": ".grids",
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ...recordings.windows import LARGEST
 from .causal import Causal
+from .chunk import Chunk
 from .pace import BACK, UNTIMED, Pace
-from .source import Chunk
 
 
 class Window(NamedTuple):
