@@ -18,7 +18,7 @@ Measure = Callable[..., Iterable[dict[Any, Any]]]
 
 
 def measure_datasets(
-    arguments: Sequence[str] | None, about: str | None, out: str, columns: Sequence[str], measured: Measure,
+    arguments: Sequence[str] | None, about: str | None, out: str, columns: list[str], measured: Measure,
     **numbers: int,
 ) -> pd.DataFrame:  # fmt: skip
     """The table of all rows, of files that the command line names and of those measured before.
