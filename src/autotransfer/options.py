@@ -45,8 +45,8 @@ class AskedOptions:
     encoder: Annotated[
         str | Callable[..., Any],
         About(
-            "eegnet, shallow, linear, templates, evoked, braindecode:MODEL,option=value,… where it is installed, or "
-            "module:function, a factory (n_channels, n_times) -> nn.Module."
+            "eegnet, shallow, linear, templates, evoked, braindecode:MODEL,option=value,… where it is installed (with "
+            "pretrained=…: see --base), or module:function, a factory (n_channels, n_times) -> nn.Module."
         ),
     ] = "eegnet"
     target: Annotated[
@@ -86,7 +86,7 @@ class AskedOptions:
         str | PathLike[str] | None,
         About(
             "Folder of a base (autotransfer pretrain), or hf:USER/NAME: its networks, trained on other studies, are "
-            "candidates.",
+            "candidates. braindecode:MODEL,pretrained=FOLDER or USER/NAME: so is a foundation encoder.",
             SEARCH,
             metavar="BASE",
         ),

@@ -116,8 +116,6 @@ def run(
 
     if out is None and not dry_run:
         raise UserError("there is no folder to write to; give --out FOLDER, or --dry-run to see what a run would cost")
-    if asked.base is not None and cluster is not None:
-        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     if asked.time is None and cluster is not None:
         asked = replace(asked, time=EVERYTHING)  # nobody can say how long it takes elsewhere
     if preprocessing is not None:
@@ -128,6 +126,8 @@ def run(
         "quick" if quick else "recommended", source=data, storage=storage, seed=seed, clean=clean,
         population=_population(population), **asdict(asked), **asdict(windowing),
     )  # fmt: skip
+    if options.base is not None and cluster is not None:
+        raise UserError("the networks of a base are known on this machine alone; leave out either --base or --cluster")
     again = None
     if plan is not None:
         from ..search.plan import read_plan
@@ -137,7 +137,7 @@ def run(
         options = RunOptions.from_dict(again.options | here)
     if options.target != "classes":
         _check_alone(plan=plan, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
-    encoders = own_encoders(str(asked.encoder) if again is None else options.encoder)
+    encoders = own_encoders(options.encoder)
     check_end(tensorboard)
     if dry_run:
         _dry_run(options, encoders, again)

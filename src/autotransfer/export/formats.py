@@ -32,6 +32,7 @@ from ..models.loading import MARK, from_text, model_in
 from ..models.mixture import Model
 from ..models.saved_model import SavedModel
 from ..models.stacks import likeness
+from ..preprocessing.represent.foundation import stored_encoders
 from ..runs.run import versions
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,9 @@ def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
 
 def to_safetensors(saved: Model) -> bytes:
     """The tensors of RUN/model as they are, with the card in the header."""
-    tensors, card = {name: t.contiguous() for name, t in saved.tensors().items()}, as_text(saved.card)
+    card = as_text(saved.card)
+    every = saved.tensors() | stored_encoders(from_text(card))
+    tensors = {name: t.contiguous() for name, t in every.items()}
     digest = digest_of(from_text(card), save(tensors))
     content: bytes = save(tensors, card | {DIGEST: json.dumps(digest)})
     return content

@@ -33,6 +33,7 @@ from .base_card import CARD, NEXT, PAGE, WEIGHTS, BaseCard
 from .base_page import base_page
 from .binding import check_digest, check_size, digest_of
 from .card import DIGEST
+from .foundation import is_foundation_source, open_foundation
 from .hub import HUB, download, push_to_hub
 
 KEYS, PEOPLE = "people.keys", "people.numbers"  # of Traces, among the tensors
@@ -168,9 +169,11 @@ def _folded(members: Members) -> dict[str, Tensor]:
 
 
 def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:
-    """By kind, the names by which `represent` has the base of a folder, for these recordings; opened, checked and made
-    known once. Raises where people of the recordings are among those of the base."""
+    """By kind, the names by which `represent` has the base of a folder, or a foundation encoder, for these recordings;
+    opened, checked and made known once. Raises where people of the recordings are among those of the base."""
     key = ("base", folder)
+    if key not in recordings.derived and is_foundation_source(folder):
+        recordings.derived[key] = open_foundation(folder).bind(recordings)
     if key not in recordings.derived:
         base = load_base(folder)
         base.check_like(recordings)
@@ -181,8 +184,11 @@ def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:
 
 
 def copy_base(folder: str, out: Path) -> None:
-    """The base of a folder to another place, as it is."""
-    load_base(folder).save(out)
+    """The base of a folder, or a foundation encoder, to another place, as it is."""
+    if is_foundation_source(folder):
+        open_foundation(folder).save(out)
+    else:
+        load_base(folder).save(out)
 
 
 def save_base(folder: Path, card: BaseCard, tensors: dict[str, Tensor]) -> None:

@@ -19,6 +19,7 @@ from ..errors import UserError, shown
 from ..files import check_plain
 from ..model.encoders import ENCODERS, is_ours
 from ..model.stack import Size
+from ..preprocessing.represent.foundation import STORED
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members
@@ -87,7 +88,7 @@ def check_shapes(shapes: Shapes, card: Card) -> None:
             check_shapes({k.removeprefix(start): shape for k, shape in shapes.items() if k.startswith(start)}, part)
         return
     for name, shape in shapes.items():
-        if not shape or shape[0] != card.members:
+        if not name.startswith(STORED) and (not shape or shape[0] != card.members):
             raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {card.members} members")
     for name, one in _implied(card).items():
         if name in shapes and shapes[name][1:] != one:

@@ -22,8 +22,8 @@ from .card import DIGEST
 from .saving import WEIGHTS
 
 HUB = "hf:"  # before the name of a repository
-MODEL_CARD, PAGE = "model.json", "README.md"
-FILES = (MODEL_CARD, WEIGHTS, PAGE, *BASE_FILES)
+MODEL_CARD, CONFIG, PAGE = "model.json", "config.json", "README.md"  # the second of a foundation encoder
+FILES = (MODEL_CARD, CONFIG, WEIGHTS, PAGE, *BASE_FILES)
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 EXTRA = "autotransfer[hub]"
 

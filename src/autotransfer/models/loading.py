@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import UserError, one_line
 from ..files import read_plain
 from ..model.encoders import Encoders
+from ..preprocessing.represent.foundation import take_stored
 from .binding import check_digest, check_file, check_shapes, check_size
 from .card import DIGEST, ModelCard, card_from
 from .mixture import Mixture, Model
@@ -71,7 +72,7 @@ def _load(folder: Path, file: str, encoders: Encoders | None) -> Model | Regress
         check_size(path)
         weights = read_plain(path)
         card = regression_card({name: value for name, value in values.items() if name != DIGEST})
-        model = RegressionModel.restore(card, load(weights))
+        model = RegressionModel.restore(card, take_stored(load(weights)))
     else:
         check_file(path, card_from(values))
         weights = read_plain(path)
@@ -131,7 +132,7 @@ def from_text(metadata: dict[str, str]) -> dict[str, Any]:
 
 def model_of(values: Any, tensors: dict[str, Tensor], encoders: Encoders | None = None) -> Model:
     """From a card as JSON holds it, and tensors; whatever is wrong raises."""
-    card = card_from(values)
+    card, tensors = card_from(values), take_stored(tensors)
     if isinstance(card, ModelCard):
         return SavedModel(card, tensors, encoders)
     return Mixture.restore(card, tensors, encoders)

@@ -11,6 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..files import sync_folder, write_atomically
+from ..preprocessing.represent.foundation import stored_encoders
 from .binding import digest_of
 from .card import DIGEST, Card
 from .model_page import model_page, regression_page
@@ -22,8 +23,8 @@ WEIGHTS, NEXT = "model.safetensors", "model.next.safetensors"  # the second unti
 def write_model(folder: Path, card: Card | RegressionCard, tensors: dict[str, Tensor]) -> None:
     """The folder of a model: model.json, model.safetensors and README.md, each replaced whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    body = save({name: tensor.contiguous() for name, tensor in tensors.items()})
     values = json.loads(json.dumps(asdict(card)))
+    body = save({name: tensor.contiguous() for name, tensor in (tensors | stored_encoders(values)).items()})
     # Whoever loads it meanwhile, or after a kill, finds the weights of whichever card is there (see loading.py).
     write_atomically(folder / NEXT, body)
     write_atomically(folder / "model.json", json.dumps(values | {DIGEST: digest_of(values, body)}, indent=1))

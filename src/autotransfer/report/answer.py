@@ -130,15 +130,21 @@ def _delivered(summary: Summary) -> list[str]:
 
 
 def _of_base(choice: Choice) -> list[str]:
-    """What a base of other studies was worth, where the run was given one."""
-    if choice.average is None or not any(one.setting.kind == "base" for one in choice.shortlist):
+    """What a base of other studies, or a foundation encoder, was worth, where the run was given one."""
+    tried = {one.setting.kind for one in choice.shortlist}
+    if choice.average is None or not tried & {"base", "foundation"}:
         return []
+    kind, called = ("base", "base of other studies") if "base" in tried else ("foundation", "foundation encoder")
     shares = choice.average.kinds
-    own, untrained = shares.get("base", 0.0), shares.get("random_base", 0.0)
+    own, untrained = shares.get(kind, 0.0), shares.get(f"random_{kind}", 0.0)
     beside = f"networks of the same shape that nobody has trained have {share(untrained)}"
+    unknown = [] if kind == "base" else [
+        "Whether people of these recordings are among those that it was pretrained on is not known: if they are, "
+        "scores are too high."
+    ]  # fmt: skip
     if own == 0:
-        return [f"The base of other studies has no weight: people left out did no better with it; {beside}."]
-    return [f"The base of other studies has {share(own)} of the weight; {beside}."]
+        return [f"The {called} has no weight: people left out did no better with it; {beside}."]
+    return [f"The {called} has {share(own)} of the weight; {beside}.", *unknown]
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:

@@ -45,6 +45,8 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "trees": ("Trees", "randomised trees"),
     "base": ("Pretrained base", "the pretrained base"),
     "random_base": ("Untrained base", "the base with untrained networks"),
+    "foundation": ("Foundation encoder", "the foundation encoder"),
+    "random_foundation": ("Untrained foundation encoder", "the foundation encoder with untrained weights"),
 }
 # what is kept of trainings at a constant rate, in words
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}

@@ -14,6 +14,7 @@ from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, groups_of, turns
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
+from ..models.foundation import is_pretrained_encoder
 from ..options import AskedOptions
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
@@ -105,6 +106,10 @@ class RunOptions(AskedOptions):
         for name in RENAMED_VALUES:
             setattr(self, name, renamed_value(name, getattr(self, name)))
         self.nuisance = "+".join(nuisance_parts(self.nuisance))
+        if is_pretrained_encoder(self.encoder):  # frozen, as a base is
+            if self.base is not None:
+                raise UserError(f"{shown(self.encoder)} takes the place of a base; leave either it or --base out")
+            self.base, self.encoder = self.encoder, "eegnet"
         self.encoder = encoder_name(self.encoder)
         check_choice("search", self.search, ("grid", "halving", "tpe"))
         check_choice("rule", self.rule, RULES)

@@ -153,7 +153,7 @@ class Run:
             "fingerprint": windows if options.nuisance == SUBJECT else fingerprint(recordings, options.nuisance),
             "windows": windows,
             "data": Data.of(recordings),
-            "versions": versions(*["braindecode"] * options.encoder.startswith(PREFIX)),
+            "versions": versions(*["braindecode"] * f"{options.base or options.encoder}".startswith(PREFIX)),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         if sys.argv[0].endswith("autotransfer"):

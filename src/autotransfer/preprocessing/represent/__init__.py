@@ -22,6 +22,7 @@ from .bands import Bands, FineBands
 from .base import Representation
 from .beats import Beats
 from .features import Features
+from .foundation import foundation_class, is_foundation
 from .minirocket import MiniRocket
 from .pretrained import is_base, pretrained_class
 from .rhythms import Rhythms
@@ -106,9 +107,11 @@ def _numbers(value: object) -> tuple[float, ...] | None:
 
 
 def representation_class(name: str) -> type[Representation]:
-    """By its name: one of ours, of a base, or of an installed package."""
+    """By its name: one of ours, of a base or a foundation encoder, or of an installed package."""
     if is_base(name):
         return pretrained_class(name)
+    if is_foundation(name):
+        return foundation_class(name)
     if isinstance(name, str) and name in REPRESENTATIONS:
         return REPRESENTATIONS[name]
     check_choice("represent", name, ("none", *REPRESENTATIONS, *installed_representations()))

@@ -13,7 +13,7 @@ that was opened in this process (models/base.py), or from the tensors of a saved
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
@@ -121,7 +121,7 @@ class FittedPretrained(Fitted):
         return in_pieces(x, self.numbers, 3 * members * filters * max(self.times, int(x.shape[-1])))
 
     def graph(self) -> nn.Module:
-        return InGraph(self)
+        return InGraph(self.numbers, self)
 
     def numbers(self, x: Tensor) -> Tensor:
         """Windows (n, C, T) -> logits of the classes and log level (n, 1, classes + 1), the mean over members and
@@ -149,12 +149,17 @@ class FittedPretrained(Fitted):
         return self.weight[0].transpose(0, 1).flatten(1) / members
 
     def as_trained(self, x: Tensor) -> Tensor:
-        """Windows with the base's channels, at its rate and of its length at least."""
-        x = self.channels[0].to(x.dtype) @ x
-        if self.rate != self.wanted:
-            x = x @ torch.from_numpy(resampling(int(x.shape[-1]), self.rate, self.wanted)).to(x)
-        missing = self.times - int(x.shape[-1])
-        return x if missing <= 0 else torch.cat([x] * ceil(self.times / int(x.shape[-1])), -1)[..., : self.times]
+        return in_layout(x, self.channels[0], self.rate, self.wanted, self.times)
+
+
+def in_layout(x: Tensor, channels: Tensor, rate: float, wanted: float, times: int) -> Tensor:
+    """Windows (n, C, T) at a rate with other channels, (C', C) @ those there are, at the wanted rate and of so many
+    samples at least."""
+    x = channels.to(x) @ x
+    if rate != wanted:
+        x = x @ torch.from_numpy(resampling(int(x.shape[-1]), rate, wanted)).to(x)
+    missing = times - int(x.shape[-1])
+    return x if missing <= 0 else torch.cat([x] * ceil(times / int(x.shape[-1])), -1)[..., :times]
 
 
 def at_one_scale(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,14 +170,15 @@ def at_one_scale(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class InGraph(nn.Module):
-    """For export: windows (1, N, C, T) -> (1, N, 1, classes)."""
+    """For export: windows (1, N, C, T) -> (1, N, 1, numbers)."""
 
-    def __init__(self, fitted: FittedPretrained) -> None:
+    def __init__(self, numbers: Callable[[Tensor], Tensor], module: nn.Module) -> None:
+        """numbers: what it does to windows (N, C, T); module: whose weights that needs."""
         super().__init__()
-        self.fitted = fitted
+        self.numbers, self.module = numbers, module
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fitted.numbers(x[0])[None]
+        return self.numbers(x[0])[None]
 
 
 def _check(tensors: Weights, n_classes: int) -> None:

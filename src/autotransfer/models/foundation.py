@@ -1,0 +1,240 @@
+"""Foundation encoders: a class of braindecode with weights that others have pretrained, as a folder or a repository has
+them in the hub's layout: config.json (what the class is made with), model.safetensors and README.md.
+
+Weights are safetensors or refused, no code of a repository is run, and config.json names no code but layers of
+torch.nn. Who was pretrained on is not known, so that nobody can be refused: a report says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from ..errors import UserError, one_line, shown
+from ..files import read_plain, write_atomically
+from ..model.braindecode_models import PREFIX, PRETRAINED, parse
+from ..preprocessing.represent.foundation import (
+    HEADS,
+    KINDS,
+    MOST,
+    Encoder,
+    braindecode_models,
+    build_encoder,
+    digest_of,
+    features,
+    floating,
+    know,
+)
+from ..recordings import Recordings
+from ..recordings.layout import channel_map
+from .base_card import CARD as BASE_CARD
+from .binding import check_size
+from .hub import CONFIG, HUB, PAGE, download
+from .saving import WEIGHTS
+
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+MOST_FEATURES = 3999  # with the level of a window: what closed forms take (see search/kinds.py)
+
+
+@dataclass(frozen=True)
+class FoundationEncoder:
+    """An encoder as its folder has it.
+
+    model: class of braindecode; options: what that is made with; module: with the pretrained weights; weights: as they
+    were read
+    """
+
+    model: str
+    options: dict[str, Any]
+    module: nn.Module
+    weights: dict[str, Tensor]
+
+    def save(self, folder: Path) -> None:
+        """In the hub's layout, for `open_foundation`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / WEIGHTS, save(self.weights))
+        write_atomically(folder / CONFIG, json.dumps(self.options, indent=1))
+        write_atomically(folder / PAGE, f"---\nlibrary_name: braindecode\ntags:\n- braindecode\n- {self.model}\n---\n")
+
+    @property
+    def channels(self) -> list[str]:
+        """Names of its channels; empty where its config says none."""
+        told = self.options.get("chs_info") or []
+        if not (isinstance(told, list) and all(isinstance(one, dict) for one in told)):
+            raise UserError(f"chs_info of {self.model} is {shown(told)}; it must be a list of channels with ch_name")
+        return [str(one.get("ch_name")) for one in told]
+
+    def _sizes(self) -> tuple[float, int]:
+        """Rate, and samples of a window."""
+        rate, times, seconds = (self.options.get(name) for name in ("sfreq", "n_times", "input_window_seconds"))
+        told = [value for value in (rate, times, seconds) if value is not None]
+        if not all(isinstance(value, (int, float)) and 0 < value <= MOST for value in told):
+            raise UserError(f"sfreq, n_times and input_window_seconds of {self.model} are {shown(told)}")
+        if rate is None and times and seconds:
+            rate = times / seconds
+        if times is None and rate and seconds:
+            times = round(rate * seconds)
+        if not rate or not times:
+            raise UserError(
+                f"{CONFIG} of {self.model} does not say for which rate and window it is; give them: "
+                f"{PREFIX}{self.model},{PRETRAINED}=…,sfreq=200,n_times=800"
+            )
+        return float(rate), int(times)
+
+    def _channel_map(self, recordings: Recordings) -> NDArray[np.float64]:
+        """(channels of the encoder, channels of the recordings); what cannot be had is said, or refused."""
+        names, name = self.channels, shown(recordings.name)
+        if not names:
+            count = self.options.get("n_chans")
+            if count != recordings.n_channels:
+                raise UserError(
+                    f"{CONFIG} of {self.model} names no channels, and has {count} where {name} has "
+                    f"{recordings.n_channels}; add chs_info with their names to a copy of it"
+                )
+            warnings.warn(f"{self.model} names no channels: those of {name} are taken in their order", stacklevel=5)
+            return np.eye(recordings.n_channels)
+        mixed = channel_map(recordings.channels, recordings.ring, names, None)
+        if not mixed.any():
+            raise UserError(
+                f"{name} has no channel of the foundation encoder {self.model} ({', '.join(names[:8])}); name channels "
+                "alike, or leave it out"
+            )
+        interpolated = int(((mixed > 0).sum(1) > 1).sum())
+        absent = int((~mixed.any(1)).sum())
+        if interpolated or absent:
+            warnings.warn(
+                f"of the {len(names)} channels of {self.model}, {interpolated} are interpolated and {absent} are 0, as "
+                f"{name} does not have them",
+                stacklevel=5,
+            )
+        return mixed
+
+    def bind(self, recordings: Recordings) -> dict[str, str]:
+        """Make it known to settings for windows like these; by kind, the name by which `represent` has it."""
+        rate, times = self._sizes()
+        if recordings.sfreq is None:
+            raise UserError(f"the foundation encoder {self.model} is for windows at {rate:g} Hz; state sfreq")
+        channels = torch.from_numpy(self._channel_map(recordings)).to(torch.float32)
+        rates = (float(recordings.sfreq), rate, times)
+        config = {"model": self.model, "options": self.options}
+        trained = Encoder(config, self.module, channels, rates)
+        seed = int.from_bytes(hashlib.blake2b(digest_of(trained.tensors()).encode(), digest_size=7).digest(), "little")
+        untrained = Encoder(config, build_encoder(self.model, self.options, seed), channels, rates)
+        dim = self._n_features(len(channels), times)
+        names = {}
+        for kind, encoder in zip(KINDS, (trained, untrained), strict=True):
+            try:
+                encoder.check()
+            except ValueError as error:
+                raise UserError(f"the foundation encoder {self.model} cannot be used ({error})") from None
+            names[kind] = f"{kind}:{know(encoder)}:{dim}"
+        return names
+
+    @torch.no_grad()
+    def _n_features(self, channels: int, times: int) -> int:
+        """Found by trying."""
+        try:
+            dim = int(features(self.module, torch.zeros(2, channels, times)).shape[1])
+        except Exception as error:  # anything can go wrong in somebody else's network
+            raise UserError(
+                f"the foundation encoder {self.model} cannot take windows of {channels} channels and {times} samples "
+                f"({one_line(error)})"
+            ) from None
+        if not 1 <= dim <= MOST_FEATURES:
+            raise UserError(f"the foundation encoder {self.model} has {dim} features; at most {MOST_FEATURES} are used")
+        return dim
+
+
+def is_foundation_source(text: str) -> bool:
+    """Whether --base means a foundation encoder: braindecode:MODEL,pretrained=…, or a folder or repository in the hub's
+    layout that is no base of ours."""
+    if text.startswith(PREFIX):
+        return True
+    place = _place(text)
+    return (place / CONFIG).exists() and not (place / BASE_CARD).exists()
+
+
+def is_pretrained_encoder(encoder: str) -> bool:
+    """Whether --encoder means a foundation encoder, which is the same as --base."""
+    return encoder.startswith(HUB) or (encoder.startswith(PREFIX) and PRETRAINED in parse(encoder).options)
+
+
+def _place(source: str) -> Path:
+    return download(source) if source.startswith(HUB) else Path(source)
+
+
+def open_foundation(text: str) -> FoundationEncoder:
+    """The encoder of braindecode:MODEL,pretrained=FOLDER_OR_REPOSITORY,option=value, or of a folder or hf:USER/NAME
+    whose README.md has the model among its tags; anything else is refused in one line."""
+    model, given, source = None, {}, text
+    if text.startswith(PREFIX):
+        model, given = parse(text)
+        source = given.pop(PRETRAINED, "")
+        if not source:
+            raise UserError(
+                f"the base {shown(text)} has no weights; give {PREFIX}{model},{PRETRAINED}=FOLDER or USER/NAME"
+            )
+        if not source.startswith(HUB) and not Path(source).is_dir():
+            source = HUB + source
+    place = _place(source)
+    try:
+        options, weights = _read(place)
+    except UserError:
+        raise
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(f"the foundation encoder in {place} cannot be read ({one_line(error)})") from None
+    options |= given
+    model = _model(place) if model is None else model
+    return FoundationEncoder(model, options, _loaded(model, options, weights), weights)
+
+
+def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """config.json and model.safetensors."""
+    if not (place / WEIGHTS).exists():
+        pickled = sorted(path.name for path in place.glob("*") if path.suffix in PICKLED)
+        why = f"has {pickled[0]}, which could run code when it is opened" if pickled else f"has no {WEIGHTS}"
+        raise UserError(f"{place} {why}; give a folder or repository with {WEIGHTS}")
+    options = json.loads(read_plain(place / CONFIG).decode())
+    if not isinstance(options, dict):
+        raise ValueError(f"{CONFIG} is no JSON object")
+    check_size(place / WEIGHTS)
+    return options, load(read_plain(place / WEIGHTS))
+
+
+def _model(place: Path) -> str:
+    """By the tags of README.md, where braindecode writes the name of the class."""
+    known = braindecode_models("a foundation encoder")
+    page = read_plain(place / PAGE).decode(errors="replace") if (place / PAGE).exists() else ""
+    head = page.split("---")[1] if page.startswith("---") else ""
+    named = [word for word in dict.fromkeys(re.findall(r"\w+", head)) if word in known]
+    if len(named) != 1:
+        told = f"names {', '.join(named)}" if named else "names no model of braindecode"
+        raise UserError(f"{PAGE} of {place} {told} among its tags; give {PREFIX}MODEL,{PRETRAINED}={place}")
+    return named[0]
+
+
+def _loaded(model: str, options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:
+    """The network with these weights, all of them but those of a head."""
+    module = build_encoder(model, options)
+    try:
+        missing = module.load_state_dict(weights, strict=False).missing_keys
+    except RuntimeError as error:
+        raise UserError(f"the weights of {model} do not fit what {CONFIG} says ({one_line(error)})") from None
+    lacking = [name for name in missing if name in floating(module) and not name.startswith(HEADS)]
+    if lacking:
+        raise UserError(
+            f"the weights of {model} lack {len(lacking)} tensors ({lacking[0]} …); they are of another model"
+        )
+    return module

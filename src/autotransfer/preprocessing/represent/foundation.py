@@ -1,0 +1,267 @@
+"""foundation: what an encoder that others have pretrained on many recordings makes of a window, and how strong the
+window is.
+
+The encoder is a class of braindecode with the weights of a repository (models/foundation.py). It stays frozen: a linear
+classifier on its features, and nothing else, is fitted to the recordings at hand. random_foundation is the same class
+with weights that nobody has trained: what the encoder gains beyond it is owed to the pretraining.
+
+A setting names an encoder by a digest of all that it is and the number of its features,
+"foundation:0123456789abcdef:200". The encoder itself is opened in this process, or comes with a saved model, which
+holds each encoder once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from ...errors import UserError, one_line, shown
+from ...recordings.layout import starts
+from ...recordings.optional import need
+from ..transform import Fitted, Rows, Stage
+from .base import Representation, in_pieces
+from .pretrained import InGraph, at_one_scale, in_layout
+
+KINDS = ("foundation", "random_foundation")
+NAME = re.compile(r"(foundation|random_foundation):([0-9a-f]{16}):([1-9][0-9]{0,4})")
+PARTS = {"channels": 2, "rates": 1, "config": 1, "weights": 1}  # tensors of an encoder, with their dimensions
+STORED = "foundation."  # before digest and part, where a model's file has them
+HEADS = ("final_layer.", "head.", "classifier.")  # tensors that features do not need
+ROOM = 64  # numbers that an encoder needs for each sample of a window, about
+MOST = 10**6  # of an option: larger ones are typos or malice
+
+
+def is_foundation(name: object) -> bool:
+    """Whether a representation has this name because it is of a foundation encoder."""
+    return isinstance(name, str) and name.partition(":")[0] in KINDS
+
+
+# ---- the network -----------------------------------------------------------------------------------------------------
+
+
+def braindecode_models(purpose: str) -> dict[str, type[nn.Module]]:
+    """braindecode's models by name."""
+    models = need("braindecode.models", purpose, "braindecode")
+    known = {name: getattr(models, name) for name in dir(models)}
+    return {name: kind for name, kind in known.items() if isinstance(kind, type) and issubclass(kind, nn.Module)}
+
+
+def build_encoder(model: str, options: Mapping[str, Any], seed: int = 0) -> nn.Module:
+    """A model of braindecode as these options make it, untrained, without the layer that classifies."""
+    kind = braindecode_models(f"the foundation encoder {shown(model)}").get(model)
+    if kind is None:
+        raise UserError(f"braindecode has no model {shown(model)}; give the name of one of its classes")
+    parameters = inspect.signature(kind).parameters
+    taken = {name: _value(parameters[name], value) for name, value in options.items() if name in parameters}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            module = kind(**taken)
+        except Exception as error:  # whatever it may raise, its options do not fit
+            raise UserError(
+                f"braindecode's {model} cannot be made as its config.json says ({one_line(error)})"
+            ) from None
+    if isinstance(getattr(module, "final_layer", None), nn.Module):
+        module.final_layer = nn.Identity()
+    return module.eval().requires_grad_(False)
+
+
+def _value(parameter: inspect.Parameter, value: Any) -> Any:
+    """An option as config.json holds it; classes are layers of torch.nn by name, and nothing else is imported."""
+    if isinstance(value, (int, float)) and not abs(value) <= MOST:
+        raise UserError(f"{parameter.name} of a foundation encoder is {shown(value)}; it must be at most {MOST}")
+    if isinstance(parameter.default, type) and isinstance(value, str):
+        layer = getattr(nn, value.rpartition(".")[2], None)
+        if not (isinstance(layer, type) and issubclass(layer, nn.Module)):
+            raise UserError(f"{parameter.name} of a foundation encoder is {shown(value)}; it must be of torch.nn")
+        return layer
+    return value
+
+
+def floating(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and floating buffers by name: the rest is made with the module."""
+    return {name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()}
+
+
+def features(module: nn.Module, x: Tensor) -> Tensor:
+    """Windows (n, C, T) -> (n, D): `features` of what the model returns with return_features, where it knows that word,
+    else what would go into its final layer. Of several tokens (n, ..., D) it is the mean."""
+    known = "return_features" in inspect.signature(module.forward).parameters
+    given: Any = module(x, return_features=True) if known else module(x)
+    if isinstance(given, Mapping):
+        given = given.get("features")
+    if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[0] != x.shape[0]:
+        told = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        raise ValueError(f"its features are {told}, and not a tensor with a row for each of {x.shape[0]} windows")
+    return given.flatten(1, -2).mean(1) if given.dim() > 2 else given
+
+
+# ---- an encoder for one layout of windows ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A network, and how windows are made what it knows.
+
+    config: name of its class ("model") and what that is made with ("options")
+    channels: (channels of the encoder, channels of the recordings)
+    rates: Hz of the recordings and of the encoder, samples of the encoder's windows
+    """
+
+    config: dict[str, Any]
+    module: nn.Module
+    channels: Tensor
+    rates: tuple[float, float, int]
+
+    @classmethod
+    def restore(cls, tensors: Mapping[str, Tensor]) -> Encoder:
+        """From what `tensors` gave; ValueError where they are no encoder."""
+        for part, dimensions in PARTS.items():
+            if part not in tensors or tensors[part].dim() != dimensions:
+                raise ValueError(f"the tensor {part} of a foundation encoder is missing or has another shape")
+        config = json.loads(bytes(tensors["config"].tolist()))
+        if not (isinstance(config, dict) and isinstance(config.get("options"), dict)):
+            raise ValueError("the config of a foundation encoder is no JSON object")
+        module, flat = build_encoder(str(config.get("model")), config["options"]), tensors["weights"]
+        wanted = floating(module)
+        if sum(one.numel() for one in wanted.values()) != flat.numel() or not flat.is_floating_point():
+            raise ValueError(f"a foundation encoder has {flat.numel()} weights, and its network has others")
+        pieces = flat.split([one.numel() for one in wanted.values()])
+        module.load_state_dict(
+            {name: piece.view_as(wanted[name]) for name, piece in zip(wanted, pieces, strict=True)}, strict=False
+        )
+        if tensors["rates"].shape != (3,):
+            raise ValueError(f"a foundation encoder has {len(tensors['rates'])} rates")
+        rate, own, times = tensors["rates"].tolist()
+        encoder = cls(config, module, tensors["channels"], (rate, own, int(times) if 0 < times <= MOST else 0))
+        encoder.check()
+        return encoder
+
+    def check(self) -> None:
+        """Raise a ValueError where it can take no windows."""
+        rate, wanted, times = self.rates
+        if not (0 < rate < MOST and 0 < wanted < MOST and 1 <= times <= MOST and 1e-3 < wanted / rate < 1e3):
+            raise ValueError(f"rates and window of a foundation encoder are {self.rates}")
+        weights = [self.channels, *floating(self.module).values()]
+        if not all(bool(tensor.isfinite().all()) for tensor in weights):
+            raise ValueError("weights of a foundation encoder are not finite")
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that it is."""
+        weights = [tensor.detach().float().cpu().flatten() for tensor in floating(self.module).values()]
+        text = json.dumps(self.config, sort_keys=True, separators=(",", ":")).encode()
+        return {
+            "channels": self.channels.clone(),  # a file cannot hold what two encoders share
+            "rates": torch.tensor(self.rates, dtype=torch.float64),
+            "config": torch.tensor(list(text), dtype=torch.uint8),
+            "weights": torch.cat(weights) if weights else torch.zeros(0),
+        }
+
+    @torch.no_grad()
+    def numbers(self, x: Tensor) -> Tensor:
+        """Windows (n, C, T) -> features and log level (n, 1, D + 1), the mean over pieces."""
+        x, times = in_layout(x.to(torch.float32), self.channels, *self.rates), self.rates[2]
+        if any(tensor.device != x.device for tensor in floating(self.module).values()):
+            self.module.to(x.device)
+        pieces = []
+        for at in starts(int(x.shape[-1]), times):
+            scaled, level = at_one_scale(x[..., at : at + times])
+            pieces.append(torch.cat([features(self.module, scaled), level.log()], 1))
+        return torch.stack(pieces).mean(0)[:, None]
+
+
+_opened: dict[str, Encoder] = {}  # by the digest that settings have
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.blake2b(save(dict(sorted(tensors.items()))), digest_size=8).hexdigest()
+
+
+def know(encoder: Encoder) -> str:
+    """Let settings of this process name an encoder; returns the digest."""
+    digest = digest_of(encoder.tensors())
+    _opened[digest] = encoder
+    return digest
+
+
+def stored_encoders(card: object) -> dict[str, Tensor]:
+    """Tensors of all encoders that a model's card names, which belong into its file."""
+    digests = {digest for _, digest, _ in NAME.findall(json.dumps(card))}
+    return {
+        f"{STORED}{digest}.{part}": tensor
+        for digest in sorted(digests)
+        for part, tensor in _encoder(digest).tensors().items()
+    }
+
+
+def take_stored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a model's file without its encoders, which are opened."""
+    digests = {name.split(".")[1] for name in tensors if name.startswith(STORED)}
+    for digest in digests - set(_opened):
+        start = f"{STORED}{digest}."
+        own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+        if set(own) != set(PARTS) or digest_of(own) != digest:
+            raise ValueError(f"the foundation encoder {shown(digest)} is not what the model was saved with")
+        _opened[digest] = Encoder.restore(own)
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(STORED)}
+
+
+def _encoder(digest: str) -> Encoder:
+    if digest not in _opened:
+        raise UserError(f"the foundation encoder {digest} is not open here; give it again: --base, or base=")
+    return _opened[digest]
+
+
+# ---- the representation ----------------------------------------------------------------------------------------------
+
+
+@cache
+def foundation_class(name: str) -> type[Foundation]:
+    """The representation of that name."""
+    parts = NAME.fullmatch(name)
+    if parts is None:
+        raise UserError(f"represent is {shown(name)}; a foundation encoder is written as foundation:DIGEST:FEATURES")
+    return type("Foundation", (Foundation,), {"digest": parts[2], "n_features": int(parts[3])})
+
+
+@dataclass(frozen=True)
+class Foundation(Representation):
+    digest: ClassVar[str] = ""
+    n_features: ClassVar[int] = 0
+
+    def shape(self, channels: int, times: int) -> tuple[int, int]:
+        return 1, self.n_features + 1
+
+    def numbers(self, x: Tensor) -> Tensor:
+        return _encoder(self.digest).numbers(x)
+
+    def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
+        return FittedFoundation(_encoder(self.digest))
+
+    def restore(self, tensors: dict[str, Tensor]) -> Fitted:
+        return FittedFoundation(_encoder(self.digest))
+
+
+class FittedFoundation(Fitted):
+    """Without statistics of its own."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        samples = len(self.encoder.channels) * max(self.encoder.rates[2], int(x.shape[-1]))
+        return in_pieces(x, self.encoder.numbers, ROOM * samples)
+
+    def graph(self) -> nn.Module:
+        return InGraph(self.encoder.numbers, self.encoder.module)
