@@ -3,8 +3,9 @@ VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-# Tests run side by side, so each takes one thread; a run on its own takes all cores.
-TEST   := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Tests run side by side, so each takes one thread; a run on its own takes all cores. Some start processes, which would
+# compile the package again and again if no bytecode were kept.
+TEST   := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .PHONY: demo test test-slow sanitize coverage check bench bench-gpu docs clean
 
