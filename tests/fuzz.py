@@ -22,7 +22,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -167,7 +167,6 @@ class Fuzz(RunTargets):
         self.npz = (folder / "good.npz").read_bytes()
         self.mat = self._mat(recordings)
         self.fif = self._fif(recordings)
-        self.bids = self._bids()
         self.xdf = xdf_file(folder / "good.xdf").read_bytes()
         fold = at.leave_one_subject_out(recordings)[0]
         setting = at.Setting(max_epochs=1, batch_size=16)
@@ -200,7 +199,9 @@ class Fuzz(RunTargets):
         epochs.save(self.folder / "good-epo.fif", verbose="ERROR")
         return (self.folder / "good-epo.fif").read_bytes()
 
-    def _bids(self) -> Path | None:
+    @cached_property
+    def bids(self) -> Path | None:
+        """Made when asked for: what writes it takes seconds to import."""
         try:
             import edfio  # noqa: F401 - writes the files
             import mne_bids
