@@ -27,7 +27,7 @@ import torch
 
 import autotransfer as at
 from autotransfer.search.labelled import first_of_each
-from autotransfer.search.playback import own_classifier
+from autotransfer.search.personal import personal_log_probs
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .asking import Person, Rows, people
@@ -53,8 +53,9 @@ def scores(person: Person, first: Rows, today: Rows, scored: Rows) -> dict[str, 
             labels.add(person.x[today], y[today])
         log_p[case] = labels.correct(person.x[scored], person.log_p[scored])
     for case, known in (("own", today), ("own_both", np.append(first, today))):
-        each = person.x.double().transpose(0, 1)  # (P, n, R)
-        log_p[case] = torch.stack([own_classifier(z[known], y[known], z[scored], n_classes) for z in each]).sum(0)
+        each = list(person.x.double().transpose(0, 1))  # of P parts (n, R)
+        labelled = np.isin(np.arange(len(person.y)), known)
+        log_p[case] = personal_log_probs(each, person.y, person.groups, labelled, n_classes)[scored]
     truth = person.y[scored]
     return {case: balanced_accuracy_of(own.argmax(1).numpy(), truth, n_classes) for case, own in log_p.items()}
 

@@ -145,7 +145,7 @@ def test_every_public_name_is_in_the_reference(site: Site) -> None:
 
 def test_every_command_and_option_is_in_the_reference(site: Site) -> None:
     html = site.source("reference/commands.html")
-    sections = re.split(r'<h2 id="(\w+)">', html)
+    sections = re.split(r'<h2 id="([\w-]+)">', html)
     told = dict(zip(sections[1::2], sections[2::2], strict=True))
     names = list(get_command(app).commands)  # type: ignore[attr-defined]
     assert list(told) == names

@@ -13,7 +13,7 @@ from autotransfer.errors import UserError
 from autotransfer.runs.options import PRESETS, RunOptions, parse_time
 from autotransfer.search import plan as plans
 from autotransfer.search import planning
-from autotransfer.search.costs import Costs, Speed
+from autotransfer.search.costs import Costs, SolvingSpeed, Speed
 from autotransfer.search.kinds import networks
 from autotransfer.search.plan import Plan, read_plan
 from autotransfer.search.plan_words import stage_lines, why_folds
@@ -197,7 +197,8 @@ def test_costs_are_measured_and_grow_with_the_work() -> None:
 
     assert trained(replace(own, seeds=3)) == pytest.approx(3 * trained(replace(own, seeds=1)), rel=0.05)
     assert trained(replace(own, epochs=8)) > 1.5 * trained(own)
-    assert all(isinstance(speed, Speed) and speed.row > 0 for speed in costs.speeds.values())
+    assert {type(speed) for speed in costs.speeds.values()} == {Speed, SolvingSpeed}
+    assert all(costs.training(one, own) > 0 for stage in plan_of(own, rec).stages for one in stage.settings)
 
 
 def test_trainings_are_counted_by_folds() -> None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
     from .models.pretrained import from_pretrained as from_pretrained
+    from .person.events import EventDetector as EventDetector
+    from .person.events import detect_events as detect_events
+    from .person.events import score_events as score_events
     from .person.session import Session as Session
     from .pretraining.pretrain import pretrain as pretrain
     from .pretraining.studies import Studies as Studies
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
+    from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
     from .training.conformal import UNANSWERED as UNANSWERED
     from .training.latent import encode as encode
@@ -51,6 +55,7 @@ _HOME = {
     "Censor": ".censoring.censor",
     "CensoredClassifier": ".estimator.censored",
     "EEGNet": ".model.eegnet",
+    "EventDetector": ".person.events",
     "Exported": ".export",
     "Fold": ".folds",
     "Job": ".jobs",
@@ -63,6 +68,7 @@ _HOME = {
     "Studies": ".pretraining.studies",
     "UNANSWERED": ".training.conformal",
     "UserError": ".errors",
+    "detect_events": ".person.events",
     "encode": ".training.latent",
     "export_model": ".export",
     "from_pretrained": ".models.pretrained",
@@ -74,8 +80,10 @@ _HOME = {
     "load_model": ".models.loading",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
+    "plan_study": ".search.study_size",
     "pretrain": ".pretraining.pretrain",
     "save_model": ".models.interface",
+    "score_events": ".person.events",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
     "train": ".models.outcome",

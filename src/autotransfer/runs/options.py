@@ -39,7 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
 USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody says how long
-CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
+CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq", "filter")
 USUAL_ENCODER = "eegnet"
 ADAPTATIONS = ("zero-shot", "online", "transductive")
 RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that had another name once
@@ -88,6 +88,7 @@ class RunOptions(AskedOptions):
     events: str | None = None  # name=class,name=class
     pattern: str | None = None  # what the names of files mean
     sfreq: float | None = None  # Hz, of files that do not say it
+    filter: str | None = None  # before they are cut: 5-45,notch:50
     clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from .stages import SHORTLIST_PER_METHOD
 
 FEWEST = 5  # folds that a limit may ask for
 SHORT = 20.0  # seconds: an answer more often than that is worth nobody's time
-PLAYED = 12.0  # seconds, roughly, for peers and for held-out people who use the model: the first answer and the last
+PLAYED = 8.0  # seconds, roughly, for peers and for held-out people who use the model: the first answer and the last
 COSTLY = 30.0  # seconds: closed forms that take longer do not keep the first answer waiting
 ROOM = 0.9  # of a limit that the main networks may take: the rest is for answers
 HALVED = 0.4  # of the epochs of stage one are left with successive halving
@@ -81,7 +81,7 @@ def _stages(
     """One for the closed forms that are quick, then one for each network and seed, without penalties first. dear:
     closed forms that take minutes."""
     seeds = list(options.every_seed)
-    price = {one: 0.0 if costs is None else folds * costs.training(one, options) / costs.busy for one in solved}
+    price = {one: 0.0 if costs is None else costs.stage([one], folds, options) / costs.busy for one in solved}
     least = min(price.values(), default=0.0)  # one of them comes first in any case
     quick = [one for one in solved if price[one] <= max(COSTLY, least)]
     costly = [*(one for one in solved if one not in quick), *dear]
@@ -132,13 +132,13 @@ def _joined(first: Stage, second: Stage, costs: Costs | None) -> Stage:
 
 def _seconds(stage: Stage, plan: Plan, options: RunOptions, costs: Costs) -> float:
     every = [setting for setting, _ in stage.trainings] + [uncentred(setting) for setting, _ in stage.online]
-    training = plan.folds * sum(costs.training(setting, options) for setting in every)
+    training = costs.stage(every, plan.folds, options)
     return training + answer_seconds(costs.recordings) + (PLAYED if stage is plan.stages[0] else 0.0)
 
 
 def answer_seconds(recordings: Recordings) -> float:
     """Seconds, roughly, from a stage's last training to its answer: weights, models, results and report."""
-    return 4.0 + 2e-3 * recordings.n_trials
+    return 3.0 + 1.5e-3 * recordings.n_trials
 
 
 Change = Callable[[RunOptions, int], RunOptions]

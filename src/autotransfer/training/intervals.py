@@ -31,10 +31,15 @@ def bootstrap_interval(
         return None
     rows = np.random.default_rng(seed).integers(0, n, (resamples, n))
     means = data[rows].mean(axis=1)
-    t = float(stdtrit(n - 1, (1 - level) / 2))
-    tail = float(ndtr(math.sqrt(n / (n - 1)) * t))
+    tail = expanded_tail(n, level)
     low, high = np.quantile(means, (tail, 1 - tail))
     return float(low), float(high)
+
+
+def expanded_tail(n: int, level: float) -> float:
+    """Where the lower percentile is taken, for n ≥ 2 subjects; the upper one mirrors it."""
+    t = float(stdtrit(n - 1, (1 - level) / 2))
+    return float(ndtr(math.sqrt(n / (n - 1)) * t))
 
 
 @dataclass(frozen=True)
