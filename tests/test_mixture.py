@@ -479,7 +479,7 @@ def test_fit_takes_whatever_model_its_run_delivered(
     """`best_setting_` is that of the heaviest part."""
     recordings, candidates = parts
     mixed = assemble_mixture(recordings, candidates, scores={})
-    monkeypatch.setattr("autotransfer.estimator.auto.load_model", lambda *_: mixed)
+    monkeypatch.setattr("autotransfer.estimator.auto.load_classifier", lambda *_: mixed)
     auto = at.AutoTransferClassifier(
         grid="uncensored", epochs=1, batch_size=16, adaptation=None, device="cpu", sfreq=16
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import UserError as UserError
     from .estimator.auto import AutoTransferClassifier as AutoTransferClassifier
     from .estimator.censored import CensoredClassifier as CensoredClassifier
+    from .estimator.regressor import AutoTransferRegressor as AutoTransferRegressor
     from .export import Exported as Exported
     from .export import export_model as export_model
     from .folds import Fold as Fold
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
+    from .runs.forgetting import forget as forget
     from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
     from .training.conformal import UNANSWERED as UNANSWERED
@@ -51,6 +53,7 @@ __version__ = "0.2.0.dev0"
 
 _HOME = {
     "AutoTransferClassifier": ".estimator.auto",
+    "AutoTransferRegressor": ".estimator.regressor",
     "CENSORS": ".censoring",
     "Censor": ".censoring.censor",
     "CensoredClassifier": ".estimator.censored",
@@ -71,6 +74,7 @@ _HOME = {
     "detect_events": ".person.events",
     "encode": ".training.latent",
     "export_model": ".export",
+    "forget": ".runs.forgetting",
     "from_pretrained": ".models.pretrained",
     "grid": ".grids",
     "leakage": ".training.leakage",

@@ -18,6 +18,7 @@ from ..options import USUAL, AskedOptions
 
 if TYPE_CHECKING:
     from ..models.mixture import Model
+    from ..models.regression import RegressionModel
     from ..recordings import Raw
 
 Source = Annotated[
@@ -83,12 +84,14 @@ class Windowing:
 
         return read(data, Cutting.of(**asdict(self)))
 
-    def read_for(self, model: Model, data: str) -> Raw:
+    def read_for(self, model: Model | RegressionModel, data: str) -> Raw:
         """The same, in windows as long as the model's where the user does not say how long, and filtered as its
         recordings were where the user does not say how."""
+        from ..models.regression import RegressionModel
         from ..recordings import Cutting, is_continuous, read
 
-        card, band = model.card, model.parts[0].card.filter
+        card = model.card
+        band = model.card.filter if isinstance(model, RegressionModel) else model.parts[0].card.filter
         given = asdict(self)
         if is_continuous(data):
             if self.window is None and card.sfreq is not None:

@@ -17,6 +17,7 @@ from .linear import LinearOptions
 from .shallow import ShallowOptions
 from .stack import Size
 from .templates import TemplatesOptions
+from .trees import TreesOptions
 
 Encoders = Mapping[str, Factory]  # users' factories by the name that Setting.encoder gives
 
@@ -26,6 +27,7 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
     "linear": LinearOptions,
     "templates": TemplatesOptions,
     "evoked": EvokedOptions,
+    "trees": TreesOptions,
 }
 
 

@@ -80,6 +80,10 @@ class Solved(nn.Module):
         own = members[0]
         return (exact - self.shift[own].double()) * self.inv_std[own].double()
 
+    def head(self) -> Tensor | None:
+        """Weights (K, D) of a classifier that follows from what codes are; None: it is solved."""
+        return None
+
     def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
         """The other keywords of a Stack belong to training, and mean nothing here."""
         if x.dim() == 3:

@@ -11,6 +11,7 @@ from .base_card import CARD
 from .hub import download
 from .loading import load_model
 from .mixture import Model
+from .regression import RegressionModel
 
 
 def from_pretrained(
@@ -19,7 +20,7 @@ def from_pretrained(
     revision: str | None = None,
     token: str | None = None,
     encoders: Encoders | None = None,
-) -> Model | Base:
+) -> Model | RegressionModel | Base:
     """A model or a base that somebody has shared.
 
     Parameters

@@ -122,6 +122,11 @@ class Ledger:
     def close(self) -> None:
         self.connection.close()
 
+    def empty_log(self) -> None:
+        """All that is committed goes into the file itself. `close` does that, too, but where the disk fails it leaves
+        the log and says nothing."""
+        self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def back_up(self) -> None:
         """A copy beside the ledger: what `resume` goes on from where the ledger is damaged.
 

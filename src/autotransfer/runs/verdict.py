@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..training.intervals import FEWEST_TO_TEST, NextPerson, bootstrap_interval, next_words
-from ..training.scoring import METRICS, chance_words
+from ..training.scoring import chance_words, label_of
 from ..words import count, printable, range_words, score, signed
 
 SAME = 1e-9  # scores that differ by rounding alone
@@ -183,7 +183,7 @@ def unseen_words(hold_out: str, people: str) -> str:
 
 
 def metric_label(result: Result) -> str:
-    return METRICS[result.metric].label if result.metric in METRICS else result.metric
+    return label_of(result.metric)
 
 
 def guessing_words(result: Result) -> str:
