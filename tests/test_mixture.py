@@ -23,7 +23,7 @@ from autotransfer.errors import UserError
 from autotransfer.export import export_model, proof
 from autotransfer.export.formats import FORMATS, as_text
 from autotransfer.export.proof import largest_difference, sample_windows
-from autotransfer.model.encoder import Size
+from autotransfer.model.stack import Size
 from autotransfer.models.assembly import Part, assemble, assemble_mixture
 from autotransfer.models.card import MixtureCard, ModelCard, card_from
 from autotransfer.models.loading import load_model

@@ -58,7 +58,10 @@ class AskedOptions:
     ] = "classes"
     metric: Annotated[
         str,
-        About("What decides, and what people are scored with: balanced_accuracy, f1, auc, kappa or accuracy."),
+        About(
+            "What decides, and what people are scored with: balanced_accuracy, f1, auc, kappa or accuracy; or "
+            "FILE.json: what mistakes cost, rows true classes, columns predicted."
+        ),
     ] = "balanced_accuracy"
     at_least: Annotated[float | None, About("The score that you need of every person: who is below it is named.")] = (
         None

@@ -1,4 +1,4 @@
-"""A run from beginning to end: run, resume, status, demo."""
+"""A run from beginning to end: run, resume, status, forget, demo."""
 
 from __future__ import annotations
 
@@ -252,6 +252,19 @@ def status(folder: Folder) -> None:
         say(f"{folder} is finished; its report is {folder / 'report.html'}")
         return
     for line in standing(folder):
+        say(line)
+
+
+def forget(
+    folder: Folder,
+    people: Annotated[list[str], typer.Argument(metavar="PERSON...", help="Whom to forget, as the report names them.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+) -> None:
+    """Delete everything that a run holds of people. Every training saw them or was scored on them, so all are deleted,
+    with models, predictions and report; RUN/study.toml stays, to run again without them."""
+    from ..runs.forgetting import forget as deleted
+
+    for line in deleted(folder, people, dry_run=dry_run).lines(folder, done=not dry_run):
         say(line)
 
 

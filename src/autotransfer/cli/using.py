@@ -20,7 +20,11 @@ def predict(
     data: Source,
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
     metric: Annotated[
-        str, typer.Option(help="Of windows with labels: balanced_accuracy, roc_auc, cohen_kappa, f1_macro or accuracy.")
+        str,
+        typer.Option(
+            help="Of windows with labels: balanced_accuracy, f1, auc, kappa or accuracy; or FILE.json: what mistakes "
+            "cost, rows true classes, columns predicted."
+        ),
     ] = "balanced_accuracy",
     scores: Annotated[
         Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
@@ -57,13 +61,14 @@ def predict(
     from ..runs.choice import unfinished
     from ..runs.csv_tables import csv_of
     from ..runs.predictions import in_sequence, predictions, probabilities
+    from ..training import mistake_costs
     from ..training.conformal import least_confidence, least_probability
-    from ..training.scoring import metric_of
+    from ..training.scoring import metric_asked, metric_of
     from ..training.sequence import usable_stay
 
     check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
-    metric_of(metric)
+    metric = metric_asked(metric)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
     if isinstance(saved, RegressionModel):
@@ -78,6 +83,8 @@ def predict(
     least_confidence(saved.card.thresholds, abstain)
     if sequence:
         usable_stay(saved.card.stay, len(saved.card.classes))
+    if metric.startswith(mistake_costs.PREFIX):
+        metric = mistake_costs.for_classes(metric, saved.card.classes)
     raw = windowing.read_for(saved, data)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")

@@ -73,7 +73,8 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
         itself decides by `metric`
-    metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
+    metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy",
+        or a .json file of what mistakes cost.
         Weights of the average minimise the log-loss whatever it is
     at_least: the score that you need of every person; `choice_` and the report say who is below it
     verbose: say what is done and show progress

@@ -15,6 +15,7 @@ from ..errors import UserError, shown
 from ..recordings.windows import people_of_windows, windows_for_model
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
+from .hub import push_to_hub
 from .regression_card import RegressionCard
 from .saving import write_model
 
@@ -109,8 +110,6 @@ class BaseModel(WindowModel):
     def push_to_hub(self, repository: str, **options: Any) -> str:
         """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out: see
         `models.hub.push_to_hub`, which has the options private, token and message. Returns the address."""
-        from .hub import push_to_hub  # made of models
-
         return push_to_hub(self, repository, **options)
 
     @abstractmethod
