@@ -45,10 +45,13 @@ def report(
     methods: Annotated[
         bool, typer.Option("--methods", help="Print a paragraph for the methods section of a paper instead.")
     ] = False,
+    person: Annotated[
+        str | None, typer.Option("--person", metavar="NAME", help="Print what one person got from it instead.")
+    ] = None,
     at_least: AtLeast = None,
 ) -> None:
     """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
-    --tensorboard, --moabb or --methods, write or serve that instead."""
+    --tensorboard, --moabb, --methods or --person, write, serve or print that instead."""
     from ..runs.run import Run, check_is_run
     from ..training.intervals import check_at_least
 
@@ -66,6 +69,14 @@ def report(
             from ..report.methods import methods_paragraph
 
             print(methods_paragraph(collect(opened, weights=False), at_least))
+            return
+        if person is not None:
+            from ..report.collect import collect
+            from ..report.one_person import person_lines
+
+            summary = collect(opened, weights=False)
+            for line in person_lines(summary if at_least is None else summary.asking(at_least), person):
+                say(line)
             return
         say(f"report: {write_report(opened, at_least).resolve()}")
 
