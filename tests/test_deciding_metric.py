@@ -19,9 +19,10 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.schema import from_values, to_values
-from autotransfer.search.procedure import conduct, decide, entries_of
+from autotransfer.search.decision import decide
+from autotransfer.search.procedure import conduct
 from autotransfer.search.said import Said, probabilities_of
-from autotransfer.search.validation import honest_scores, measured_scores
+from autotransfer.search.validation import entries_of, honest_scores, measured_scores
 from tiny import tiny_file
 
 

@@ -163,7 +163,7 @@ def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Sit
     from autotransfer.search.procedure import conduct
     from autotransfer.settings import field_names
 
-    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1, device="cpu"))
+    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1, grid="uncensored"))
     conduct(run, lambda _: None, shown=False)
     columns = (tmp_path / "run/results.csv").read_text().splitlines()[0].split(",")
     keys = json.loads((tmp_path / "run/choice.json").read_text())

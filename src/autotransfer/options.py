@@ -49,6 +49,13 @@ class AskedOptions:
             "module:function, a factory (n_channels, n_times) -> nn.Module."
         ),
     ] = "eegnet"
+    target: Annotated[
+        str,
+        About(
+            "What is predicted: classes (default); continuous, a number for each window, such as a force; "
+            "continuous:NAME, where that is a column beside the data or the mean of a channel over the window."
+        ),
+    ] = "classes"
     metric: Annotated[
         str,
         About(

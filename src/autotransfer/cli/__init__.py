@@ -20,7 +20,8 @@ from .pretraining import pretrain
 from .reading import datasets, grids, inspect, plan_study
 from .reporting import compare, report
 from .running import demo, forget, resume, run, status
-from .using import calibrate, export, predict, stream
+from .streaming import stream
+from .using import calibrate, export, predict
 
 app = typer.Typer(
     name="autotransfer",

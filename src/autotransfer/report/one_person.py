@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..runs.choice import Choice
+from ..runs.data_facts import check_person
 from ..training.scoring import chance_words, label_of
 from ..words import count, printable, score, signed
 from .mistake_figures import class_rows
@@ -19,7 +20,7 @@ ASKED = ("0.9", "0.2")  # coverage of sets, and share of windows left unanswered
 
 def person_lines(summary: Summary, name: str) -> list[str]:
     """Score and place among the others, mistakes, and how far confidence can be trusted."""
-    summary.data.check_person(name)
+    check_person(name, summary.data.people, summary.name)
     choice, who = summary.choice, printable(name)
     if choice is None:
         raise UserError(f"the run on {summary.name} has no answer yet; resume it, then ask for a person")

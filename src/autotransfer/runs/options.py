@@ -16,6 +16,7 @@ from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
 from ..options import AskedOptions
 from ..recordings.cutting import Cutting
+from ..recordings.targets import CLASSES, target_name
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
 from ..training import mistake_costs
 from ..training.batches import n_batches
@@ -40,9 +41,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
 USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody says how long
-CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
+CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq", "filter")
 USUAL_ENCODER = "eegnet"
 ADAPTATIONS = ("zero-shot", "online", "transductive")
+# What a run with a continuous target reads: it solves closed forms, and there is nothing else to ask of it.
+CONTINUOUS_READS = ("target", "adaptation", "device", "kinds", "folds", "at_least")
 RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that had another name once
 
 
@@ -89,6 +92,7 @@ class RunOptions(AskedOptions):
     events: str | None = None  # name=class,name=class
     pattern: str | None = None  # what the names of files mean
     sfreq: float | None = None  # Hz, of files that do not say it
+    filter: str | None = None  # before they are cut: 5-45,notch:50
     clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
     def __post_init__(self) -> None:
@@ -108,6 +112,7 @@ class RunOptions(AskedOptions):
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
+        target_name(self.target)
         self.metric = metric_name(self.metric)
         metric_of(self.metric)  # complains about costs
         if self.metric != BALANCED_ACCURACY and (self.rule == "published" or self.nested == "full"):
@@ -293,6 +298,8 @@ class RunOptions(AskedOptions):
         """Options as a preset has them, but for what is given (not None). The paper's grid brings its rule."""
         check_choice("preset", preset, PRESETS)
         asked = {name: value for name, value in _today(given).items() if value is not None}
+        if asked.get("target", CLASSES) != CLASSES:
+            _check_continuous(asked)
         if "metric" in asked:
             asked["metric"] = metric_asked(asked["metric"])
         usual = PRESETS["recommended"] | PRESETS[preset]
@@ -317,6 +324,17 @@ class RunOptions(AskedOptions):
             raise UserError("the stored options name no data; start a new run")
         values = _today(values)
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
+
+
+def _check_continuous(asked: dict[str, Any]) -> None:
+    """Refuse what means nothing where the target is continuous: networks and all that belongs to them."""
+    for option in fields(AskedOptions):
+        if option.name not in CONTINUOUS_READS and asked.get(option.name) not in (None, option.default):
+            raise UserError(
+                f"a continuous target is predicted by closed forms alone, and {option.name} is "
+                f"{shown(asked[option.name])}; leave it out: networks, penalties and their modes (marginal, "
+                "conditional, complementary) are for classes"
+            )
 
 
 def _today(values: dict[str, Any]) -> dict[str, Any]:

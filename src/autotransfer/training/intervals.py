@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import ndtr, stdtrit  # scipy.stats takes a second to import
 
 from ..errors import UserError
 from ..words import score
@@ -38,8 +38,8 @@ def bootstrap_interval(
 
 def expanded_tail(n: int, level: float) -> float:
     """Where the lower percentile is taken, for n ≥ 2 subjects; the upper one mirrors it."""
-    t = stats.t.ppf((1 - level) / 2, n - 1)
-    return float(stats.norm.cdf(math.sqrt(n / (n - 1)) * t))
+    t = float(stdtrit(n - 1, (1 - level) / 2))
+    return float(ndtr(math.sqrt(n / (n - 1)) * t))
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 
     k = math.floor((n + 1) * (1 - level) / 2 + 1e-9)
     if k >= 1:
         return NextPerson(float(values[k - 1]), float(values[n - k]), level, n, "nothing")
-    t = float(stats.t.ppf((1 + level) / 2, n - 1))
+    t = float(stdtrit(n - 1, (1 + level) / 2))
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
     return NextPerson(max(lowest, mean - reach), min(1.0, mean + reach), level, n, "normal")
