@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UserError, check_choice
-from .options import UNSAID, Folder, OwnEncoder, Source, WhichModel, Windowing, own_encoders
+from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
 from .voice import Log, Quiet, Verbose, say
 
 
@@ -35,6 +35,7 @@ def predict(
         str, typer.Option(help="all: use all windows of each person, without labels; none: every window by itself.")
     ] = "none",
     model: WhichModel = "ensemble",
+    rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
@@ -58,7 +59,7 @@ def predict(
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
-    raw = windowing.read_for(saved, data)
+    raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     found = probabilities(saved, raw, None if adapt == "none" else adapt)
@@ -91,6 +92,7 @@ def calibrate(
     new_day: Annotated[
         bool, typer.Option("--new-day", help="For another day than those of the file; default: for its last session.")
     ] = False,
+    rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
@@ -106,7 +108,7 @@ def calibrate(
     for known in (folder, out):
         refuse_links(known)
     own = load_model(folder / "model", own_encoders(encoder))
-    raw = windowing.read_for(own, data)
+    raw = windowing.read_for(own, data, rename or ())
     made, counts = calibrated_with(own, raw, new_day=new_day)
     made.save(out / "model")
     say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")

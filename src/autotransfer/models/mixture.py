@@ -32,6 +32,7 @@ class Mixture(BaseModel):
     """
 
     card: MixtureCard
+    parts: list[SavedModel]
 
     def __init__(
         self, parts: Sequence[SavedModel], exponents: Sequence[float] | Tensor, scores: dict[str, Any] | None = None
