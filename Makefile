@@ -3,10 +3,11 @@ VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-# Tests run side by side, so each takes one thread; a run on its own takes all cores.
-TEST   := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# Tests run side by side, so each takes one thread; a run on its own takes all cores. Some start processes, which would
+# compile the package again and again if no bytecode were kept.
+TEST   := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test test-slow coverage check bench bench-gpu docs clean
+.PHONY: demo test test-slow sanitize coverage check bench bench-gpu docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/autotransfer demo
@@ -17,6 +18,11 @@ test: $(VENV)/.dev check
 
 test-slow: $(VENV)/.dev
 	$(TEST) -m "slow or faults"
+
+# The kernels in C under sanitizers, for SECONDS in each build that this machine can run.
+SECONDS ?= 60
+sanitize: $(VENV)/.dev
+	$(BIN)/python tests/sanitizing.py --seconds $(SECONDS)
 
 # The suite once more under coverage, then one figure. Each process keeps its own file until they are combined.
 coverage: $(VENV)/.dev

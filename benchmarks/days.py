@@ -18,9 +18,7 @@ A row of the CSV is the balanced accuracy of one person, the mean over their lat
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,13 +26,12 @@ import pandas as pd
 import torch
 
 import autotransfer as at
-from autotransfer.files import write_atomically
-from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.search.labelled import first_of_each
-from autotransfer.search.playback import own_classifier
+from autotransfer.search.personal import personal_log_probs
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .asking import Person, Rows, people
+from .by_dataset import measure_datasets
 from .markdown import markdown
 
 CASES = ("none", "alike", "yesterday", "today", "both", "own", "own_both")
@@ -56,8 +53,9 @@ def scores(person: Person, first: Rows, today: Rows, scored: Rows) -> dict[str, 
             labels.add(person.x[today], y[today])
         log_p[case] = labels.correct(person.x[scored], person.log_p[scored])
     for case, known in (("own", today), ("own_both", np.append(first, today))):
-        each = person.x.double().transpose(0, 1)  # (P, n, R)
-        log_p[case] = torch.stack([own_classifier(z[known], y[known], z[scored], n_classes) for z in each]).sum(0)
+        each = list(person.x.double().transpose(0, 1))  # of P parts (n, R)
+        labelled = np.isin(np.arange(len(person.y)), known)
+        log_p[case] = personal_log_probs(each, person.y, person.groups, labelled, n_classes)[scored]
     truth = person.y[scored]
     return {case: balanced_accuracy_of(own.argmax(1).numpy(), truth, n_classes) for case, own in log_p.items()}
 
@@ -105,21 +103,7 @@ def table_of(rows: pd.DataFrame) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", metavar="DATA", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path("days.csv"))
-    parser.add_argument("--folds", type=int, default=4)
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    rows: list[dict[Any, Any]] = read_table(options.out).to_dict("records") if options.out.exists() else []
-    for source in options.files:
-        recordings = at.load(source)
-        if recordings.name in {row["dataset"] for row in rows}:
-            continue
-        rows += measured(recordings, options.folds)
-        write_atomically(options.out, csv_of(pd.DataFrame(rows, columns=COLUMNS)))
-        print(recordings.name, flush=True)
-    print(table_of(pd.DataFrame(rows, columns=COLUMNS)))
+    print(table_of(measure_datasets(arguments, __doc__, "days.csv", COLUMNS, measured, folds=4)))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import numpy as np
 from autotransfer.runs.choice import Answering, Choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
+from autotransfer.search.decision import decide
 from autotransfer.search.kinds import closed_forms
-from autotransfer.search.procedure import decide
 
 OUT = Path("docs/results/decisions.csv")
 WITHIN = 0.03  # of the coverage that is asked for

@@ -34,10 +34,12 @@ from autotransfer.runs.choice import Playback, StageScore
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import is_run, reopen
+from autotransfer.search.decision import decide
 from autotransfer.search.online import find_online
-from autotransfer.search.plan import Plan, begin
+from autotransfer.search.plan import Plan
+from autotransfer.search.planning import begin
 from autotransfer.search.playback import FEWEST, play_back
-from autotransfer.search.procedure import conduct, decide
+from autotransfer.search.procedure import conduct
 
 COLUMNS = ("dataset", "subject", "order", "method", "score", "loses")
 

@@ -21,7 +21,8 @@ import pandas as pd
 from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
-from . import averages, confirmation, leaderboard, overview, played
+from . import averages, confirmation, field_tables, leaderboard, overview, played
+from .anytime import at_moments
 from .changes import table_of, turned
 from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
@@ -244,7 +245,8 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "average_one_seed": averages.one_seed, "overview": overview.table, "claims": overview.claims,
     "equivalence": overview.equivalent, "harm": overview.harmed,
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
-    **confirmation.PARTS, "leaderboard": leaderboard.page, "shipped": lambda _, folder: as_shipped(folder),
+    **confirmation.PARTS, **field_tables.PARTS, "leaderboard": leaderboard.page,
+    "shipped": lambda _, folder: as_shipped(folder), "anytime": lambda _, folder: at_moments(folder),
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 

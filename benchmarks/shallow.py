@@ -72,12 +72,12 @@ def features(X: Array) -> Array:
 
 
 def lda(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    yield "lda", _discriminant(features(task.X), task)
+    yield "lda", discriminant(features(task.X), task)
 
 
 def log_power(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """One number for each channel: the logarithm of its variance."""
-    yield "log_power", _discriminant(np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny)), task)
+    yield "log_power", discriminant(np.log(np.maximum(task.X.var(2), np.finfo(np.float32).tiny)), task)
 
 
 def hudgins(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -89,8 +89,8 @@ def hudgins(task: Task) -> Iterator[tuple[str, NDArray[np.int64]]]:
         _TIME_DOMAIN[key] = (time_domain(task.X), autoregression(task.X))
     plain, coefficients = _TIME_DOMAIN[key]
     for name, own in {"hudgins": plain, "hudgins_ar": np.concatenate([plain, coefficients], 1)}.items():
-        yield name, _discriminant(own, task)
-        yield f"{name}_by_person", _discriminant(by_person(own, task.subject), task)
+        yield name, discriminant(own, task)
+        yield f"{name}_by_person", discriminant(by_person(own, task.subject), task)
 
 
 _TIME_DOMAIN: dict[Any, tuple[Array, Array]] = {}
@@ -124,7 +124,7 @@ def by_person(values: Array, subject: NDArray[np.int64]) -> Array:
     return scored
 
 
-def _discriminant(values: Array, task: Task) -> NDArray[np.int64]:
+def discriminant(values: Array, task: Task) -> NDArray[np.int64]:
     """Predictions for the test subject by shrinkage LDA on values (N, D)."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline

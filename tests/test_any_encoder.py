@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.any_module import AnyModule, build, saved_bytes
-from autotransfer.model.encoder import Size
+from autotransfer.model.stack import Size
 from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
 from autotransfer.models.saving import write_model
@@ -221,7 +221,8 @@ def test_an_encoder_nobody_gave_is_named() -> None:
 
 
 def test_a_whole_run_with_an_own_encoder(tmp_path: Path) -> None:
-    options = RunOptions(source=str(tiny_file(tmp_path)), epochs=2, batch_size=16, device="cpu", encoder="nets:Rich")
+    source = str(tiny_file(tmp_path))
+    options = RunOptions(source=source, epochs=2, batch_size=16, device="cpu", encoder="nets:Rich", grid="uncensored")
     with pytest.raises(UserError, match="nets:Rich"):
         Run.create(tmp_path / "run", options)
     assert not (tmp_path / "run").exists()

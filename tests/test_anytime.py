@@ -25,8 +25,9 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
 from autotransfer.runs.run import Run
 from autotransfer.search import plan as plans
-from autotransfer.search import procedure, stopping
-from autotransfer.search.plan import Plan, begin, read_plan
+from autotransfer.search import planning, procedure, stopping
+from autotransfer.search.plan import Plan, read_plan
+from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
 from faults import Interrupted, quiet, table_of
 from tiny import tiny_file
@@ -38,7 +39,7 @@ STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as publis
 def many_stages() -> Iterator[None]:
     """A stage for every network, however short it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "SHORT", -1.0)
+        patch.setattr(planning, "SHORT", -1.0)
         patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})
         yield
 
@@ -78,6 +79,16 @@ def plain(choice: Choice) -> Choice:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = start(tmp_path_factory.mktemp("whole"))
     conduct(run, quiet, shown=False)
+    run.ledger.close()
+    return run.folder
+
+
+@pytest.fixture(scope="module")
+def answered_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was interrupted when its first answer stood."""
+    run = start(tmp_path_factory.mktemp("answered"))
+    with pytest.raises(Interrupted):
+        conduct(run, quiet, shown=False, answered=After(1))
     run.ledger.close()
     return run.folder
 
@@ -163,14 +174,11 @@ WRITES = ["results.csv", "model.next.safetensors", "model.json", "README.md", "c
 
 @pytest.mark.parametrize("places", [(2, 3), pytest.param(tuple(range(len(WRITES) + 1)), marks=pytest.mark.slow)])
 def test_a_kill_at_any_write_leaves_a_whole_model(
-    places: tuple[int, ...], tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    places: tuple[int, ...], tmp_path: Path, answered_once: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second answer is killed before each of these files in turn; after all of them it is allowed to end."""
-    run = start(tmp_path)
-    with pytest.raises(Interrupted):
-        conduct(run, quiet, shown=False, answered=After(1))
-    run.ledger.close()
-    first = load_model(run.folder / "model").card.scores["stages"]
+    folder = Path(shutil.copytree(answered_once, tmp_path / "run"))
+    first = load_model(folder / "model").card.scores["stages"]
     left, seen, stages = [0], list[str](), list[list[str]]()
 
     def act(path: Path) -> None:
@@ -183,20 +191,20 @@ def test_a_kill_at_any_write_leaves_a_whole_model(
         writes(patch, act)
         for n in places:
             left[0] = n
-            again = Run.open(run.folder)
+            again = Run.open(folder)
             with contextlib.suppress(Interrupted):
                 conduct(again, quiet, shown=False, answered=After(1))
             again.ledger.close()
-            stages.append(load_model(run.folder / "model").card.scores["stages"])
-            read_choice(run.folder)
-            read_plan(run.folder)
+            stages.append(load_model(folder / "model").card.scores["stages"])
+            read_choice(folder)
+            read_plan(folder)
     assert seen == [WRITES[n] for n in places if n < len(WRITES)]
     assert first == STAGES[:1]
     assert stages == [STAGES[: 1 if n < 3 else 2] for n in places], "the card is the moment"
-    last = Run.open(run.folder)
+    last = Run.open(folder)
     conduct(last, quiet, shown=False)
     last.ledger.close()
-    assert_same(run.folder, whole)
+    assert_same(folder, whole)
 
 
 def test_a_reader_between_card_and_weights_finds_both(
@@ -349,10 +357,8 @@ def test_who_would_have_stopped_earlier_is_scored_with_what_there_was(
     again.ledger.close()
 
 
-def test_time_left_counts_what_remains(tmp_path: Path) -> None:
-    run = start(tmp_path)
-    with pytest.raises(Interrupted):
-        conduct(run, quiet, shown=False, answered=After(1))
+def test_time_left_counts_what_remains(answered_once: Path, tmp_path: Path) -> None:
+    run = Run.open(Path(shutil.copytree(answered_once, tmp_path / "run")))
     run.ledger.remember(ahead=100.0)
     assert "1:40 left" in " ".join(standing(run.folder)) or "1:4" in " ".join(standing(run.folder))
     run.ledger.remember(complete=True)

@@ -25,7 +25,7 @@ from autotransfer.randomness import uniform
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import AUGMENTED, augmented, signal_of
-from autotransfer.search.plan import all_go_on, plan_of
+from autotransfer.search.planning import all_go_on, plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, windows_for

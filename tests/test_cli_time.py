@@ -15,7 +15,7 @@ from autotransfer.errors import UserError
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
-from autotransfer.search import plan as plans
+from autotransfer.search import planning
 from autotransfer.search.costs import Costs
 from tiny import tiny_file
 
@@ -41,7 +41,7 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
         def training(self, setting: Any, options: RunOptions) -> float:
             return 0.0 if setting.network.closed_form else 1.0
 
-    monkeypatch.setattr(plans, "SHORT", -1.0)
+    monkeypatch.setattr(planning, "SHORT", -1.0)
     monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, recordings, *_: Known(recordings, {})))
 
 
@@ -74,7 +74,7 @@ def test_a_dry_run_lists_stages_and_where_the_time_ends(many: Path, known_costs:
 
 
 def test_a_limit_explains_the_folds_that_are_planned(many: Path, known_costs: None) -> None:
-    planned = told("run", many, "--dry-run", "--time", "57s")
+    planned = told("run", many, "--dry-run", "--time", "45s")
     assert "folds above 5" in planned
     assert "fold 5:" not in planned
     assert "because there are" not in planned, "the limit is the reason"

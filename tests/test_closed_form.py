@@ -23,19 +23,19 @@ from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.models.saving import write_model
 from autotransfer.report.collect import collect
-from autotransfer.report.page import render
 from autotransfer.runs.checkpoint import restore, save_checkpoint
 from autotransfer.runs.executor import tensors_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure
+from autotransfer.search import decision, procedure
 from autotransfer.search.costs import Costs
-from autotransfer.search.plan import plan_of
+from autotransfer.search.planning import plan_of
 from autotransfer.search.validation import validation_scores
 from autotransfer.training.closed_form import ABSENT, Classes, ClosedForm, population_of
 from autotransfer.training.latent import encode
 from autotransfer.training.trainer import Trainer
 from autotransfer.training.windows import Windows, windows_for
+from report_outline import light
 from tiny import people, tiny, tiny_file
 
 SOLVED = [name for name, kind in ENCODERS.items() if kind.closed_form]
@@ -332,11 +332,11 @@ def test_it_is_chosen_beside_a_network_and_delivered(
     options = RunOptions(source=str(source), epochs=2, batch_size=8, final="refit", rule="published")
     plain = options.apply(at.Setting())
     monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
-    monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(validation_scores, lambda scores, keys: keys[-1]))
+    monkeypatch.setitem(decision.RULES, "published", decision.Rule(validation_scores, lambda scores, keys: keys[-1]))
     run = Run.create(tmp_path / "run", options)
     choice = procedure.conduct(run, lambda line: None, shown=False)
     assert choice.chosen.setting == added
-    page = render(collect(run))
+    page = light(collect(run))
     run.ledger.close()
     assert choice.chosen.name in page
     assert load_model(tmp_path / "run" / "model").setting == added

@@ -68,6 +68,12 @@ def _is_worker() -> bool:
 
 
 @pytest.fixture(scope="module")
+def worker() -> Iterator[Cluster]:
+    with Cluster("local:1") as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     os.environ["DEADLY_FLAG"] = str(tmp_path_factory.mktemp("deadly") / "flag")
     with Cluster("local:2") as place:
@@ -96,10 +102,10 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, cluster: Cluster) -> No
     assert (tmp_path / "home" / model).read_bytes() == (tmp_path / "away" / model).read_bytes()
 
 
-def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tmp_path: Path, cluster: Cluster) -> None:
+def test_an_error_on_a_worker_is_told_in_one_line_and_the_run_goes_on_at_home(tmp_path: Path, worker: Cluster) -> None:
     source = str(tiny_file(tmp_path))
     with pytest.raises(UserError, match="this network exists at home only") as found:
-        table(tmp_path / "run", source, cluster, faulty)
+        table(tmp_path / "run", source, worker, faulty)
     assert "\n" not in str(found.value)
     run = Run.open(tmp_path / "run", {"own": faulty})
     conduct(run, lambda _: None, shown=False)

@@ -8,9 +8,12 @@ import time
 import pytest
 
 import autotransfer as at
+from autotransfer.models.assembly import ensemble
+from autotransfer.preprocessing.represent.base import EveryWindow
 from autotransfer.runs.options import RunOptions
-from autotransfer.search.costs import Costs
-from autotransfer.search.plan import plan_of
+from autotransfer.search.costs import Costs, SolvingSpeed
+from autotransfer.search.kinds import closed_forms
+from autotransfer.search.planning import plan_of
 from autotransfer.training import progress
 from tiny import tiny
 
@@ -26,6 +29,37 @@ def test_the_estimate_is_of_stacks_as_they_will_be_trained(monkeypatch: pytest.M
     start = time.process_time()
     at.train(recordings, jobs, "cpu", progress=False)
     assert expected == pytest.approx(time.process_time() - start, rel=0.5)
+
+
+def test_closed_forms_that_are_alike_are_solved_together_and_cost_as_much() -> None:
+    """Shares of a shrunk covariance are solved from one set of codes, which a fold pays for once."""
+    recordings = tiny(n_subjects=8, per_class=20)
+    options = RunOptions.of("recommended", source="tiny", adaptation="zero-shot", device="cpu").for_data(recordings)
+    costs = Costs.measure(recordings, options)
+    solved = [one for one in closed_forms(options, recordings) if one.encoder == "linear"]
+    alike = [one for one in solved if one.preprocessing == solved[0].preprocessing]
+    assert len(alike) > 1
+    assert costs.stage(alike, 8, options) < 1.5 * len(alike) * costs.stage(alike[:1], 8, options)
+    once = sum(speed.once for speed in costs.speeds.values() if isinstance(speed, SolvingSpeed))
+    more = costs.stage(solved, 16, options) - costs.stage(solved, 8, options)
+    folds = 8 * sum(costs.training(one, options) for one in solved)
+    assert more == pytest.approx(folds), "what is done once is paid for once"
+    assert costs.stage(solved, 8, options) <= folds + once
+
+
+def test_windows_are_represented_once_for_training_and_for_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a person who is held out nor the fold changes a representation, so nobody works it out twice."""
+    recordings = tiny(n_subjects=5, per_class=8)
+    setting = at.Setting(encoder="linear", represent="features", standardise="none")
+    rows, forward = [], EveryWindow.forward
+    monkeypatch.setattr(
+        EveryWindow, "forward", lambda self, x, people=None: (rows.append(x.shape[1]), forward(self, x, people))[1]
+    )
+    folds = at.leave_one_subject_out(recordings)
+    result = at.train(recordings, [at.Job(setting, fold) for fold in folds], "cpu", progress=False)
+    for outcome, fold in zip(result, folds, strict=True):
+        ensemble(recordings, setting, [outcome.state], [fold], kind="ensemble", scores={})
+    assert sum(rows) == recordings.n_trials
 
 
 def test_an_estimate_of_long_epochs_takes_few_of_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,8 @@ def test_a_run_and_its_predictions_have_no_formulas(tmp_path: Path) -> None:
     classes = np.array(["@SUM(A1:A9)", "-left"])[rec.y]
     save_npz(tmp_path / "odd.npz", at.Recordings(rec.X, classes, people, name="=1", sfreq=16))
     with few_settings():
-        assert call("run", tmp_path / "odd.npz", "--epochs", 1, "--device", "cpu", "--out", tmp_path / "run").code == 0
+        short = ("--epochs", 1, "--adaptation", "none", "--seeds", 1, "--device", "cpu")
+        assert call("run", tmp_path / "odd.npz", *short, "--out", tmp_path / "run").code == 0
     predict = ("predict", tmp_path / "run", tmp_path / "odd.npz")
     assert call(*predict, "--out", tmp_path / "predicted.csv").code == 0
     texts = [

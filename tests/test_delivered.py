@@ -21,7 +21,7 @@ from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.executor import SAID
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure
+from autotransfer.search import decision
 from autotransfer.search.procedure import conduct
 from autotransfer.search.said import Said
 from autotransfer.search.stages import choose
@@ -121,8 +121,8 @@ def test_a_censor_that_validation_adores_is_no_uncensored_choice(
             s._replace(value=1.0) if s.setting in censored else s for s in validation_scores(entries, *groups, **more)
         ]
 
-    monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(adored, choose))
-    again, *_ = procedure.decide(run, run.options.settings())
+    monkeypatch.setitem(decision.RULES, "published", decision.Rule(adored, choose))
+    again, *_ = decision.decide(run, run.options.settings())
     assert again.nested_uncensored_test_scores == choice.nested_uncensored_test_scores
     assert again.best_uncensored == choice.best_uncensored
     assert again.chosen.setting.penalty is not None
@@ -179,7 +179,7 @@ def test_a_candidate_whose_trainings_all_failed_is_not_delivered(
     entries = [replace(e, status="failed") if e.setting == candidates[1] else e for e in run.ledger.entries()]
     monkeypatch.setattr(run, "options", replace(run.options, rule="average"))
     monkeypatch.setattr(run.ledger, "entries", lambda *_, **__: entries)
-    _, weights, _ = procedure.decide(run, candidates)
+    _, weights, _ = decision.decide(run, candidates)
     assert weights is not None
     assert weights.exponents[1] == 0
     assert weights.exponents.sum() > 0

@@ -145,7 +145,7 @@ def test_every_public_name_is_in_the_reference(site: Site) -> None:
 
 def test_every_command_and_option_is_in_the_reference(site: Site) -> None:
     html = site.source("reference/commands.html")
-    sections = re.split(r'<h2 id="(\w+)">', html)
+    sections = re.split(r'<h2 id="([\w-]+)">', html)
     told = dict(zip(sections[1::2], sections[2::2], strict=True))
     names = list(get_command(app).commands)  # type: ignore[attr-defined]
     assert list(told) == names
@@ -163,7 +163,7 @@ def test_every_field_of_a_setting_and_of_the_files_is_in_the_reference(site: Sit
     from autotransfer.search.procedure import conduct
     from autotransfer.settings import field_names
 
-    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1, device="cpu"))
+    run = Run.create(tmp_path / "run", RunOptions(source=str(tiny_file(tmp_path)), epochs=1, grid="uncensored"))
     conduct(run, lambda _: None, shown=False)
     columns = (tmp_path / "run/results.csv").read_text().splitlines()[0].split(",")
     keys = json.loads((tmp_path / "run/choice.json").read_text())

@@ -18,7 +18,7 @@ from autotransfer.report.terminal import answer
 from autotransfer.runs.choice import read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search.plan import plan_of
+from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 

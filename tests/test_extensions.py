@@ -19,8 +19,9 @@ from autotransfer.censoring import CENSORS
 from autotransfer.censoring.groups import equal_shares, find_groups
 from autotransfer.censoring.method import Method
 from autotransfer.censoring.terms import Term
-from autotransfer.model.encoder import EncoderOptions, Size
+from autotransfer.model.encoder import EncoderOptions
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.model.stack import Size
 from autotransfer.models.loading import load_model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.transform import Fitted, Rows, Stage, Transform
@@ -29,7 +30,7 @@ from autotransfer.report.collect import collect
 from autotransfer.report.page import render
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure
+from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
 
@@ -153,7 +154,7 @@ def test_from_training_to_the_report(
     options = RunOptions(source=str(source), epochs=3, batch_size=8, rule="published")
     plain = options.apply(at.Setting())
     monkeypatch.setattr(RunOptions, "settings", lambda self: [plain, added])
-    monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(validation_scores, lambda scores, keys: keys[-1]))
+    monkeypatch.setitem(decision.RULES, "published", decision.Rule(validation_scores, lambda scores, keys: keys[-1]))
     run = Run.create(tmp_path / "run", options)
     choice = procedure.conduct(run, lambda line: None, shown=False)
     assert choice.chosen.setting == added

@@ -15,7 +15,7 @@ from autotransfer.report.collect import collect
 from autotransfer.runs.choice import Choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure
+from autotransfer.search import stages
 from autotransfer.search.average import find_weights
 from autotransfer.search.playback import model_without
 from autotransfer.search.procedure import conduct
@@ -134,7 +134,7 @@ def test_scores_that_choose_leave_out_whatever_held_the_person_out(finished: tup
     assert len(scores) == 2 * PEOPLE, "everybody by two trainings"
     for person in range(PEOPLE):
         group = next(own for own in run.groups if person in own)
-        left = procedure.without_subject(scores, person)
+        left = stages.without_subject(scores, person)
         assert left
         assert not {score.subject for score in left} & set(group)
 

@@ -27,7 +27,8 @@ from autotransfer.runs.follower import RunFollower
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.average import find_nested
-from autotransfer.search.procedure import conduct, of_whole_people
+from autotransfer.search.decision import of_whole_people
+from autotransfer.search.procedure import conduct
 from autotransfer.search.said import Said
 from autotransfer.search.validation import entries_of
 from faults import quiet

@@ -14,8 +14,8 @@ import autotransfer as at
 from autotransfer import cpu
 from autotransfer.cpu import compiling, in_use
 from autotransfer.model.eegnet import EEGNet
-from autotransfer.model.encoder import Size, group_of, quick
 from autotransfer.model.shallow import Shallow
+from autotransfer.model.stack import Size, group_of, quick
 from autotransfer.model.templates import Templates, TemplatesOptions
 from autotransfer.preprocessing.append_scale import WithScale
 from autotransfer.preprocessing.represent import REPRESENTATIONS
@@ -84,6 +84,19 @@ def test_shallow(channels: int, times: int, kernel: int, filters: int, levels: i
     torch.manual_seed(0)
     net = Shallow(channels, times, 3, temporal_kernel=kernel, filters=filters, seeds=range(3))
     check_networks(random_(net), channels, times, levels)
+
+
+@compiled
+def test_a_networks_power_does_not_change_its_other_codes() -> None:
+    torch.manual_seed(0)
+    each, x, group = (2, 3), torch.randn(1, 4, 5, 40), torch.zeros(2, dtype=torch.int64)
+    spatial, temporal = torch.randn(*each, 5), torch.randn(*each, 7)
+    power = torch.randn(each), torch.randn(each), torch.randn(each)
+    rest = torch.randn(each), torch.randn(each), torch.randn(*each, 3), torch.randn(2, 6, 3), torch.randn(2, 6)
+    alone = in_use.Networks(spatial, temporal, 0, 1e-3, 8, None, (4, 2), rest)(x, group)
+    both = in_use.Networks(spatial, temporal, 0, 1e-3, 8, power, (4, 2), rest)(x, group)
+    only = in_use.Networks(spatial, temporal, 0, 1e-3, 8, power)(x, group)
+    assert torch.equal(both, torch.cat([alone, only], -1))
 
 
 PREPARED: dict[str, Callable[[], Fitted]] = {

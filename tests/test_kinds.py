@@ -13,7 +13,8 @@ from autotransfer.preprocessing.represent import REPRESENTATIONS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.kinds import AUGMENTED, CONSTANTS, REPRESENTED, SHRINKAGES, closed_forms, networks, represented
-from autotransfer.search.plan import plan_of, work_words
+from autotransfer.search.plan_words import work_words
+from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from tiny import tiny, tiny_file
 
@@ -86,8 +87,9 @@ def test_covariances_too_large_to_be_solved_are_left_out() -> None:
 
 def test_the_estimate_counts_what_is_trained(tmp_path: Path) -> None:
     options = RunOptions(
-        source=str(tiny_file(tmp_path)), epochs=2, batch_size=8, device="cpu", adaptation="zero-shot", seeds=2
-    )
+        source=str(tiny_file(tmp_path)), epochs=1, batch_size=8, device="cpu", adaptation="zero-shot", seeds=2,
+        grid="uncensored",
+    )  # fmt: skip
     plan = plan_of(options, tiny())
     run = Run.create(tmp_path / "run", options)
     conduct(run, lambda _: None, shown=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from autotransfer.errors import UserError
 from autotransfer.models.assembly import assemble
 from autotransfer.models.saving import write_model
 from autotransfer.recordings import load, read
+from faults import call
 from tiny import tiny
 
 mne = pytest.importorskip("mne", reason="pip install 'autotransfer[mne]'")
@@ -334,9 +334,9 @@ def test_train_and_predict_on_epochs_files(tmp_path: Path) -> None:
     made = assemble(rec, setting, [outcome.state], [fold], kind="ensemble", scores={})
     write_model(tmp_path / "run" / "model", *made)
     mne.EpochsArray(rec.X[:5].numpy(), info).save(tmp_path / "fresh-epo.fif")  # neither labels nor people
-    predict = [sys.executable, "-m", "autotransfer", "predict", tmp_path / "run", tmp_path / "fresh-epo.fif"]
-    done = subprocess.run(predict, check=True, capture_output=True, text=True, timeout=300)
-    table = pd.read_csv(io.StringIO(done.stdout))
+    done = call("predict", tmp_path / "run", tmp_path / "fresh-epo.fif")
+    assert done.code == 0, done.err
+    table = pd.read_csv(io.StringIO(done.out))
     assert list(table.columns) == ["window", "prediction", "p_left", "p_right"]
     assert len(table) == 5
     assert set(table["prediction"]) <= {"left", "right"}

@@ -168,7 +168,7 @@ def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("autotransfer.person.calibration.lost_with", lambda *_: None)  # after one epoch that is chance
     FITTED.clear()
     results = evaluation(tmp_path, 5, cs_mode=mode, **ONE_FOLD).process(
-        {"auto": WatchedAuto(epochs=1, seeds=1, sfreq=32, device="cpu")}
+        {"auto": WatchedAuto(epochs=1, seeds=1, networks="none", sfreq=32, device="cpu")}
     )
     assert results["score"].between(0, 1).all()
     ((auto, n_target),) = FITTED

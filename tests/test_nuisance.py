@@ -19,7 +19,7 @@ from autotransfer.report.collect import collect
 from autotransfer.runs import options as options_module
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run, fingerprint
-from autotransfer.search import procedure
+from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from autotransfer.training.groups import MemberGroups
 from autotransfer.training.leakage import leakage_within
@@ -329,7 +329,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     few = [at.Setting(), at.Setting(batches="balanced"), at.Setting(method="mmd", mode="conditional", strength=0.3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(options_module, "grid", lambda name: few)
-        patch.setitem(procedure.RULES, "published", procedure.Rule(validation_scores, lambda scores, keys: keys[-1]))
+        patch.setitem(decision.RULES, "published", decision.Rule(validation_scores, lambda scores, keys: keys[-1]))
         found = Run.create(folder / "run", options)
         procedure.conduct(found, lambda _: None, shown=False)
     return found

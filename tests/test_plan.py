@@ -12,9 +12,12 @@ from autotransfer import schema
 from autotransfer.errors import UserError
 from autotransfer.runs.options import PRESETS, RunOptions, parse_time
 from autotransfer.search import plan as plans
-from autotransfer.search.costs import Costs, Speed
+from autotransfer.search import planning
+from autotransfer.search.costs import Costs, SolvingSpeed, Speed
 from autotransfer.search.kinds import networks
-from autotransfer.search.plan import Plan, begin, cut, plan_of, read_plan, stage_lines, why_folds
+from autotransfer.search.plan import Plan, read_plan
+from autotransfer.search.plan_words import stage_lines, why_folds
+from autotransfer.search.planning import begin, cut, plan_of
 from tiny import tiny, tiny_file
 
 
@@ -85,7 +88,7 @@ def test_everything_is_one_stage_where_nothing_is_averaged() -> None:
 
 def test_stages_that_are_short_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = planned(time="none")
-    monkeypatch.setattr(plans, "SHORT", 1e9)
+    monkeypatch.setattr(planning, "SHORT", 1e9)
     joined = planned(time="none")
     assert [stage.main for stage in joined.stages] == [True, True, False], "what a limit may cut is apart"
     assert joined.stages[0] == whole.stages[0], "the first answer waits for nothing"
@@ -194,7 +197,8 @@ def test_costs_are_measured_and_grow_with_the_work() -> None:
 
     assert trained(replace(own, seeds=3)) == pytest.approx(3 * trained(replace(own, seeds=1)), rel=0.05)
     assert trained(replace(own, epochs=8)) > 1.5 * trained(own)
-    assert all(isinstance(speed, Speed) and speed.row > 0 for speed in costs.speeds.values())
+    assert {type(speed) for speed in costs.speeds.values()} == {Speed, SolvingSpeed}
+    assert all(costs.training(one, own) > 0 for stage in plan_of(own, rec).stages for one in stage.settings)
 
 
 def test_trainings_are_counted_by_folds() -> None:
@@ -207,7 +211,7 @@ def test_trainings_are_counted_by_folds() -> None:
 def test_a_run_begins_with_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(Costs, "measure", classmethod(lambda cls, recordings, *_: Known(recordings)))
-    monkeypatch.setattr(plans, "LITTLE", 0)
+    monkeypatch.setattr(planning, "LITTLE", 0)
     own = options(source=str(tiny_file(tmp_path, n_subjects=6)), batch_size=8, epochs=8, time="3m")
     run = begin(tmp_path / "run", own, tell=told.append)
     plan = run.ledger.recall("plan", Plan)

@@ -143,7 +143,7 @@ def test_a_run_delivers_what_its_people_gained_by(tmp_path: Path, monkeypatch: p
         return model
 
     monkeypatch.setattr(playback, "model_without", watched)
-    auto = at.AutoTransferClassifier(epochs=1, seeds=1, run_folder=tmp_path / "run")
+    auto = at.AutoTransferClassifier(epochs=1, seeds=1, networks="none", kinds="features", run_folder=tmp_path / "run")
     auto.fit(REC.X.numpy(), REC.y.numpy(), subjects=REC.subject.numpy())
     choice = read_choice(tmp_path / "run")
     assert choice.playback is not None

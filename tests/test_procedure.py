@@ -24,8 +24,8 @@ from autotransfer.runs.executor import SAID
 from autotransfer.runs.ledger import Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure
-from autotransfer.search.plan import plan_of
+from autotransfer.search import decision
+from autotransfer.search.planning import plan_of
 from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
@@ -40,15 +40,15 @@ EVERY_KIND = {"eegnet", "shallow", "features", "tangent", "templates", "evoked"}
 
 
 def run_tiny(folder: Path, *, rule: str = "published", **options: object) -> tuple[Run, Choice]:
-    options["rule"] = rule
     source = options.pop("source", None) or str(tiny_file(folder))
-    run = Run.create(folder / "run", RunOptions(source=source, epochs=12, batch_size=8, device="cpu", **options))
+    given = {"epochs": 2, "batch_size": 8, "device": "cpu", "rule": rule} | options
+    run = Run.create(folder / "run", RunOptions(source=source, **given))
     return run, conduct(run, quiet, shown=False)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
-    return run_tiny(tmp_path_factory.mktemp("finished"))
+    return run_tiny(tmp_path_factory.mktemp("finished"), epochs=12)
 
 
 def test_results_are_tidy_and_complete(finished: tuple[Run, Choice]) -> None:
@@ -109,9 +109,9 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
                 for score in validation_scores(entries, groups, twins=twins)
             ]
 
-        for _ in range(10):
-            monkeypatch.setitem(procedure.RULES, "published", procedure.Rule(corrupted, choose))
-            again, *_ = procedure.decide(run, candidates)
+        for _ in range(3):
+            monkeypatch.setitem(decision.RULES, "published", decision.Rule(corrupted, choose))
+            again, *_ = decision.decide(run, candidates)
             assert again.nested_choices[str(subject)] == choice.nested_choices[str(subject)]
             for kind in ("nested", "nested_uncensored"):
                 own, before = (getattr(one, f"{kind}_test_scores") for one in (again, choice))
@@ -124,7 +124,7 @@ def test_corrupting_scores_measured_on_a_subject_changes_nothing_chosen_for_them
 
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
-    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", adaptation="zero-shot", seeds=2)
+    return run_tiny(tmp_path_factory.mktemp("averaged"), rule="average", adaptation="zero-shot", seeds=2, epochs=3)
 
 
 def honest_table(run: Run) -> pd.DataFrame:
@@ -207,7 +207,7 @@ def test_nothing_a_person_has_touched_decides_for_them(
         with monkeypatch.context() as patch:
             patch.setattr(Run, "weights", weights)
             patch.setattr(run.ledger, "entries", lambda *_, own=entries, **__: own)
-            again, *_ = procedure.decide(run, candidates)
+            again, *_ = decision.decide(run, candidates)
         person = str(subject)
         assert again.average is not None
         assert choice.average is not None
@@ -243,9 +243,11 @@ def poisoned(record: Record, generator: np.random.Generator) -> Record:
 
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"search": "halving"}, marks=pytest.mark.slow)])
-def test_test_scores_reach_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]) -> None:
+def test_test_scores_reach_no_choice(
+    finished: tuple[Run, Choice], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
     """As published: where every test score is noise, the same settings go on, and the same are chosen."""
-    _, choice = run_tiny(tmp_path, **options)
+    _, choice = run_tiny(tmp_path, epochs=12, **options) if options else finished
     generator, real = np.random.default_rng(0), Ledger.finish
 
     def finish(ledger: Ledger, key: str, record: Record, tensors: bytes) -> None:
@@ -253,7 +255,7 @@ def test_test_scores_reach_no_choice(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Ledger, "finish", finish)
     (tmp_path / "poisoned").mkdir()
-    again = run_tiny(tmp_path / "poisoned", source=str(tmp_path / "tiny.npz"), **options)[1]
+    again = run_tiny(tmp_path / "poisoned", epochs=12, **options)[1]
     decided = ("chosen", "baseline", "best_uncensored", "baseline_won", "shortlist", "validation_q25",
                "validation_mean", "nested_choices", "adaptation", "nested_adaptations")  # fmt: skip
     assert {name: getattr(again, name) for name in decided} == {name: getattr(choice, name) for name in decided}

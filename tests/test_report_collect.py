@@ -15,7 +15,7 @@ from autotransfer.runs.choice import Named, read_choice
 from autotransfer.runs.ledger import Entry
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
-from autotransfer.search import procedure
+from autotransfer.search import decision, procedure
 from autotransfer.search.validation import validation_scores
 from report_example import finished
 from report_outline import Outline, figure_data, light
@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     few = [Setting(), Setting(batches=CENSORED.training.batches), CENSORED]
     with (
         mock.patch.object(options_module, "grid", return_value=few),
-        mock.patch.dict(procedure.RULES, published=procedure.Rule(validation_scores, lambda scores, keys: keys[-1])),
+        mock.patch.dict(decision.RULES, published=decision.Rule(validation_scores, lambda scores, keys: keys[-1])),
     ):
         found = Run.create(folder / "run", options)
         procedure.conduct(found, lambda _: None, shown=False)

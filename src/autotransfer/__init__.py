@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import UserError as UserError
     from .estimator.auto import AutoTransferClassifier as AutoTransferClassifier
     from .estimator.censored import CensoredClassifier as CensoredClassifier
+    from .estimator.regressor import AutoTransferRegressor as AutoTransferRegressor
     from .export import Exported as Exported
     from .export import export_model as export_model
     from .folds import Fold as Fold
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
     from .models.base import load_base as load_base
-    from .models.hub import from_pretrained as from_pretrained
     from .models.interface import save_model as save_model
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
+    from .models.pretrained import from_pretrained as from_pretrained
     from .person.events import EventDetector as EventDetector
     from .person.events import detect_events as detect_events
     from .person.events import score_events as score_events
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
+    from .runs.forgetting import forget as forget
+    from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
     from .training.conformal import UNANSWERED as UNANSWERED
     from .training.latent import encode as encode
@@ -50,6 +53,7 @@ __version__ = "0.2.0.dev0"
 
 _HOME = {
     "AutoTransferClassifier": ".estimator.auto",
+    "AutoTransferRegressor": ".estimator.regressor",
     "CENSORS": ".censoring",
     "Censor": ".censoring.censor",
     "CensoredClassifier": ".estimator.censored",
@@ -70,7 +74,8 @@ _HOME = {
     "detect_events": ".person.events",
     "encode": ".training.latent",
     "export_model": ".export",
-    "from_pretrained": ".models.hub",
+    "forget": ".runs.forgetting",
+    "from_pretrained": ".models.pretrained",
     "grid": ".grids",
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",
@@ -79,6 +84,7 @@ _HOME = {
     "load_model": ".models.loading",
     "make_censor": ".censoring",
     "moabb_results": ".report.moabb_results",
+    "plan_study": ".search.study_size",
     "pretrain": ".pretraining.pretrain",
     "save_model": ".models.interface",
     "score_events": ".person.events",

@@ -32,6 +32,13 @@ def memory_left() -> int | None:
     return min(left) if left else None
 
 
+def waited() -> float:
+    """Seconds that threads of this process have waited for a core so far, because others had it; 0 where the system
+    does not say."""
+    texts = [_read(task / "schedstat") for task in Path("/proc/self/task").glob("*")]
+    return sum(int(text.split()[1]) for text in texts if text) / 1e9
+
+
 @contextmanager
 def threads(n: int) -> Iterator[None]:
     """So many for torch and for the libraries that NumPy and SciPy call, here."""

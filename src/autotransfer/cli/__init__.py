@@ -17,9 +17,9 @@ from ..runs.limits import check_address_space
 from ..runs.signals import Stopped, signals_stop
 from .options import spread
 from .pretraining import pretrain
-from .reading import datasets, grids, inspect
+from .reading import datasets, grids, inspect, plan_study
 from .reporting import compare, report
-from .running import demo, resume, run, status
+from .running import demo, forget, resume, run, status
 from .streaming import stream
 from .using import calibrate, export, predict
 
@@ -59,7 +59,8 @@ def before(
 
 
 COMMANDS = (  # in the order of --help
-    run, resume, status, report, predict, calibrate, export, stream, pretrain, inspect, datasets, grids, compare, demo,
+    run, resume, status, report, predict, calibrate, export, stream, pretrain, inspect, plan_study, datasets, grids,
+    compare, forget, demo,
 )  # fmt: skip
 for _command in COMMANDS:
     app.command()(spread(_command))

@@ -18,6 +18,7 @@ from ..options import USUAL, AskedOptions
 
 if TYPE_CHECKING:
     from ..models.mixture import Model
+    from ..models.regression import RegressionModel
     from ..recordings import Raw
 
 Source = Annotated[
@@ -89,13 +90,15 @@ class Windowing:
 
         return read(data, Cutting.of(**asdict(self)))
 
-    def read_for(self, model: Model, data: str, rename: Sequence[str] = ()) -> Raw:
+    def read_for(self, model: Model | RegressionModel, data: str, rename: Sequence[str] = ()) -> Raw:
         """The same, in windows as long as the model's where the user does not say how long, and filtered as its
         recordings were where the user does not say how. rename: A=B for channels that the model calls B."""
+        from ..models.regression import RegressionModel
         from ..recordings import Cutting, is_continuous, read
         from ..recordings.windows import renamed_channels
 
-        card, band = model.card, model.parts[0].card.filter
+        card = model.card
+        band = model.card.filter if isinstance(model, RegressionModel) else model.parts[0].card.filter
         given = asdict(self)
         if is_continuous(data):
             if self.window is None and card.sfreq is not None:

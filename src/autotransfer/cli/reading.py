@@ -1,4 +1,4 @@
-"""What there is to begin with: inspect, datasets, grids."""
+"""What there is to begin with: inspect, plan-study, datasets, grids."""
 
 from __future__ import annotations
 
@@ -27,6 +27,29 @@ def inspect(
 
         write_preview(found, html)
         say(f"page: {html.resolve()}")
+
+
+def plan_study(
+    data: Source,
+    people: Annotated[int, typer.Option(help="How many more people to expect the gain of.")] = 10,
+    json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON instead.")] = False,
+    windowing: Windowing = UNSAID,
+) -> None:
+    """What more people, and more windows of each, would gain: learning curves of models in closed form."""
+    from dataclasses import asdict
+    from json import dumps
+
+    from ..recordings import Recordings
+    from ..search.study_size import check_more_people
+    from ..search.study_size import plan_study as plan
+
+    check_more_people(people, "--people")
+    study = plan(Recordings.of(windowing.read(data)), more_people=people)
+    if json:
+        print(dumps(asdict(study), indent=1))
+        return
+    for line in study.lines():
+        say(line)
 
 
 def datasets() -> None:

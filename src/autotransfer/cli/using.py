@@ -10,6 +10,7 @@ import typer
 
 from ..errors import UserError, check_choice
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
+from .regressing import predict_numbers
 from .voice import Log, Quiet, Verbose, say
 
 
@@ -18,7 +19,11 @@ def predict(
     data: Source,
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
     metric: Annotated[
-        str, typer.Option(help="Of windows with labels: balanced_accuracy, roc_auc, cohen_kappa, f1_macro or accuracy.")
+        str,
+        typer.Option(
+            help="Of windows with labels: balanced_accuracy, f1, auc, kappa or accuracy; or FILE.json: what mistakes "
+            "cost, rows true classes, columns predicted."
+        ),
     ] = "balanced_accuracy",
     scores: Annotated[
         Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
@@ -40,25 +45,34 @@ def predict(
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
 ) -> None:
-    """Predict the class of new windows with a run's model. Where the data have labels, standard error gets scores by
-    person and a confusion table."""
+    """Predict the class, or the number, of new windows with a run's model. Where the data have labels, standard error
+    gets scores by person and a confusion table."""
     from ..files import write_atomically
     from ..models.loading import load_model
+    from ..models.regression import RegressionModel
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished
     from ..runs.csv_tables import csv_of
     from ..runs.predictions import predictions, probabilities
+    from ..training import mistake_costs
     from ..training.conformal import least_confidence, least_probability
-    from ..training.scoring import metric_of
+    from ..training.scoring import metric_asked, metric_of
 
     check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
-    metric_of(metric)
+    metric = metric_asked(metric)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
+    if isinstance(saved, RegressionModel):
+        if abstain is not None or adapt != "none" or metric != "balanced_accuracy":
+            raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
+        predict_numbers(saved, windowing.read_for(saved, data, rename or ()), out, scores, coverage, quiet=quiet)
+        return
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
+    if metric.startswith(mistake_costs.PREFIX):
+        metric = mistake_costs.for_classes(metric, saved.card.classes)
     raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
@@ -97,7 +111,7 @@ def calibrate(
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
-    from ..models.loading import load_model
+    from ..models.loading import load_classifier
     from ..person.calibration import calibrated_with, training_words
     from ..runs.lock import refuse_links
 
@@ -107,7 +121,7 @@ def calibrate(
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
     for known in (folder, out):
         refuse_links(known)
-    own = load_model(folder / "model", own_encoders(encoder))
+    own = load_classifier(folder / "model", own_encoders(encoder))
     raw = windowing.read_for(own, data, rename or ())
     made, counts = calibrated_with(own, raw, new_day=new_day)
     made.save(out / "model")

@@ -717,12 +717,19 @@ static void pooled(float *v, long times, long pool, float scale, float shift, fl
         elu_means(v, times / pool * pool, (int)pool, scale, shift, out);
 }
 
-static float mean_square(const float *v, long n) {
+/* Of a signal plus a constant. */
+static float mean_square(const float *v, long n, float constant) {
     vec sum = {0};
     long i = 0;
-    for (; i + LANES <= n; i += LANES) sum += load(v + i) * load(v + i);
+    for (; i + LANES <= n; i += LANES) {
+        const vec value = load(v + i) + constant;
+        sum += value * value;
+    }
     double total = sum_lanes(sum);
-    for (; i < n; i++) total += v[i] * v[i];
+    for (; i < n; i++) {
+        const float value = v[i] + constant;
+        total += value * value;
+    }
     return (float)(total / n);
 }
 
@@ -765,11 +772,8 @@ static void network_item(const void *given, long number) {
         memset(mixed + f * padded + left + times, 0, 4 * (padded - left - times));
         filter_row(mixed + f * padded, task->temporal + own * task->taps, task->taps, times, v);
         if (task->power_scale) {
-            const float constant = task->constant[own];
-            if (constant != 0.0f)
-                for (long t = 0; t < times; t++) v[t] += constant;
             for (long s = 0; s < times / task->stretch; s++) {
-                const float square = mean_square(v + s * task->stretch, task->stretch);
+                const float square = mean_square(v + s * task->stretch, task->stretch, task->constant[own]);
                 *power++ = logf(square + task->floor) * task->power_scale[own] + task->power_shift[own];
             }
         }

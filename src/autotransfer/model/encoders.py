@@ -11,11 +11,13 @@ from ..errors import UserError, shown
 from .any_module import Factory, build
 from .braindecode_models import PREFIX, braindecode_factory, parse
 from .eegnet import EEGNetOptions
-from .encoder import EncoderOptions, Size
+from .encoder import EncoderOptions
 from .evoked import EvokedOptions
 from .linear import LinearOptions
 from .shallow import ShallowOptions
+from .stack import Size
 from .templates import TemplatesOptions
+from .trees import TreesOptions
 
 Encoders = Mapping[str, Factory]  # users' factories by the name that Setting.encoder gives
 
@@ -25,6 +27,7 @@ ENCODERS: dict[str, type[EncoderOptions]] = {
     "linear": LinearOptions,
     "templates": TemplatesOptions,
     "evoked": EvokedOptions,
+    "trees": TreesOptions,
 }
 
 

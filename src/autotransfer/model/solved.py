@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, shown
-from .encoder import EncoderOptions, Quick, Size, group_of
+from .encoder import EncoderOptions
+from .stack import Quick, Size, group_of
 
 Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # all training windows (B, C, T) and classes (B,), in pieces
 
@@ -78,6 +79,10 @@ class Solved(nn.Module):
         # With the numbers as they are stored, so that training sees the codes that a prediction will.
         own = members[0]
         return (exact - self.shift[own].double()) * self.inv_std[own].double()
+
+    def head(self) -> Tensor | None:
+        """Weights (K, D) of a classifier that follows from what codes are; None: it is solved."""
+        return None
 
     def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
         """The other keywords of a Stack belong to training, and mean nothing here."""

@@ -19,6 +19,7 @@ from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.days import Days, fit_days
 from ..training.effects import Effects, fit_effects, stacked
+from ..training.windows import represented
 from .card import ModelCard, OnlineCard
 from .mixture import Mixture
 from .montage import Montage, fit_montage
@@ -62,18 +63,19 @@ def assemble(
         subjects=len(recordings.people),
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
-        scale=_scale(recordings),
+        scale=scale_of(recordings),
     )
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-    training = [fold.train for fold in folds]
+    training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)
     fitted = setting.preprocessing.fit(
-        recordings.X, recordings.subject, training, recordings.derived, ring=recordings.ring
-    )
+        recordings.X, recordings.subject, training, recordings.derived, None if ready is None else ready[1],
+        recordings.ring, ready,
+    )  # fmt: skip
     tensors |= {f"preprocessing.{name}": tensor for name, tensor in fitted.state_dict().items()}
     return card, tensors
 
 
-def _scale(recordings: Recordings) -> float | None:
+def scale_of(recordings: Recordings) -> float | None:
     """Of all windows, once for all parts of a model."""
     if "scale" not in recordings.derived:
         recordings.derived["scale"] = typical_scale(recordings.X)
@@ -118,7 +120,7 @@ def at_centre(setting: Setting) -> bool:
 def centring_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold]) -> Centring:
     """Where the logits of training people lie, for each member."""
     rows = _some_of_each(recordings)
-    logits = model.classifier(model.latents(recordings.X[rows]))  # (members, n, C)
+    logits = model.classifier(_codes(model, recordings, rows))  # (members, n, C)
     size = model.setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
     reference = model.classifier(model.net(torch.zeros(1, *size)))[:, 0]  # a person's mean, once they are centred
     y, people = recordings.y[rows], recordings.subject[rows]
@@ -131,7 +133,7 @@ def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold])
     """How training people differ in the codes of each member, and how their days do; None where there is nobody to
     compare."""
     rows = _some_of_each(recordings)
-    z = model.latents(recordings.X[rows], recordings.subject[rows])
+    z = _codes(model, recordings, rows, recordings.subject[rows])
     y, people = recordings.y[rows], recordings.subject[rows]
     sessions = None if recordings.session is None else recordings.session[rows]
     found: list[Effects] = []
@@ -148,6 +150,13 @@ def effects_of(model: SavedModel, recordings: Recordings, folds: Sequence[Fold])
         days.append(None if sessions is None else fit_days(*of, sessions[own], recordings.n_classes))
     known = [own for own in days if own is not None]
     return stacked(found), Days(*map(torch.cat, zip(*known, strict=True))) if len(known) == len(days) else None
+
+
+def _codes(model: SavedModel, recordings: Recordings, rows: Tensor, subject: Tensor | None = None) -> Tensor:
+    """Of windows that it was trained on (members, n, D); what no model changes in them is worked out once for all."""
+    ready = represented(recordings, model.setting.preprocessing)
+    start, X = (0, recordings.X) if ready is None else ready
+    return model.latents(X[rows], subject, start)
 
 
 def _some_of_each(recordings: Recordings) -> Tensor:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError, check_choice
-from ..model.encoder import Size
 from ..model.encoders import Encoders
+from ..model.stack import Size
 from ..preprocessing import Person
 from ..settings import Setting
 from ..training.centring import Centring, check_centring
@@ -94,6 +94,10 @@ class SavedModel(BaseModel):
         return [self]
 
     @property
+    def training_montage(self) -> Montage | None:
+        return self.montage
+
+    @property
     def adaptation(self) -> str:
         """What a new person's own unlabelled windows are used for: see `Preprocessing.adaptation`."""
         return self.setting.adaptation
@@ -118,19 +122,20 @@ class SavedModel(BaseModel):
         return probability.numpy()
 
     @torch.no_grad()
-    def latents(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
-        """Windows that `check` gave, people (N,) as numbers -> codes z (members, N, D)."""
+    def latents(self, X: Tensor, subject: Tensor | None = None, start: int = 0) -> Tensor:
+        """Windows that `check` gave, people (N,) as numbers -> codes z (members, N, D). start: how many transforms the
+        windows have been through."""
         if subject is None or self.setting.adaptation == "none":
-            return self.codes(X, self.preprocessing.follow())
+            return self.codes(X, self.preprocessing.follow(start))
         z = torch.empty(self.card.members, len(X), self.members.latent_dim)
         for person in subject.unique():  # type: ignore[no-untyped-call]  # torch's
             rows = (subject == person).nonzero()[:, 0]
-            z[:, rows] = self.codes(X[rows], self.preprocessing.follow())
+            z[:, rows] = self.codes(X[rows], self.preprocessing.follow(start))
         return z
 
     @torch.no_grad()
     def codes(self, X: Tensor, person: Person) -> Tensor:
-        """The next raw windows (N, channels, times) of a person -> (members, N, D)."""
+        """The next windows (N, channels, times) of a person, as `person` takes them -> (members, N, D)."""
         X = X.to(torch.float32)
         at_once = person.feed(X) if person.at_once else None
         parts = []

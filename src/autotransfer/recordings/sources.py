@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
 from .bids import bids_files, is_bids
@@ -25,6 +25,7 @@ from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save
 from .paper import RECIPES, Recipe
 from .raw import Raw
 from .synthetic import synthetic
+from .targets import CONTINUOUS, Targets, target_name
 from .windows import check_windows
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "load",
     "load_folder",
     "load_npz",
+    "load_targets",
     "read",
     "read_folder",
     "read_npz",
@@ -112,15 +114,34 @@ def load(
     )
     if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
+    raw, notes = _read_for_training(source, cutting, clean=clean)
+    recordings = Recordings.of(raw)  # first: where data are refused, that is the one line
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return recordings
+
+
+def load_targets(
+    source: str | os.PathLike[str], target: str = CONTINUOUS, *, clean: bool = False, **how: Any
+) -> Targets:
+    """The same with a number for each window in place of a class. target: see `targets.target_name`; how: `window`,
+    `hop` and the other keywords of `load`."""
+    target_name(target)  # before anything is read
+    raw, notes = _read_for_training(source, Cutting.of(**how), clean=clean)
+    targets = Targets.of(raw, target)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return targets
+
+
+def _read_for_training(source: str | os.PathLike[str], cutting: Cutting, *, clean: bool) -> tuple[Raw, list[str]]:
+    """What a source holds, and what is to be said of it."""
     raw = read(source, cutting)
     notes = [*raw.notes, *[UNKNOWN_RATE] * (raw.sfreq is None)]
     if clean:
         raw, left_out = cleaned(raw)
         notes += left_out or ["nothing was left out: nothing is clearly broken"]
-    recordings = Recordings.of(raw)  # first: where data are refused, that is the one line
-    for note in notes:
-        warnings.warn(note, stacklevel=2)
-    return recordings
+    return raw, notes
 
 
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtr, stdtrit
 
 from ..training.intervals import RESAMPLES, bootstrap_interval
 from .statistics import TIE, signed_rank_p
@@ -68,6 +68,6 @@ def stratified_interval(
         part = float(data.var(ddof=1)) / n
         parts, freedom = parts + part, freedom + part**2 / (n - 1)
     df = parts**2 / freedom if freedom > 0 else math.inf
-    tail = float(stats.norm.cdf(stats.t.ppf((1 - LEVEL) / 2, df)))
+    tail = float(ndtr(stdtrit(df, (1 - LEVEL) / 2)))
     low, high = np.quantile(total / len(groups), (tail, 1 - tail))
     return float(low), float(high)

@@ -42,6 +42,7 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "statistics": ("Statistics", "statistics of windows"),
     "beats": ("Heartbeats", "shapes of heartbeats"),
     "minirocket": ("MiniRocket", "MiniRocket"),
+    "trees": ("Trees", "randomised trees"),
     "base": ("Pretrained base", "the pretrained base"),
     "random_base": ("Untrained base", "the base with untrained networks"),
 }

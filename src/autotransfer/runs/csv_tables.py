@@ -51,5 +51,5 @@ def _changed(table: pd.DataFrame, change: Any) -> pd.DataFrame:
     for place in range(table.shape[1]):  # by position: names of columns may be equal
         column = table.iloc[:, place]
         if column.dtype.kind not in "biufc":
-            table.isetitem(place, [change(value) for value in column])
+            table.isetitem(place, [change(value) for value in column.tolist()])  # quicker than to iterate over it
     return table.set_axis([change(name) for name in table.columns], axis=1)

@@ -3,8 +3,9 @@ takes seconds. Every estimate that a user is told rests on this."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch
 
 from ..folds import Fold, Rows, groups_of, leave_groups_out
 from ..jobs import Job
+from ..machine import waited
 from ..model.encoders import Encoders
+from ..model.solved import SolvedOptions
 from ..recordings import Recordings
 from ..runs.executor import DTYPE
 from ..runs.options import RunOptions
@@ -21,31 +24,45 @@ from ..training.allocator import memory_kept
 from ..training.batches import n_batches
 from ..training.closed_form import population_of
 from ..training.packing import member_bytes, pack, resolve_device
+from ..training.trainer import Trainer
 from ..training.windows import release, windows_for
 from .kinds import NetworkSpec, closed_forms, network_spec, networks
 
 TIMED_MEMBERS = 10  # trained side by side at most, as a run would: alone each would take longer
 TIMED_STEPS = 2
 TIMED_EPOCHS = 3  # the first also pays for all that is done once; of the others the fastest counts
-TIMED_ROWS = 256  # that a closed form is solved on
+TIMED_ROWS = (128, 1024)  # windows of a fold that a closed form is solved on: few, and more where that is quick
+QUICK = 0.1  # seconds; what takes longer is timed on twice as many windows as the few
 PENALTY = 1.4  # times longer with a penalty than without
-EFFICIENCY = 0.8  # of threads that work together on a step
 WRITING = 0.01  # seconds for each training in the ledger
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds that one training takes on this machine, beside others."""
+    """Seconds that one training of a network takes on this machine, beside others."""
 
-    step: float  # of a network
-    row: float  # a held-out window in every epoch; of a closed form a training window, once
+    step: float
+    row: float  # a held-out window in every epoch
+
+
+@dataclass(frozen=True)
+class SolvingSpeed:
+    """Seconds that a closed form takes on this machine."""
+
+    once: float  # for all folds: what does not depend on who is held out
+    fold: float  # for each, however many windows there are
+    row: float  # and for each of its windows
 
 
 class Costs:
     """What trainings of a run cost, from the speed of each network and of each closed form."""
 
     def __init__(
-        self, recordings: Recordings, speeds: dict[NetworkSpec, Speed], largest: int = 0, busy: float = 1.0
+        self,
+        recordings: Recordings,
+        speeds: dict[NetworkSpec, Speed | SolvingSpeed],
+        largest: int = 0,
+        busy: float = 1.0,
     ) -> None:
         """largest: bytes that one training takes at most. busy: how much longer all takes than on a machine that does
         nothing else."""
@@ -62,49 +79,46 @@ class Costs:
             network_spec(setting): setting for setting in reversed(every)
         }  # without a penalty, where there is one
         folds = leave_groups_out(recordings, options.n_folds)[:TIMED_MEMBERS]
-        speeds: dict[NetworkSpec, Speed] = {}
-        largest, walls, cpus = 0, 0.0, 0.0
+        speeds: dict[NetworkSpec, Speed | SolvingSpeed] = {}
+        largest, cpu, queue = 0, time.process_time(), waited()
         try:
             with memory_kept():
-                for way, setting in sample.items():
-                    solved = setting.network.closed_form
-                    # without an average: it is made once, at the end
-                    short = setting if solved else setting.replace(max_epochs=TIMED_EPOCHS, checkpoint="last")
-                    jobs = [Job(short, _shortened(fold, TIMED_ROWS) if solved else fold) for fold in folds]
-                    jobs = jobs[:1] if solved else jobs
-                    program = pack(recordings, jobs, "auto", device=device, dtype=DTYPE, encoders=encoders)[0]
-                    jobs = [jobs[place] for place in program]
-                    windows = windows_for(recordings, jobs[0], device=device, dtype=DTYPE)
-                    population = population_of(recordings, jobs, windows, DTYPE, encoders)
-                    trained, evaluated = [], []
-                    for _ in range(1 if solved else TIMED_EPOCHS):
-                        cpu, start = time.process_time(), time.perf_counter()
-                        population.train_epoch(TIMED_STEPS)
-                        between = time.perf_counter()
-                        population.evaluate()
-                        _ = population.snapshots.loss.tolist()  # waits for the device
-                        end = time.perf_counter()
-                        trained.append(between - start)
-                        evaluated.append(end - between)
-                        walls, cpus = walls + end - start, cpus + time.process_time() - cpu
-                    speeds[way] = _speed(jobs, min(trained), min(evaluated))
+                for alike in _alike(sample).values():
+                    settings = [sample[spec] for spec in alike]
+                    if settings[0].network.closed_form:
+                        speed: Speed | SolvingSpeed = _solved(recordings, settings, folds[:2], device, encoders)
+                        jobs = [Job(setting, folds[0]) for setting in settings]
+                    else:
+                        # without an average: it is made once, at the end
+                        short = settings[0].replace(max_epochs=TIMED_EPOCHS, checkpoint="last")
+                        jobs = [Job(short, fold) for fold in folds]
+                        program = pack(recordings, jobs, "auto", device=device, dtype=DTYPE, encoders=encoders)[0]
+                        jobs = [jobs[place] for place in program]
+                        speed = _trained(recordings, jobs, device, encoders)
+                    speeds |= dict.fromkeys(alike, speed)
                     largest = max(largest, *(member_bytes(recordings, job, DTYPE, encoders) for job in jobs))
         finally:
             release(recordings)
-        alone = cpus / (EFFICIENCY * torch.get_num_threads())  # as long as all of it would take without others
-        busy = max(1.0, walls / alone) if device.type == "cpu" and alone > 0 else 1.0
-        return cls(recordings, speeds, largest, busy)
+        ran, queued = time.process_time() - cpu, waited() - queue
+        return cls(recordings, speeds, largest, (ran + queued) / ran if ran > 0 else 1.0)
 
     def training(self, setting: Setting, options: RunOptions) -> float:
         """Seconds of one training of a run with these options."""
         n, people = self.recordings.n_trials, self.recordings.n_subjects
         held_out = n * people_held_out(self.recordings, options) / people
         speed = self.speeds[network_spec(setting)]
-        if setting.network.closed_form:
-            return n * speed.row
+        if isinstance(speed, SolvingSpeed):
+            return speed.fold + n * speed.row + WRITING
         steps = n_batches(int(n - held_out), setting.training.batch_size)
         factor = 1.0 if setting.penalty is None else PENALTY
         return setting.max_epochs * (steps * factor * speed.step + held_out * speed.row) + WRITING
+
+    def stage(self, settings: Sequence[Setting], folds: int, options: RunOptions) -> float:
+        """Seconds of a training of each on every fold. What is worked out once for all folds is worked out once for
+        settings that share it, too."""
+        speeds = [self.speeds.get(spec) for spec in {network_spec(setting) for setting in settings}]
+        once = sum(speed.once for speed in speeds if isinstance(speed, SolvingSpeed))
+        return once + folds * sum(self.training(setting, options) for setting in settings)
 
     def bytes(self, options: RunOptions, encoders: Encoders | None = None) -> int:
         """Of memory that a run takes."""
@@ -120,21 +134,72 @@ def people_held_out(recordings: Recordings, options: RunOptions) -> int:
     return sum(map(len, groups_of(recordings, options.n_folds)[:2]))
 
 
-def _shortened(fold: Fold, rows: int) -> Fold:
-    """With so many training rows at most, of everybody, and few held-out ones."""
+def _trained(recordings: Recordings, jobs: Sequence[Job], device: torch.device, encoders: Encoders | None) -> Speed:
+    """A few steps of networks side by side."""
+    population = _population(recordings, jobs, device, encoders)
+    training, evaluation = [], []
+    for _ in range(TIMED_EPOCHS):
+        start = time.perf_counter()
+        population.train_epoch(TIMED_STEPS)
+        between = time.perf_counter()
+        population.evaluate()
+        _ = population.snapshots.loss.tolist()  # waits for the device
+        training.append(between - start)
+        evaluation.append(time.perf_counter() - between)
+    batch_size = jobs[0].setting.training.batch_size
+    held_out = sum(len(job.fold.validation) + len(job.fold.test) for job in jobs)
+    steps = sum(min(n_batches(len(job.fold.train), batch_size), TIMED_STEPS) for job in jobs)
+    return Speed(min(training) / steps, min(evaluation) / held_out)
 
-    def some(every: Rows, most: int) -> Rows:
-        places = np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int)
+
+def _alike(specs: Iterable[NetworkSpec]) -> dict[object, list[NetworkSpec]]:
+    """Closed forms that differ in how much a covariance is shrunk, and share all else when they are solved; networks
+    each apart."""
+    alike: dict[object, list[NetworkSpec]] = {}
+    for spec in specs:
+        solved = isinstance(spec.network, SolvedOptions)
+        alike.setdefault((spec.encoder, spec.preprocessing) if solved else spec, []).append(spec)
+    return alike
+
+
+def _solved(
+    recordings: Recordings, settings: Sequence[Setting], folds: Sequence[Fold], device: torch.device,
+    encoders: Encoders | None,
+) -> SolvingSpeed:  # fmt: skip
+    """Closed forms that are alike on a part of one fold and of a second: the first also pays for all that is done once.
+    The speed is of each of them, beside the others."""
+
+    def seconds(fold: Fold, rows: int) -> tuple[int, float]:
+        start, part = time.perf_counter(), _part(fold, rows)
+        population = _population(recordings, [Job(setting, part) for setting in settings], device, encoders)
+        population.train_epoch()
+        population.evaluate()
+        _ = population.snapshots.loss.tolist()
+        return len(part.train) + len(part.validation) + len(part.test), time.perf_counter() - start
+
+    few, more = TIMED_ROWS
+    _, first = seconds(folds[0], few)
+    rows, short = seconds(folds[-1], few)
+    many, long = seconds(folds[-1], more if short < QUICK else 2 * few)
+    row = max(0.0, long - short) / max(1, many - rows)
+    fold = short - rows * row
+    one = 1 / len(settings)
+    return SolvingSpeed(one * max(0.0, first - short), one * max(0.0, fold), one * row)
+
+
+def _population(
+    recordings: Recordings, jobs: Sequence[Job], device: torch.device, encoders: Encoders | None
+) -> Trainer:
+    windows = windows_for(recordings, jobs[0], device=device, dtype=DTYPE)
+    return population_of(recordings, jobs, windows, DTYPE, encoders)
+
+
+def _part(fold: Fold, rows: int) -> Fold:
+    """Of so many rows at most, of everybody."""
+    share = min(1.0, rows / (len(fold.train) + len(fold.validation) + len(fold.test)))
+
+    def some(every: Rows) -> Rows:
+        places = np.linspace(0, len(every) - 1, math.ceil(share * len(every))).round().astype(int)
         return np.asarray(every[np.unique(places)])
 
-    validation, test = (some(rows_of, rows // 2) for rows_of in (fold.validation, fold.test))
-    return Fold(some(fold.train, rows), validation, test, fold.validation_subject, fold.test_subject)
-
-
-def _speed(jobs: Sequence[Job], training: float, evaluation: float) -> Speed:
-    setting = jobs[0].setting
-    if setting.network.closed_form:
-        return Speed(0.0, (training + evaluation) / sum(len(job.fold.train) for job in jobs))
-    held_out = sum(len(job.fold.validation) + len(job.fold.test) for job in jobs)
-    steps = sum(min(n_batches(len(job.fold.train), setting.training.batch_size), TIMED_STEPS) for job in jobs)
-    return Speed(training / steps, evaluation / held_out)
+    return Fold(some(fold.train), some(fold.validation), some(fold.test), fold.validation_subject, fold.test_subject)

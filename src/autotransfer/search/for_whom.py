@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from ..recordings import Recordings
 from ..recordings.columns import Column
@@ -74,6 +73,8 @@ def _difference(inside: dict[int, float], outside: dict[int, float], *, within: 
     a, b = list(inside.values()), list(outside.values())
     if min(len(a), len(b)) < 2 or (np.ptp(a) == 0 and np.ptp(b) == 0):
         return math.nan, math.nan
+    from scipy import stats  # takes a second to import
+
     limits = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     return float(limits.low), float(limits.high)
 

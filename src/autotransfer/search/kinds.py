@@ -58,6 +58,8 @@ REPRESENTED: dict[str, tuple[str, ...]] = {
     "wearable": ("statistics", "minirocket"),
     "other": (),
 }
+# Of these, what trees vote on as well: numbers made by hand, few and unlike each other, which matter in combinations.
+VOTED: dict[str, tuple[str, ...]] = {"ecg": ("beats", "statistics"), "wearable": ("statistics",)}
 # Constants of representations that read some, by what is known of the recordings; None: it cannot be had for these.
 CONSTANTS: dict[str, Callable[[Recordings], tuple[float, ...] | None]] = {
     "rhythms": lambda recordings: frequencies(recordings),
@@ -174,7 +176,7 @@ def augmented(recordings: Recordings, plain: Setting | None = None) -> list[Sett
 
 def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = False) -> list[Setting]:
     """Models without steps: plain and, where a person's windows may be used, centred by person. costly: also those of
-    the signal's representations that take minutes, last of all; what the user names is there in any case."""
+    the signal's representations that take minutes, and trees, last of all; what the user names is there in any case."""
     if options.adaptation is None:
         return []
     channels, times, sfreq = recordings.n_channels, recordings.n_times, recordings.sfreq
@@ -196,7 +198,18 @@ def closed_forms(options: RunOptions, recordings: Recordings, *, costly: bool = 
         bases += [*special, *(base | {"centre": adapted} for base in special)]
     bases += pretrained(options, recordings)
     forms = [Setting(**base, shrinkage=much) for base in bases for much in SHRINKAGES]
+    forms += voted(options, recordings) if costly else []
     return [one for one in forms if _entries(one, channels, times) <= MOST_ENTRIES]
+
+
+def voted(options: RunOptions, recordings: Recordings) -> list[Setting]:
+    """Trees on what the signal is known for."""
+    names = dict.fromkeys(name for kind in _named(options.kinds, recordings) for name in VOTED.get(kind, ()))
+    told = [fields for name in names if (fields := _told(name, recordings)) and _meant(fields, recordings)]
+    plain = [{"encoder": "trees", "standardise": "none"} | fields for fields in told]
+    if options.adaptation != "zero-shot":
+        plain += [fields | {"centre": options.adaptation} for fields in plain]
+    return [Setting(**fields) for fields in plain]
 
 
 def pretrained(options: RunOptions, recordings: Recordings) -> list[dict[str, Any]]:

@@ -28,19 +28,18 @@ from ..runs.choice import Playback, Scores
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.centring import CentringRule
-from ..training.closed_form import Classes
 from ..training.metrics import balanced_accuracy_of
 from . import following
 from .average import Nested
 from .labelled import Rows, first_of_each, groups_of, labelled_and_scored
 from .online import OnlineWeights
+from .personal import personal_log_probs
 from .trust import SHARES, SHARPNESS, Tried, best, try_all
 
 PEOPLE = 12  # who are played back, where there are more: means over them decide little, and networks take their time
 FEWEST = 3  # people whose means say anything
 WINDOWS = 240  # of each
 NETWORKS = 2  # of each candidate, where there are more seeds
-SHRINKAGE = 0.5  # of a person's own classifier
 ORDERS = ("recorded", "balanced", "one-sided", "one class first")
 
 
@@ -301,16 +300,10 @@ def _with_labels(
         trials[str(labels)] = try_all(read.log_p[left], correction[left], y[left])
         said = {"before": read.log_p}
         if solved:
-            said["own"] = torch.stack([own_classifier(z[known], y[known], z, n_classes) for z in solved]).sum(0)
+            said["own"] = personal_log_probs(solved, read.y, groups[used], known, n_classes)
         for what, log_p in said.items():
             found[what, str(labels)] = read.score(log_p, left)
     return found, trials
-
-
-def own_classifier(z: Tensor, y: Tensor, others: Tensor, n_classes: int) -> Tensor:
-    """What a linear discriminant of these codes (n, D) says of other ones: log-probabilities (m, C)."""
-    weight, bias = Classes(z, y, n_classes).solve(SHRINKAGE)
-    return (others @ weight.T + bias).log_softmax(-1)
 
 
 def calibrates(before: dict[str, Scores], after: dict[str, Scores]) -> list[int]:

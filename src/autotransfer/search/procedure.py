@@ -5,295 +5,40 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import schema
 from ..files import write_atomically
-from ..folds import not_scored, scorable, whole_people
 from ..machine import FEW, cores, threads
-from ..preprocessing import strongest
-from ..recordings import Recordings
-from ..runs.choice import Average, Choice, Named, Playback, Scores, StageScore, Weighted, read_choice
+from ..runs.choice import Choice, Playback, StageScore, read_choice
 from ..runs.csv_tables import csv_of
 from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.ledger import FINISHED, Entry, stage_name
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages
-from ..runs.sqlite_errors import explained_below
 from ..settings import Setting
-from ..training.progress import clock, working
-from ..training.scoring import BALANCED_ACCURACY, METRICS
-from .answering import answering
-from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
-from .for_whom import group_scores
-from .kinds import closed_forms, list_of, networks
-from .models import build_models, members_of
+from ..training.progress import working
+from ..words import clock
+from .average import Nested, Weights, find_nested
+from .decision import decide
+from .kinds import closed_forms
+from .models import build_models
 from .online import OnlineWeights, find_online
 from .peers import peer_scores
-from .plan import Plan, Stage, answer_seconds, left_out_words, plan_of, span, write_plan
+from .plan import Plan, Stage, write_plan
+from .plan_words import left_out_words, span
+from .planning import answer_seconds, plan_of
 from .playback import PEOPLE, play_back
 from .said import Said, alive
-from .stages import (
-    Score,
-    best_mean,
-    by_subject,
-    choose,
-    lower_quartile,
-    shortlist,
-    without_subject,
-)
+from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
-from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
-
-Floats = NDArray[np.floating]
 
 EARLY = 20.0  # seconds that peers, and people who play their windows, may take together before the first answer
 LATE = 10.0  # the same before the last, where nothing is left of the time
 GROWING = 1.5  # an answer from more candidates takes longer than those before it, hardly by more than this
-FIRST_CUT = 8  # successive halving begins after this part of the epochs
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How candidates are ranked: which scores, and what of them decides."""
-
-    scores: Callable[[Sequence[Entry], Groups], list[Score]]
-    choose: Callable[[Sequence[Score], Sequence[str]], str]
-
-
-RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation_scores, choose)}
-
-
-def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
-    """Stage one: every setting on one fixed split, of which not all go on. Returns the networks that do, the baseline
-    first."""
-    options, split = run.options, run.scored_split()
-    apart = options.adaptation is not None  # networks of several kinds, each with the grid
-    if options.search == "tpe":
-        from .tpe import tpe_search
-
-        with explained_below(run.folder / "optuna.sqlite"):
-            settings = tpe_search(run, tell, shown=shown)
-    else:
-        settings = networks(options, options.settings(), run.recordings)
-        halving = options.search == "halving"
-        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
-        tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
-        run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
-        if halving:  # who gave up is no candidate
-            entries = entries_of(run, settings, [split])
-            left = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
-            settings = [setting for setting in settings if setting in left]
-    first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
-    average = options.rule == "average"
-    if average:
-        scores = measured_scores(run, first, both=False)
-    else:
-        scores = validation_scores(first, run.groups, twins=False)
-    by_key = {setting.key: setting for setting in settings}
-    # A list for every network: one that is best for some people must not crowd out another's settings.
-    kept = []
-    for own in dict.fromkeys(list_of(setting, apart=apart) for setting in settings):
-        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if list_of(s, apart=apart) == own})
-    return [by_key[key] for key in kept]
-
-
-def decide(
-    run: Run, candidates: Sequence[Setting], revise: Callable[[Said, Nested], Nested] | None = None
-) -> tuple[Choice, Weights | None, Nested | None]:
-    """The choice for everybody and, beside it, what would have been decided for each subject without them. With rule
-    average, the weights of what is delivered as well, and those found without each subject.
-
-    revise: what for some people would have been decided earlier, and is what they are scored with."""
-    options, subjects, units = run.options, run.recordings.subjects, run.recordings.units
-    rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
-    baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
-    scored = set(scorable(run.recordings))
-    usual = options.metric == BALANCED_ACCURACY
-    every = rule.scores(entries, run.groups) if usual else measured_scores(run, entries)
-    scores = [score for score in every if score.subject in scored]
-    keys = [setting.key for setting in candidates]
-    others = {person: without_subject(scores, person) for person in sorted(scored)}
-    plain = [setting.key for setting in candidates if setting.penalty is None]
-    picks = {
-        "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
-        "baseline": dict.fromkeys(others, baseline.key),
-        "best_uncensored": dict.fromkeys(others, rule.choose(scores, plain)),
-        "nested": {test: rule.choose(own, keys) for test, own in others.items()},
-        "nested_uncensored": {test: rule.choose(own, plain) for test, own in others.items()},
-    }
-    said = Said.of(run, candidates, entries)
-    weights = nested = free = None
-    if options.rule == "average":
-        among = alive(candidates, entries)
-        uncensored = [k for k in among if candidates[k].penalty is None] or among
-        weights, nested = find_weights(said, among), find_nested(said, among)
-        free = nested if uncensored == among else find_nested(said, uncensored)
-        if revise is not None:
-            revised = revise(said, nested)
-            free, nested = revised if free is nested else free, revised
-
-    # Only now are test scores looked at, and nothing below this line decides.
-    by_key = {setting.key: setting for setting in candidates}
-    place = {key: k for k, key in enumerate(keys)}
-    named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
-    overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
-    single, metric = scores_on_test(run, entries), METRICS[options.metric]
-
-    def alone(role: str) -> Scores:
-        return run.by_person({str(subjects[test]): single[key, test] for test, key in picks[role].items()})
-
-    def together(role: str) -> Scores:
-        own = {str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picks[role].items()}
-        return run.by_person(own)
-
-    def of_people(found: dict[int, str]) -> dict[str, list[str]]:
-        """What was decided for each person or, where parts of people are held out, for theirs."""
-        whose: dict[str, list[str]] = {}
-        for test, own in found.items():
-            whose.setdefault(str(subjects[test]) if units is None else units.people[test], []).append(own)
-        return whose
-
-    def averaged(found: Nested) -> Scores:
-        return run.by_person({str(subjects[test]): said.score(test, own) for test, own in found.said.items()})
-
-    delivered = {role: together(role) for role in picks}
-    final = {t: said.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.said
-    nested_scores, nested_uncensored = alone("nested"), alone("nested_uncensored")
-    adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
-    adaptation, average = by_key[overall["chosen"]].adaptation, None
-    if weights is not None and nested is not None and free is not None:
-        average = describe(run, candidates, said, weights, nested, choosing=delivered["nested"])
-        nested_scores, nested_uncensored = averaged(nested), averaged(free)
-        delivered |= {"nested_choice": delivered["nested"], "nested": nested_scores}
-        delivered["nested_uncensored"] = nested_uncensored
-        adaptations = {test: _adaptation(candidates, own) for test, own in nested.weights.items()}
-        adaptation = _adaptation(candidates, weights)
-    whole, log_probs = whole_people(run.recordings), of_whole_people(run.recordings, final)
-    who, y = whole.subject.numpy(), whole.y.numpy()
-    people = {str(whole.subjects[person]): (y[who == person], own) for person, own in log_probs.items()}
-    choice = Choice(
-        chosen=named[overall["chosen"]],
-        baseline=named[overall["baseline"]],
-        best_uncensored=named[overall["best_uncensored"]],
-        baseline_won=overall["chosen"] == overall["baseline"],
-        shortlist=list(named.values()),
-        validation_q25={named[key].name: lower_quartile(scores, key) for key in keys},
-        validation_mean={named[key].name: float(by_subject(scores, key).mean()) for key in keys},
-        test_scores={role: alone(role) for role in overall},
-        nested_test_scores=nested_scores,
-        nested_uncensored_test_scores=nested_uncensored,
-        nested_choices={
-            person: "; ".join(dict.fromkeys(own))
-            for person, own in of_people({t: named[key].name for t, key in picks["nested"].items()}).items()
-        },
-        delivered_test_scores=delivered,
-        transductive=adaptation == "transductive",
-        adaptation=adaptation,
-        nested_adaptations={person: strongest(kinds) for person, kinds in of_people(adaptations).items()},
-        average=average,
-        not_scored=not_scored(run.recordings),
-        metric=options.metric,
-        chance=float(np.mean([metric.chance(said.y[test], run.recordings.n_classes) for test in final])),
-        other_metrics={
-            name: run.by_person(own)
-            for name, own in other_metrics(said, {str(subjects[t]): (t, own) for t, own in final.items()}).items()
-        },
-        confusions={name: confusion(*own) for name, own in people.items()},
-        reliability={name: reliability(*own) for name, own in people.items()},
-        answering=answering({name: (y, np.exp(own)) for name, (y, own) in people.items()}),
-        groups=group_scores(whole, metric, log_probs),
-        at_least=options.at_least,
-        hold_out=options.hold_out,
-    )
-    return choice, weights, nested
-
-
-def of_whole_people(recordings: Recordings, log_probs: Mapping[int, Floats]) -> dict[int, Floats]:
-    """Log-probabilities (n, C) of all windows of each person, in their order, from those of what is held out. Whoever
-    has a unit without is left out."""
-    if recordings.units is None:
-        return dict(log_probs)
-    units, people = recordings.subject.numpy(), whole_people(recordings).subject.numpy()
-    known = np.isin(units, list(log_probs))
-    found: dict[int, Floats] = {}
-    for person in np.unique(people):
-        rows = np.flatnonzero(people == person)
-        if known[rows].all():
-            own = np.empty((len(rows), recordings.n_classes))
-            for unit in np.unique(units[rows]):
-                own[units[rows] == unit] = log_probs[unit]
-            found[int(person)] = own
-    return found
-
-
-def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
-    """What the weighted candidates use of a new person."""
-    used = [s.adaptation for s, beta in zip(candidates, weights.exponents, strict=True) if beta > 0]
-    return strongest(used)
-
-
-def describe(
-    run: Run, candidates: Sequence[Setting], said: Said, weights: Weights, nested: Nested, choosing: Scores
-) -> Average:
-    """What choice.json says of an average. choosing: scores of the best single candidate, chosen without the person."""
-    names, kinds = [run.options.name_of(one) for one in candidates], [one.kind for one in candidates]
-    subjects = [str(subject) for subject in run.recordings.subjects]
-    heaviest = np.argsort(-weights.exponents, kind="stable")[: np.count_nonzero(weights.exponents)].tolist()
-    members = members_of(run, candidates, weights)
-    return Average(
-        weights=[Weighted(names[k], kinds[k], float(weights.shares[k]), members[candidates[k]]) for k in heaviest],
-        temperature=weights.temperature,
-        nested_weights={
-            subjects[p]: {names[k]: float(own.shares[k]) for k in np.flatnonzero(own.exponents).tolist()}
-            for p, own in nested.weights.items()
-        },
-        choosing_test_scores=choosing,
-        equal_test_scores=run.by_person({subjects[p]: said.score(p, said.of_person(p).mean(0)) for p in said.people}),
-        without_kind={
-            kind: run.by_person({subjects[p]: value for p, value in without_kind(said, nested, kinds, kind).items()})
-            for kind in dict.fromkeys(kinds)
-        },
-        calibration=calibration(said, nested),
-    )
-
-
-def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floating]]]) -> dict[str, Scores]:
-    """Beside the one that decides, from the log-probabilities (n, C) that the delivered model has for each person."""
-    return {
-        name: {subject: metric.score(said.y[p], np.exp(own)) for subject, (p, own) in delivered.items()}
-        for name, metric in METRICS.items()
-        if metric is not said.metric and name != "accuracy"
-    }
-
-
-def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
-    """Mean test score of each setting (by key) on each test subject over the seeds."""
-    values: dict[tuple[str, int], list[float]] = {}
-    if run.options.metric != BALANCED_ACCURACY:
-        for entry in entries:
-            tests = set(run.groups[entry.test])
-            for score in measured_scores(run, [entry]):
-                value = score.value if entry.status == "done" else math.nan
-                if score.subject in tests:
-                    values.setdefault((entry.setting.key, score.subject), []).append(value)
-        return {key: _mean(scores) for key, scores in values.items()}
-    groups = run.groups
-    for entry in entries:
-        for person in groups[entry.test] if entry.record is not None else ():
-            own = math.nan if entry.record is None else entry.record.score_on(person)
-            values.setdefault((entry.setting.key, person), []).append(own)
-    return {key: _mean(scores) for key, scores in values.items()}
-
-
-def _mean(scores: Sequence[float]) -> float:
-    """Over the seeds that measured anything; a training that failed at once has no score."""
-    found = [score for score in scores if math.isfinite(score)]
-    return float(np.mean(found)) if found else math.nan
 
 
 Answered = Callable[[Run, Choice], None]

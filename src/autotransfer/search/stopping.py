@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from ..runs.choice import Scores, StageScore
 
@@ -31,7 +31,7 @@ def expects_gain(scores: Sequence[Scores], without: Collection[str] = ()) -> boo
     if len(gains) < 2:
         return True
     error = gains.std(ddof=1) / np.sqrt(len(gains))
-    return bool(gains.mean() + student.ppf(SURE, len(gains) - 1) * error >= WORTH)
+    return bool(gains.mean() + stdtrit(len(gains) - 1, SURE) * error >= WORTH)
 
 
 def stopped_at(answers: Sequence[StageScore], without: Collection[str]) -> int:

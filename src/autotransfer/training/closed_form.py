@@ -70,10 +70,13 @@ class ClosedForm(Trainer):
         first = slice(members[0], members[0] + 1)
         codes = net.standardise_(members, torch.cat([net.raw(x[None], first)[0].double() for x, _ in batches()]))
         y = self.y[rows]
-        classes = Classes(codes, y, self.classifier.weight.shape[1])
+        n_classes, given = self.classifier.weight.shape[1], net.head()
+        classes = Classes(codes, y, n_classes)
         for member in members:
             options = cast(SolvedOptions, self.jobs[member].setting.network)
-            weight, bias = classes.solve(options.shrinkage)
+            weight, bias = (
+                classes.solve(options.shrinkage) if given is None else (given.to(codes), codes.new_zeros(n_classes))
+            )
             self.classifier.weight.data[member] = weight.to(self.classifier.weight)
             self.classifier.bias.data[member] = bias.to(self.classifier.bias)
             logits = codes @ weight.T + bias

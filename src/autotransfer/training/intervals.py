@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import ndtr, stdtrit  # scipy.stats takes a second to import
 
 from ..errors import UserError
 from ..words import score
@@ -31,10 +31,15 @@ def bootstrap_interval(
         return None
     rows = np.random.default_rng(seed).integers(0, n, (resamples, n))
     means = data[rows].mean(axis=1)
-    t = stats.t.ppf((1 - level) / 2, n - 1)
-    tail = float(stats.norm.cdf(math.sqrt(n / (n - 1)) * t))
+    tail = expanded_tail(n, level)
     low, high = np.quantile(means, (tail, 1 - tail))
     return float(low), float(high)
+
+
+def expanded_tail(n: int, level: float) -> float:
+    """Where the lower percentile is taken, for n ≥ 2 subjects; the upper one mirrors it."""
+    t = float(stdtrit(n - 1, (1 - level) / 2))
+    return float(ndtr(math.sqrt(n / (n - 1)) * t))
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def next_person(scores: ArrayLike, *, level: float = PREDICTED, lowest: float = 
     k = math.floor((n + 1) * (1 - level) / 2 + 1e-9)
     if k >= 1:
         return NextPerson(float(values[k - 1]), float(values[n - k]), level, n, "nothing")
-    t = float(stats.t.ppf((1 + level) / 2, n - 1))
+    t = float(stdtrit(n - 1, (1 + level) / 2))
     reach = t * float(values.std(ddof=1)) * math.sqrt(1 + 1 / n)
     mean = float(values.mean())
     return NextPerson(max(lowest, mean - reach), min(1.0, mean + reach), level, n, "normal")

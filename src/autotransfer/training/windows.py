@@ -60,9 +60,7 @@ class Windows:
             self.X = recordings.X
             return
         if preprocessing.represented:
-            self.done = preprocessing.represented
-            self.X = self._represented(self.done)
-            self.ready = (self.done, self.X)
+            self.ready = self.done, self.X = _represented(recordings, preprocessing, device, dtype)
         else:
             # Recordings keep an array as it was given; rows of channels are gathered from contiguous memory.
             self.X = recordings.X.to(device=device, dtype=dtype).contiguous()
@@ -76,23 +74,7 @@ class Windows:
             self.sums = self._table(lambda rows: self.X[rows], edges=_has_edges(self.X[0].numel(), kernel))
 
     def _chunks(self) -> list[slice]:
-        step = max(1, CHUNK // max(1, self.recordings.X[0].numel()))
-        return [slice(start, start + step) for start in range(0, self.recordings.n_trials, step)]
-
-    def _represented(self, count: int) -> Tensor:
-        """Windows through the first transforms, which do the same to everybody's: worked out once for every
-        preprocessing that begins with these. All that are kept need less memory than the recordings."""
-        chain = Preprocessing(self.preprocessing.transforms[:count])
-        kept: dict[Any, Tensor] = self.recordings.derived.setdefault("represented", {})
-        key = (chain, str(self.device), self.dtype)
-        if key not in kept:
-            X = self.recordings.X.to(device=self.device, dtype=self.dtype)
-            fitted = chain.fit(X, self.subject, [np.arange(len(X))], ring=self.recordings.ring)
-            made = torch.cat([fitted(X[rows][None], self.subject[rows][None])[0] for rows in self._chunks()])
-            while kept and sum(one.numel() for one in kept.values()) + made.numel() > X.numel():
-                del kept[next(iter(kept))]
-            kept[key] = made
-        return kept[key]
+        return _chunks(self.recordings)
 
     def _fit(self, training: Sequence[Rows]) -> FittedPreprocessing:
         """On raw windows, where they are, a piece at a time on the device."""
@@ -353,6 +335,40 @@ def windows_for(recordings: Recordings, job: Job, *, device: torch.device, dtype
     return kept[key]
 
 
+def represented(recordings: Recordings, preprocessing: Preprocessing) -> tuple[int, Tensor] | None:
+    """How many transforms lead to a representation that is the same for everybody, and all windows through them, for
+    whoever uses a model on the recordings it was trained on. None where there is no such representation, or no memory
+    for it."""
+    device, dtype = torch.device("cpu"), torch.float32
+    if not preprocessing.represented or not packing.fits(recordings, device, dtype, preprocessing):
+        return None
+    return _represented(recordings, preprocessing, device, dtype)
+
+
+def _represented(
+    recordings: Recordings, preprocessing: Preprocessing, device: torch.device, dtype: torch.dtype
+) -> tuple[int, Tensor]:
+    """Worked out once for every preprocessing that begins with the same transforms. All that are kept need less memory
+    than the recordings."""
+    chain = Preprocessing(preprocessing.transforms[: preprocessing.represented])
+    kept: dict[Any, Tensor] = recordings.derived.setdefault("represented", {})
+    key = (chain, str(device), dtype)
+    if key not in kept:
+        X, subject = recordings.X.to(device=device, dtype=dtype), recordings.subject.to(device)
+        fitted = chain.fit(X, subject, [np.arange(len(X))], ring=recordings.ring)
+        made = torch.cat([fitted(X[rows][None], subject[rows][None])[0] for rows in _chunks(recordings)])
+        while kept and sum(one.numel() for one in kept.values()) + made.numel() > X.numel():
+            del kept[next(iter(kept))]
+        kept[key] = made
+    return preprocessing.represented, kept[key]
+
+
+def _chunks(recordings: Recordings) -> list[slice]:
+    """Of windows to work on at once."""
+    step = max(1, CHUNK // max(1, recordings.X[0].numel()))
+    return [slice(start, start + step) for start in range(0, recordings.n_trials, step)]
+
+
 def _has_edges(size: int, kernel: int) -> bool:
     """Whether sums are tabulated with the edges of windows of so many samples. Where that is more than the windows
     themselves, edges are read from these."""
@@ -360,8 +376,12 @@ def _has_edges(size: int, kernel: int) -> bool:
 
 
 def release(recordings: Recordings) -> None:
-    """Let go of prepared windows and statistics on a device."""
+    """Let go of prepared windows and statistics on a device. Representations in memory, which need less than the
+    recordings, stay: whoever trains next, or builds a model, need not work them out again."""
+    kept = {key: own for key, own in recordings.derived.get("represented", {}).items() if own.device.type == "cpu"}
     recordings.derived.clear()
+    if kept:
+        recordings.derived["represented"] = kept
 
 
 def held_out_rows(fold: Fold) -> Rows:

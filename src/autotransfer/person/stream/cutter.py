@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ...recordings.causal import Causal
 from ...recordings.windows import LARGEST
+from .chunk import Chunk
 from .pace import BACK, UNTIMED, Pace
-from .source import Chunk
 
 
 class Window(NamedTuple):

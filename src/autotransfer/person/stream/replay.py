@@ -31,8 +31,9 @@ from ..events import (
     total,
 )  # fmt: skip
 from ..session import Session
+from .chunk import Chunk
 from .run import Stream
-from .source import PIECE, Chunk
+from .source import PIECE
 
 
 class RecordingSource:

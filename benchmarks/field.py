@@ -1,0 +1,121 @@
+"""Peers of the field beside runs as they ship:
+
+    python -m benchmarks.field --set DATA.npz... --peer catch22 libemg [--out docs/results/field.csv]
+
+Protocol, fixed before anything was run. People are held out as runs hold them out (`--folds auto`: everybody alone up
+to 20 people, ten groups above), so every person is scored by a model that had as many others, or more: peers that stop
+by nothing learn from the validation group as well. Scores are balanced accuracies of each person who has windows of two
+classes. Peers and their constants are those of the libraries, or as published (benchmarks/field_peers.py says what
+they are); none was tried with other constants on these sets. Each is scored with nothing known of a person (zero-shot)
+and, where it can use unlabelled windows, with all of theirs (transductive: z-scored, standardised or aligned by
+person). The best peer of a set is picked on these very scores, which flatters it. Random peers have one seed unless
+`--seeds` says otherwise; the tables average them.
+
+One row of the CSV is one person, peer, adaptation and seed. Rows that are there are not computed again, and the rows of
+a fold are written together: an interrupted command is simply repeated. A peer that is not meant for a signal is left
+out, unless it is the only one asked for. Needs `pip install 'autotransfer[peers]'`; LibEMG, whose release needs an
+older NumPy than aeon, with `pip install --no-deps libemg librosa PyWavelets`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import Fold, leave_groups_out, scorable
+from autotransfer.runs.options import RunOptions
+from autotransfer.search.kinds import signal_of
+from autotransfer.training.metrics import balanced_accuracy_of
+
+from .field_peers import PEERS
+from .peer_rows import append, begin, known_rows
+from .shallow import task_of
+
+COLUMNS = ("set", "peer", "adaptation", "person", "score", "seed", "family", "seconds")
+OUT = Path(__file__).parent.parent / "docs" / "results" / "field.csv"
+
+
+def folds_of(recordings: at.Recordings) -> list[Fold]:
+    """As a run with nothing but defaults splits people."""
+    return leave_groups_out(recordings, RunOptions.of("recommended", source="field").for_data(recordings).n_folds)
+
+
+def evaluate(
+    recordings: at.Recordings, family: str, seed: int, *, skip: set[str], device: str = "cpu", until: float = np.inf
+) -> Iterator[list[dict[str, Any]]]:
+    """The rows of one fold after the other. skip: people who are known already; until: of the monotonic clock, after
+    which no fold is begun."""
+    scored, names = set(scorable(recordings)), recordings.subjects
+    y, who = recordings.y.numpy(), recordings.subject.numpy()
+    people = {fold.key: sorted(scored & set(who[fold.test].tolist())) for fold in folds_of(recordings)}
+    left = [f for f in folds_of(recordings) if any(str(names[one]) not in skip for one in people[f.key])]
+    predict = PEERS[family].ready(recordings, seed, device) if left and time.monotonic() < until else None
+    for fold in left:
+        if predict is None or time.monotonic() > until:
+            return
+        start, rows = time.perf_counter(), []
+        for peer, adaptation, classes in predict(task_of(recordings, fold, seed)):
+            seconds = time.perf_counter() - start
+            for person in people[fold.key]:
+                own = who[fold.test] == person
+                score = balanced_accuracy_of(classes[own], y[fold.test][own], recordings.n_classes)
+                values = (recordings.name, peer, adaptation, str(names[person]), round(score, 5), seed, family)
+                rows.append(dict(zip(COLUMNS, (*values, round(seconds, 2)), strict=True)))
+            start = time.perf_counter()
+        yield rows
+
+
+def run(sources: Sequence[str], families: Sequence[str], out: Path, *, seeds: int, device: str, minutes: float) -> None:
+    """Append every fold's rows the moment they are there."""
+    begin(out, COLUMNS)
+    until = time.monotonic() + 60 * minutes
+    for source in sources:
+        recordings = at.load(source)
+        meant = [one for one in families if PEERS[one].signals in ((), (signal_of(recordings),))]
+        for family in meant or (families if len(families) == 1 else ()):
+            for seed in range(seeds if PEERS[family].random else 1):
+                asked = {"set": recordings.name, "family": family, "seed": str(seed)}
+                rows = [row for row in known_rows(out) if all(row[name] == value for name, value in asked.items())]
+                skip = {row["person"] for row in rows}
+                try:
+                    for fold in evaluate(recordings, family, seed, skip=skip, device=device, until=until):
+                        append(out, fold, COLUMNS)
+                except UserError as error:
+                    print(f"{recordings.name}, {family}: left out: {error}", flush=True)
+                    continue
+                print(f"{recordings.name}, {family}, seed {seed}: {told(out, asked)}", flush=True)
+
+
+def told(out: Path, asked: dict[str, str]) -> str:
+    """Means over the people who are there."""
+    scores: dict[tuple[str, str], list[float]] = {}
+    for row in known_rows(out):
+        if all(row[name] == value for name, value in asked.items()):
+            scores.setdefault((row["peer"], row["adaptation"]), []).append(float(row["score"]))
+    means = (f"{peer}, {adaptation} {np.mean(own):.3f} ({len(own)})" for (peer, adaptation), own in scores.items())
+    return "; ".join(means) or "no time was left"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", nargs="+", required=True, dest="sets", metavar="DATA", help="anything at.load takes")
+    parser.add_argument("--peer", nargs="+", choices=PEERS, default=list(PEERS), dest="peers")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--seeds", type=int, default=1, help="of random peers")
+    parser.add_argument("--device", default="cpu", help="of networks")
+    parser.add_argument("--minutes", type=float, default=np.inf, help="after which no fold is begun")
+    options = parser.parse_args(arguments)
+    run(
+        options.sets, options.peers, options.out, seeds=options.seeds, device=options.device, minutes=options.minutes
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""What the field would try first, each by its own library: see benchmarks.field.
+
+A peer is made ready once for a data set, because features of a window depend on no fold, and then predicts the people
+whom a fold leaves out. None of them has anything to stop early or to choose but EEGNet, so they learn from everybody
+who is not tested, the fold's validation group included; EEGNet keeps the snapshot that this group picks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.runs.options import RunOptions
+from autotransfer.search.kinds import HARMONICS, STIMULUS
+
+from .shallow import Array, Task, by_person, discriminant
+
+Classes = NDArray[np.int64]
+Answers = Iterator[tuple[str, str, Classes]]  # name, adaptation, classes (n,) of the fold's test rows
+Predict = Callable[[Task], Answers]
+
+ZERO_SHOT, TRANSDUCTIVE = "zero-shot", "transductive"
+GROUPS = ("HTD", "LS4", "LS9", "TDPSD", "TDAR")  # of LibEMG; the others have no more to say, or take minutes
+KERNELS = 10_000  # MiniRocket's, as published
+BANDS = ((6, 45), (12, 45), (18, 45))  # Hz, of the filter bank of task-related components: a stimulus, its harmonics
+
+
+class FieldPeer(NamedTuple):
+    """A family of pipelines that share their work."""
+
+    ready: Callable[[at.Recordings, int, str], Predict]  # (recordings, seed, device)
+    signals: tuple[str, ...] = ()  # for which it is meant; none: for any
+    random: bool = False  # whether another seed gives another model
+
+
+# ---- features and a classifier ---------------------------------------------------------------------------------------
+
+
+def catch22(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """The 22 canonical features of time series (Lubba et al. 2019), mean and deviation of each channel, with LightGBM's
+    gradient-boosted trees as they come, classes weighted equally."""
+    import lightgbm
+    import pycatch22
+
+    windows = recordings.X.numpy().astype(np.float64)
+    values = np.array([
+        [number for channel in window for number in pycatch22.catch22_all(channel.tolist(), catch24=True)["values"]]
+        for window in windows
+    ])  # fmt: skip
+    values = np.nan_to_num(values, posinf=0.0, neginf=0.0)  # of flat channels
+
+    def boosted(own: Array, task: Task) -> Classes:
+        model = lightgbm.LGBMClassifier(class_weight="balanced", random_state=seed, n_jobs=1, verbose=-1)
+        return np.asarray(model.fit(own[task.known], task.y[task.known]).predict(own[task.test]))
+
+    return _both("catch22 + LightGBM", values, recordings, boosted)
+
+
+def libemg(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """LibEMG's feature groups (Eddy et al. 2023) with shrinkage LDA."""
+    extractor = _libemg_extractor()
+    windows = recordings.X.numpy().astype(np.float64)
+    ready = []
+    for group in GROUPS:
+        features = extractor.extract_feature_group(group, windows, array=True)
+        values = np.nan_to_num(np.asarray(features, dtype=np.float64), posinf=0.0, neginf=0.0)
+        ready.append(_both(f"LibEMG {group} + LDA", values, recordings, discriminant))
+
+    def predict(task: Task) -> Answers:
+        for own in ready:
+            yield from own(task)
+
+    return predict
+
+
+def _libemg_extractor() -> Any:
+    """From its file: the package itself imports drivers, games and windows of all kinds."""
+    package = importlib.util.find_spec("libemg")
+    if package is None or package.origin is None:
+        raise UserError(
+            "LibEMG is not installed; pip install --no-deps libemg, and librosa and PyWavelets, which it needs"
+        )
+    path = Path(package.origin).with_name("feature_extractor.py")
+    spec = importlib.util.spec_from_file_location("libemg_features", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.FeatureExtractor()
+
+
+def _both(name: str, values: Array, recordings: at.Recordings, fitted: Callable[[Array, Task], Classes]) -> Predict:
+    """A classifier of values (N, D), as they are and z-scored by person."""
+    forms = {ZERO_SHOT: values, TRANSDUCTIVE: by_person(values, recordings.subject.numpy())}
+
+    def predict(task: Task) -> Answers:
+        for adaptation, own in forms.items():
+            yield name, adaptation, fitted(own, task)
+
+    return predict
+
+
+# ---- random kernels --------------------------------------------------------------------------------------------------
+
+
+def minirocket(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """MiniRocket (Dempster et al. 2021) with ridge regression."""
+    from aeon.classification.convolution_based import MiniRocketClassifier
+
+    return _of_kernels(
+        "MiniRocket",
+        lambda: MiniRocketClassifier(KERNELS, class_weight="balanced", random_state=seed, n_jobs=1),
+        recordings,
+    )
+
+
+def multirocket_hydra(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """MultiRocket-Hydra (Dempster et al. 2023), the strongest of the time-series field for its time."""
+    from aeon.classification.convolution_based import MultiRocketHydraClassifier
+
+    return _of_kernels(
+        "MultiRocket-Hydra", lambda: MultiRocketHydraClassifier(class_weight="balanced", random_state=seed, n_jobs=1),
+        recordings,
+    )  # fmt: skip
+
+
+def _of_kernels(name: str, made: Callable[[], Any], recordings: at.Recordings) -> Predict:
+    """Kernels sum channels, so channels are in units of the known people, or of each person."""
+    windows, subject = recordings.X.numpy().astype(np.float32), recordings.subject.numpy()
+    alike = windows.copy()
+    for one in np.unique(subject):
+        alike[subject == one] = _standardised(windows[subject == one], windows[subject == one])
+
+    def predict(task: Task) -> Answers:
+        for adaptation, X in ((ZERO_SHOT, _standardised(windows, windows[task.known])), (TRANSDUCTIVE, alike)):
+            model = made().fit(X[task.known], task.y[task.known])
+            yield name, adaptation, np.asarray(model.predict(X[task.test]))
+
+    return predict
+
+
+def _standardised(windows: Array, like: Array) -> Array:
+    """(n, C, T) with each channel at mean 0 and deviation 1 over windows (m, C, T)."""
+    mean, spread = like.mean((0, 2)), like.std((0, 2))
+    return np.asarray((windows - mean[:, None]) / np.where(spread > 0, spread, 1.0)[:, None], dtype=np.float32)
+
+
+# ---- rhythms ---------------------------------------------------------------------------------------------------------
+
+
+def canonical_correlations(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """Canonical correlations with sines of every stimulus and its harmonics (Lin et al. 2006), with shrinkage LDA, so
+    that windows without a stimulus can be told as well."""
+    sfreq = recordings.sfreq or 1.0
+    values = correlations(recordings.X.numpy().astype(np.float64), stimuli(recordings), sfreq)
+    return _both("CCA + LDA", values, recordings, discriminant)
+
+
+def stimuli(recordings: at.Recordings) -> list[float]:
+    """Frequencies that classes are named after, in Hz."""
+    rates = sorted({float(name[1]) for name in map(STIMULUS.search, map(str, recordings.classes)) if name})
+    if not rates or recordings.sfreq is None:
+        raise UserError(
+            f"{recordings.name}: no class is named after a stimulus ('13 Hz'), or no sampling rate is known"
+        )
+    return rates
+
+
+def correlations(X: Array, rates: list[float], sfreq: float) -> Array:
+    """Windows (N, C, T) -> (N, F): the largest canonical correlation of the channels with sine and cosine of each
+    frequency and its harmonics."""
+    time = np.arange(X.shape[2]) / sfreq
+    channels = np.linalg.qr((X - X.mean(2, keepdims=True)).transpose(0, 2, 1))[0]  # (N, T, C)
+    found = []
+    for rate in rates:
+        angles = 2 * math.pi * rate * time[:, None] * np.arange(1, HARMONICS + 1)
+        sines = np.concatenate([np.sin(angles), np.cos(angles)], 1)
+        reference = np.linalg.qr(sines - sines.mean(0))[0]  # (T, 2H)
+        found.append(np.linalg.svd(channels.transpose(0, 2, 1) @ reference, compute_uv=False)[:, 0])
+    return np.stack(found, 1)
+
+
+def task_related(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """Ensemble task-related component analysis (Nakanishi et al. 2018) with a filter bank: a window is of the class
+    whose mean over known people it is most like, seen through filters that trials of a class agree best in."""
+    from scipy.signal import butter, sosfiltfilt
+
+    stimuli(recordings)  # says why not
+    raw, sfreq = recordings.X.numpy().astype(np.float64), recordings.sfreq or 1.0
+    filters = [butter(4, band, "bandpass", fs=sfreq, output="sos") for band in BANDS]
+    bands = [sosfiltfilt(own, raw, axis=2) for own in filters]
+
+    def predict(task: Task) -> Answers:
+        said = np.zeros((len(task.test), task.n_classes))
+        for number, X in enumerate(bands, start=1):
+            trials = [X[task.known][task.y[task.known] == label] for label in range(task.n_classes)]
+            W = np.stack([component(own) for own in trials], 1)  # (C, K)
+            seen = [(W.T @ own).reshape(-1) for own in X[task.test]]
+            known = [(W.T @ own.mean(0)).reshape(-1) for own in trials]
+            rho = np.corrcoef(seen, known)[: len(seen), len(seen) :]
+            said += (number**-1.25 + 0.25) * np.sign(rho) * rho**2
+        yield "TRCA", ZERO_SHOT, said.argmax(1)
+
+    return predict
+
+
+def component(trials: Array) -> Array:
+    """(C,): the combination of channels of trials (n, C, T) that is most alike from trial to trial."""
+    from scipy.linalg import eigh
+
+    centred = trials - trials.mean(2, keepdims=True)
+    within = np.einsum("nct,ndt->cd", centred, centred)
+    total = centred.sum(0)
+    between = total @ total.T - within  # over all pairs of different trials
+    ridge = 1e-9 * np.trace(within) / len(within) * np.eye(len(within))
+    return np.asarray(eigh(between, within + ridge)[1][:, -1])
+
+
+# ---- networks --------------------------------------------------------------------------------------------------------
+
+
+def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict:
+    """EEGNet (Lawhern et al. 2018), plain, on windows aligned by person (He and Wu 2020), trained as in a run."""
+    options = RunOptions.of("recommended", source=recordings.name).for_data(recordings)
+    setting = at.Setting(align=TRANSDUCTIVE, standardise="none", max_epochs=options.max_epochs)
+
+    def predict(task: Task) -> Answers:
+        (outcome,) = at.train(recordings, [at.Job(setting, task.fold, seed)], device, progress=False)
+        tested = outcome.said.numpy()[len(task.fold.validation) :]
+        yield "EEGNet, Euclidean alignment", TRANSDUCTIVE, tested.argmax(1)
+
+    return predict
+
+
+PEERS = {
+    "cca": FieldPeer(canonical_correlations, ("eeg",)),
+    "trca": FieldPeer(task_related, ("eeg",)),
+    "libemg": FieldPeer(libemg, ("emg",)),
+    "catch22": FieldPeer(catch22),
+    "minirocket": FieldPeer(minirocket, random=True),
+    "multirocket_hydra": FieldPeer(multirocket_hydra, random=True),
+    "eegnet_aligned": FieldPeer(eegnet_aligned, random=True),
+}

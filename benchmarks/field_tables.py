@@ -1,0 +1,122 @@
+"""Tables of docs/results.md on peers of the field, from field.csv (`python -m benchmarks.field`) beside shipped.csv."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from autotransfer.report.wording import score
+from autotransfer.runs.csv_tables import read_table
+
+from .evidence import Evidence, Scores, pairs, set_means_of
+from .inference import Differences, over_both, over_people, over_sets
+from .markdown import NOTHING, by_set_table, markdown
+from .shipped import FIXED
+
+OURS = "AutoTransfer"
+SIMPLE = "best simple model of the run"
+SIGNALS = {"eeg": "EEG", "emg": "EMG", "ecg": "ECG", "wear": "Wearables", "imu": "Wearables"}  # by names of sets
+ADAPTATIONS = {"zero-shot": "nothing known of the person", "transductive": "all their unlabelled windows"}
+
+Columns = dict[str, Scores]  # by name; ours first
+
+
+def measured(folder: Path) -> dict[str, Columns]:
+    """By adaptation: ours, the best simple model of each run, and every peer of the field, on the sets that have both a
+    run and a peer that is complete: everybody whom the run scored."""
+    paths = [folder / name for name in ("shipped.csv", "field.csv")]
+    if not all(path.exists() for path in paths):
+        return {}
+    shipped = read_table(paths[0], dtype={"subject": str})
+    field = read_table(paths[1], dtype={"person": str})
+    return {adaptation: _columns(shipped, field, adaptation) for adaptation in ADAPTATIONS}
+
+
+def _columns(shipped: pd.DataFrame, field: pd.DataFrame, adaptation: str) -> Columns:
+    runs = {
+        str(data): own.set_index("subject")
+        for data, own in shipped[shipped["adaptation"] == adaptation].groupby("data")
+    }
+    peers: Columns = {}
+    own = field[(field["adaptation"] == adaptation) & field["set"].isin(list(runs))]
+    means = own.groupby(["peer", "set", "person"])["score"].mean()  # over seeds
+    for (peer, data), scores in means.groupby(level=["peer", "set"]):
+        people = {str(person): float(value) for (_, _, person), value in scores.items()}
+        if set(people) >= set(runs[data].index):
+            peers.setdefault(str(peer), {})[str(data)] = people
+    sets = {data for scores in peers.values() for data in scores}
+    ours = {data: runs[data]["score"].astype(float).to_dict() for data in sorted(sets)}
+    simple: Scores = {}
+    for data in sorted(sets):
+        numbers = runs[data].drop(columns=[name for name in FIXED if name in runs[data]])
+        numbers = numbers.apply(pd.to_numeric, errors="coerce").dropna(axis=1)
+        if numbers.shape[1]:
+            simple[data] = numbers[numbers.mean().idxmax()].to_dict()
+    return {OURS: ours, SIMPLE: simple} | dict(sorted(peers.items()))
+
+
+def ahead(evidence: Evidence, folder: Path) -> str:
+    """Every peer whose mean on a set is above ours: they come first."""
+    rows = []
+    for adaptation, columns in measured(folder).items():
+        for peer, scores in columns.items():
+            if peer == OURS:
+                continue
+            for dataset, pair in pairs(scores, columns[OURS]).items():
+                if pair.mean > 0:
+                    gap = over_people({dataset: pair.differences})
+                    told = (set_means_of(one)[dataset] for one in (scores, columns[OURS]))
+                    rows.append((-pair.mean, [dataset, adaptation, peer, *map(score, told), str(gap)]))
+    heads = ["data set", "adaptation", "peer", "its mean", OURS, "ahead by (95 % interval over people)"]
+    if rows:
+        return markdown(heads, [cells for _, cells in sorted(rows)])
+    return "None on the sets below.\n" if measured(folder) else NOTHING
+
+
+def by_signal(evidence: Evidence, folder: Path) -> str:
+    """Means over people, a table for each signal and adaptation; a peer stands where it was measured."""
+    blocks = []
+    for signal in dict.fromkeys(SIGNALS.values()):
+        for adaptation, columns in measured(folder).items():
+            own = {
+                name: {data: mean for data, mean in set_means_of(scores).items() if signal_of_set(data) == signal}
+                for name, scores in columns.items()
+            }
+            people = {data: len(columns[OURS][data]) for data in own.get(OURS, {})}
+            if people:
+                order = [name for name in own if own[name] and name != OURS]
+                told = by_set_table({name: own[name] for name in [*order, OURS]}, people)
+                blocks.append(f"{signal}, {ADAPTATIONS[adaptation]}:\n\n{told}")
+    return "\n".join(blocks) or NOTHING
+
+
+def signal_of_set(name: str) -> str:
+    return SIGNALS.get(name.split("_")[0], "Other")
+
+
+def differences(evidence: Evidence, folder: Path) -> str:
+    """AutoTransfer minus each peer, and minus the best of them on each set, which is picked on these scores."""
+    rows = []
+    for adaptation, columns in measured(folder).items():
+        peers = {name: scores for name, scores in columns.items() if name != OURS}
+        best: Scores = {}
+        for scores in peers.values():
+            for data, people in scores.items():
+                if data not in best or set_means_of({data: people})[data] > set_means_of(best)[data]:
+                    best[data] = people
+        for name, scores in {"the best of all, set by set": best, **peers}.items():
+            gaps: Differences = {data: pair.differences for data, pair in pairs(columns[OURS], scores).items()}
+            if gaps:
+                wins = sum(over_people({data: own}).value > 0 for data, own in gaps.items())
+                several = [str(over(gaps)) for over in (over_sets, over_both)] if len(gaps) > 1 else ["–", "–"]
+                rows.append([
+                    name, adaptation, f"{wins} of {len(gaps)}", str(sum(map(len, gaps.values()))),
+                    str(over_people(gaps)), *several,
+                ])  # fmt: skip
+    heads = [f"{OURS} minus", "adaptation", "sets ahead", "people", "people as the unit", "sets as the unit",
+             "sets, then people"]  # fmt: skip
+    return markdown(heads, rows) if rows else NOTHING
+
+
+PARTS = {"field_ahead": ahead, "field": by_signal, "field_differences": differences}

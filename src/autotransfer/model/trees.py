@@ -1,0 +1,130 @@
+"""Trees: extremely randomised ones (Geurts et al. 2006) vote for classes; the code is the logarithm of their votes.
+
+For features that were made by hand, which differ in kind and scale and matter in combinations: statistics of wearables,
+shapes of heartbeats. scikit-learn grows the trees; they are kept as tables of one shape, so that members stack, weights
+are saved as numbers, and a prediction is a few lookups, which can be exported like any other encoder.
+
+A tree of depth d is a complete one: node i goes to 2i + 1 where a number is at most the threshold, else to 2i + 2.
+Where scikit-learn's ends sooner, every window goes on to the left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import check_at_most, check_positive
+from .encoder import Size
+from .solved import Batches, Solved, SolvedOptions
+
+SMALLEST = 5  # windows of a leaf
+DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of none would rule a class out
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreesOptions(SolvedOptions):
+    """Of votes. There is no covariance to shrink."""
+
+    trees: int = 100
+    depth: int = 9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "trees", "depth")
+        check_at_most(self, trees=10**4, depth=14)
+
+    def latent_dim(self, size: Size) -> int:
+        return size.classes
+
+    def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
+        tables = 4 * self.trees * 2**self.depth * (2 + size.classes)
+        return super().member_bytes(size, batch, itemsize) + itemsize * (tables + 4 * batch * self.trees)
+
+    def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Trees:
+        return Trees(size, members, self.trees, self.depth)
+
+
+class Trees(Solved):
+    feature: Tensor  # (P, T, 2^d − 1): the number that a node asks for; floating, as every buffer of a member
+    threshold: Tensor  # (P, T, 2^d − 1)
+    votes: Tensor  # (P, T, 2^d, K): shares of the classes in a leaf
+
+    def __init__(self, size: Size, members: int, trees: int, depth: int) -> None:
+        super().__init__(members, size.classes)
+        self.trees, self.depth = trees, depth
+        nodes = 2**depth - 1
+        self.register_buffer("feature", torch.zeros(members, trees, nodes))
+        self.register_buffer("threshold", torch.zeros(members, trees, nodes))
+        self.register_buffer("votes", torch.full((members, trees, nodes + 1, size.classes), 1 / size.classes))
+
+    def raw(self, x: Tensor, members: slice = slice(None)) -> Tensor:
+        votes = self.votes[members]
+        count, classes = votes.shape[0], votes.shape[-1]
+        features, thresholds = (table[members].flatten(1) for table in (self.feature, self.threshold))  # (M, T · nodes)
+        numbers = x.flatten(2).expand(count, -1, -1)  # (M, B, D)
+        tree = torch.arange(self.trees, device=x.device)
+        node = torch.zeros(count, numbers.shape[1], self.trees, dtype=torch.int64, device=x.device)
+        for _ in range(self.depth):
+            place = (tree * (2**self.depth - 1) + node).flatten(1)
+            asked = features.gather(1, place).view_as(node).long()
+            right = numbers.gather(2, asked) > thresholds.gather(1, place).view_as(node)
+            node = 2 * node + 1 + right.long()
+        leaf = (tree * 2**self.depth + node - (2**self.depth - 1)).flatten(1)[..., None].expand(-1, -1, classes)
+        said = votes.flatten(1, 2).gather(1, leaf).view(*node.shape, classes).mean(2)  # (M, B, K)
+        return ((1 - DOUBT) * said + DOUBT / classes).log()
+
+    def fit_(self, members: Sequence[int], batches: Batches) -> None:
+        from sklearn.ensemble import ExtraTreesClassifier
+
+        rows, y = (torch.cat(own).cpu().numpy() for own in zip(*((x.flatten(1), y) for x, y in batches()), strict=True))
+        forest = ExtraTreesClassifier(
+            self.trees, max_depth=self.depth, min_samples_leaf=SMALLEST, class_weight="balanced", random_state=0
+        ).fit(rows.astype(np.float32), y)
+        tables = [complete(one.tree_, self.depth) for one in forest.estimators_]
+        feature, threshold, found = (torch.from_numpy(np.stack(own)) for own in zip(*tables, strict=True))
+        votes = torch.zeros(self.trees, 2**self.depth, self.latent_dim)  # classes that nobody shows get none
+        votes[..., torch.from_numpy(forest.classes_)] = found.to(votes)
+        for member in members:
+            self.feature[member] = feature.to(self.feature)
+            self.threshold[member] = threshold.to(self.threshold)
+            self.votes[member] = votes.to(self.votes)
+
+    def standardise_(self, members: Sequence[int], rows: Tensor) -> Tensor:
+        """Votes are in one unit already."""
+        return rows.double()
+
+    def head(self) -> Tensor:
+        return torch.eye(self.latent_dim, dtype=torch.float64)
+
+
+def complete(tree: Any, depth: int) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64]]:
+    """scikit-learn's tree as one of this depth: features and thresholds (2^d − 1,) of its nodes, shares of the classes
+    (2^d, K) of its leaves."""
+    nodes = 2**depth - 1
+    feature, threshold = np.zeros(nodes, np.int64), np.full(nodes, np.finfo(np.float32).max, np.float32)
+    votes = np.zeros((nodes + 1, tree.value.shape[2]))
+    waiting = [(0, 0)]  # a node of scikit-learn's, and its place here
+    while waiting:
+        node, place = waiting.pop()
+        left, right = tree.children_left[node], tree.children_right[node]
+        if left == right:  # a leaf
+            while place < nodes:
+                place = 2 * place + 1
+            votes[place - nodes] = tree.value[node, 0] / tree.value[node, 0].sum()
+            continue
+        feature[place], threshold[place] = tree.feature[node], at_most(float(tree.threshold[node]))
+        waiting += [(left, 2 * place + 1), (right, 2 * place + 2)]
+    return feature, threshold, votes
+
+
+def at_most(value: float) -> np.float32:
+    """The largest single-precision number that is not above this one: what lies below either lies below both."""
+    near = np.float32(value)
+    return near if float(near) <= value else np.nextafter(near, np.float32(-math.inf))

@@ -1,0 +1,233 @@
+"""What is decided from the ledger: the choice for everybody, and what would have been decided without each person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..folds import not_scored, scorable, whole_people
+from ..preprocessing import strongest
+from ..recordings import Recordings
+from ..runs.choice import Average, Choice, Named, Scores, Weighted
+from ..runs.ledger import Entry
+from ..runs.run import Run
+from ..settings import Setting
+from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
+from .answering import answering
+from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
+from .for_whom import group_scores
+from .models import members_of
+from .said import Said, alive
+from .stages import Score, best_mean, by_subject, choose, lower_quartile, without_subject
+from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How candidates are ranked: which scores, and what of them decides."""
+
+    scores: Callable[[Sequence[Entry], Groups], list[Score]]
+    choose: Callable[[Sequence[Score], Sequence[str]], str]
+
+
+RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation_scores, choose)}
+
+
+def decide(
+    run: Run, candidates: Sequence[Setting], revise: Callable[[Said, Nested], Nested] | None = None
+) -> tuple[Choice, Weights | None, Nested | None]:
+    """The choice for everybody and, beside it, what would have been decided for each subject without them. With rule
+    average, the weights of what is delivered as well, and those found without each subject.
+
+    revise: what for some people would have been decided earlier, and is what they are scored with."""
+    options, subjects, units = run.options, run.recordings.subjects, run.recordings.units
+    rule, entries = RULES[options.rule], entries_of(run, candidates, run.folds())
+    baseline = next((setting for setting in candidates if setting == options.plain), candidates[0])
+    scored = set(scorable(run.recordings))
+    usual = options.metric == BALANCED_ACCURACY
+    every = rule.scores(entries, run.groups) if usual else measured_scores(run, entries)
+    scores = [score for score in every if score.subject in scored]
+    keys = [setting.key for setting in candidates]
+    others = {person: without_subject(scores, person) for person in sorted(scored)}
+    plain = [setting.key for setting in candidates if setting.penalty is None]
+    picks = {
+        "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
+        "baseline": dict.fromkeys(others, baseline.key),
+        "best_uncensored": dict.fromkeys(others, rule.choose(scores, plain)),
+        "nested": {test: rule.choose(own, keys) for test, own in others.items()},
+        "nested_uncensored": {test: rule.choose(own, plain) for test, own in others.items()},
+    }
+    said = Said.of(run, candidates, entries)
+    weights = nested = free = None
+    if options.rule == "average":
+        among = alive(candidates, entries)
+        uncensored = [k for k in among if candidates[k].penalty is None] or among
+        weights, nested = find_weights(said, among), find_nested(said, among)
+        free = nested if uncensored == among else find_nested(said, uncensored)
+        if revise is not None:
+            revised = revise(said, nested)
+            free, nested = revised if free is nested else free, revised
+
+    # Only now are test scores looked at, and nothing below this line decides.
+    by_key = {setting.key: setting for setting in candidates}
+    place = {key: k for k, key in enumerate(keys)}
+    named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
+    overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
+    single, metric = scores_on_test(run, entries), metric_of(options.metric)
+
+    def alone(role: str) -> Scores:
+        return run.by_person({str(subjects[test]): single[key, test] for test, key in picks[role].items()})
+
+    def together(role: str) -> Scores:
+        own = {str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picks[role].items()}
+        return run.by_person(own)
+
+    def of_people(found: dict[int, str]) -> dict[str, list[str]]:
+        """What was decided for each person or, where parts of people are held out, for theirs."""
+        whose: dict[str, list[str]] = {}
+        for test, own in found.items():
+            whose.setdefault(str(subjects[test]) if units is None else units.people[test], []).append(own)
+        return whose
+
+    def averaged(found: Nested) -> Scores:
+        return run.by_person({str(subjects[test]): said.score(test, own) for test, own in found.said.items()})
+
+    delivered = {role: together(role) for role in picks}
+    final = {t: said.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.said
+    nested_scores, nested_uncensored = alone("nested"), alone("nested_uncensored")
+    adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
+    adaptation, average = by_key[overall["chosen"]].adaptation, None
+    if weights is not None and nested is not None and free is not None:
+        average = describe(run, candidates, said, weights, nested, choosing=delivered["nested"])
+        nested_scores, nested_uncensored = averaged(nested), averaged(free)
+        delivered |= {"nested_choice": delivered["nested"], "nested": nested_scores}
+        delivered["nested_uncensored"] = nested_uncensored
+        adaptations = {test: _adaptation(candidates, own) for test, own in nested.weights.items()}
+        adaptation = _adaptation(candidates, weights)
+    whole, log_probs = whole_people(run.recordings), of_whole_people(run.recordings, final)
+    who, y = whole.subject.numpy(), whole.y.numpy()
+    people = {str(whole.subjects[person]): (y[who == person], own) for person, own in log_probs.items()}
+    choice = Choice(
+        chosen=named[overall["chosen"]],
+        baseline=named[overall["baseline"]],
+        best_uncensored=named[overall["best_uncensored"]],
+        baseline_won=overall["chosen"] == overall["baseline"],
+        shortlist=list(named.values()),
+        validation_q25={named[key].name: lower_quartile(scores, key) for key in keys},
+        validation_mean={named[key].name: float(by_subject(scores, key).mean()) for key in keys},
+        test_scores={role: alone(role) for role in overall},
+        nested_test_scores=nested_scores,
+        nested_uncensored_test_scores=nested_uncensored,
+        nested_choices={
+            person: "; ".join(dict.fromkeys(own))
+            for person, own in of_people({t: named[key].name for t, key in picks["nested"].items()}).items()
+        },
+        delivered_test_scores=delivered,
+        transductive=adaptation == "transductive",
+        adaptation=adaptation,
+        nested_adaptations={person: strongest(kinds) for person, kinds in of_people(adaptations).items()},
+        average=average,
+        not_scored=not_scored(run.recordings),
+        metric=options.metric,
+        chance=float(np.mean([metric.chance(said.y[test], run.recordings.n_classes) for test in final])),
+        other_metrics={
+            name: run.by_person(own)
+            for name, own in other_metrics(said, {str(subjects[t]): (t, own) for t, own in final.items()}).items()
+        },
+        confusions={name: confusion(*own) for name, own in people.items()},
+        reliability={name: reliability(*own) for name, own in people.items()},
+        answering=answering({name: (y, np.exp(own)) for name, (y, own) in people.items()}),
+        groups=group_scores(whole, metric, log_probs),
+        at_least=options.at_least,
+        hold_out=options.hold_out,
+    )
+    return choice, weights, nested
+
+
+def of_whole_people(recordings: Recordings, log_probs: Mapping[int, Floats]) -> dict[int, Floats]:
+    """Log-probabilities (n, C) of all windows of each person, in their order, from those of what is held out. Whoever
+    has a unit without is left out."""
+    if recordings.units is None:
+        return dict(log_probs)
+    units, people = recordings.subject.numpy(), whole_people(recordings).subject.numpy()
+    known = np.isin(units, list(log_probs))
+    found: dict[int, Floats] = {}
+    for person in np.unique(people):
+        rows = np.flatnonzero(people == person)
+        if known[rows].all():
+            own = np.empty((len(rows), recordings.n_classes))
+            for unit in np.unique(units[rows]):
+                own[units[rows] == unit] = log_probs[unit]
+            found[int(person)] = own
+    return found
+
+
+def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
+    """What the weighted candidates use of a new person."""
+    used = [s.adaptation for s, beta in zip(candidates, weights.exponents, strict=True) if beta > 0]
+    return strongest(used)
+
+
+def describe(
+    run: Run, candidates: Sequence[Setting], said: Said, weights: Weights, nested: Nested, choosing: Scores
+) -> Average:
+    """What choice.json says of an average. choosing: scores of the best single candidate, chosen without the person."""
+    names, kinds = [run.options.name_of(one) for one in candidates], [one.kind for one in candidates]
+    subjects = [str(subject) for subject in run.recordings.subjects]
+    heaviest = np.argsort(-weights.exponents, kind="stable")[: np.count_nonzero(weights.exponents)].tolist()
+    members = members_of(run, candidates, weights)
+    return Average(
+        weights=[Weighted(names[k], kinds[k], float(weights.shares[k]), members[candidates[k]]) for k in heaviest],
+        temperature=weights.temperature,
+        nested_weights={
+            subjects[p]: {names[k]: float(own.shares[k]) for k in np.flatnonzero(own.exponents).tolist()}
+            for p, own in nested.weights.items()
+        },
+        choosing_test_scores=choosing,
+        equal_test_scores=run.by_person({subjects[p]: said.score(p, said.of_person(p).mean(0)) for p in said.people}),
+        without_kind={
+            kind: run.by_person({subjects[p]: value for p, value in without_kind(said, nested, kinds, kind).items()})
+            for kind in dict.fromkeys(kinds)
+        },
+        calibration=calibration(said, nested),
+    )
+
+
+def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floating]]]) -> dict[str, Scores]:
+    """Beside the one that decides, from the log-probabilities (n, C) that the delivered model has for each person."""
+    return {
+        name: {subject: metric.score(said.y[p], np.exp(own)) for subject, (p, own) in delivered.items()}
+        for name, metric in METRICS.items()
+        if metric is not said.metric and name != "accuracy"
+    }
+
+
+def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], float]:
+    """Mean test score of each setting (by key) on each test subject over the seeds."""
+    values: dict[tuple[str, int], list[float]] = {}
+    if run.options.metric != BALANCED_ACCURACY:
+        for entry in entries:
+            tests = set(run.groups[entry.test])
+            for score in measured_scores(run, [entry]):
+                value = score.value if entry.status == "done" else math.nan
+                if score.subject in tests:
+                    values.setdefault((entry.setting.key, score.subject), []).append(value)
+        return {key: _mean(scores) for key, scores in values.items()}
+    groups = run.groups
+    for entry in entries:
+        for person in groups[entry.test] if entry.record is not None else ():
+            own = math.nan if entry.record is None else entry.record.score_on(person)
+            values.setdefault((entry.setting.key, person), []).append(own)
+    return {key: _mean(scores) for key, scores in values.items()}
+
+
+def _mean(scores: Sequence[float]) -> float:
+    """Over the seeds that measured anything; a training that failed at once has no score."""
+    found = [score for score in scores if math.isfinite(score)]
+    return float(np.mean(found)) if found else math.nan

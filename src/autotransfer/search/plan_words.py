@@ -1,0 +1,106 @@
+"""A plan in words: what is trained, how long it takes, what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..recordings import Recordings
+from ..runs.options import RunOptions
+from ..training.batches import BALANCES, n_people
+from ..words import clock
+from .costs import people_held_out
+from .kinds import networks
+from .plan import Plan
+
+SURE = 1.4  # estimates are this factor off, up or down, on a machine that does nothing else
+NAMED = 2  # stages that a line names, of those that were left out
+
+
+def span(seconds: float, busy: float = 1.0) -> str:
+    """A range: an estimate may be off, and a machine that is busy now may be quiet later."""
+    return f"{clock(seconds / (SURE * busy))} to {clock(seconds * SURE)}"
+
+
+def cost_words(plan: Plan) -> list[str]:
+    """How long, to what limit, and what is left out for it."""
+    if not plan.seconds:
+        return []
+    lines = [f"about {span(plan.seconds, plan.busy)} for everything on this machine"]
+    if len(plan.stages) > 1:
+        lines = [f"first answer after about {span(plan.stages[0].seconds, plan.busy)}; {lines[0]}"]
+    if plan.limit is not None:
+        late = bool(plan.stages) and plan.stages[0].seconds * SURE > plan.limit
+        until = ", but not before its first answer" if late else ""
+        until += "; sooner, if no more gain is expected" if plan.stops else ""
+        lines.append(f"it ends after {clock(plan.limit)}, with what is then trained{until} (--time none: everything)")
+    if plan.left_out:
+        lines.append(f"left out, so that a network of each kind fits into that: {'; '.join(plan.left_out)}")
+    return lines
+
+
+def stage_lines(plan: Plan) -> Iterator[str]:
+    """A line for each stage, with the time at which its answer is expected."""
+    spent, done = 0.0, plan.ahead if plan.limit is None else plan.within(plan.limit)
+    for number, stage in enumerate(plan.ahead, 1):
+        many = plan.folds * (len(stage.trainings) + len(stage.online))
+        if stage in done:
+            spent += stage.seconds
+            when = f"answer after {span(spent, plan.busy)}" if spent else "not timed"
+        else:
+            when = f"takes {span(stage.seconds, plan.busy)}: not in this time"
+        yield f"  {number}. {stage.words}: {many} training{'s' * (many != 1)}, {when}"
+
+
+def left_out_words(plan: Plan) -> list[str]:
+    """Stages that were not trained, and why: the first few by name."""
+    stages = [stage for stage in plan.stages if stage.left_out]
+    named = stages if len(stages) <= NAMED + 1 else stages[:NAMED]
+    more = len(stages) - len(named)
+    return [f"{stage.name} ({stage.left_out})" for stage in named] + ([f"{more} more stages"] if more else [])
+
+
+def work_words(plan: Plan) -> str:
+    """How many trainings of what."""
+    options = RunOptions.from_dict(plan.options)
+    seeds = f"{options.seeds} seed{'s' * (options.seeds != 1)}"
+    if plan.searched:
+        return (
+            f"{plan.trainings} trainings of up to {options.max_epochs} epochs: {plan.searched} settings on one split, "
+            f"then at most {plan.candidates} candidates on {plan.folds} folds with {seeds}"
+        )
+    settings = list(dict.fromkeys(s for stage in plan.ahead for s in stage.settings))
+    solved = sum(s.network.closed_form for s in settings)
+    more = f", and {solved} model{'s' * (solved != 1)} in closed form" if solved else ""
+    n = len(settings) - solved
+    return (
+        f"{plan.trainings} training{'s' * (plan.trainings != 1)} of up to {options.max_epochs} epochs: {n} "
+        f"candidate{'s' * (n != 1)} on {plan.folds} folds with {seeds}{more}"
+    )
+
+
+def why_folds(recordings: Recordings, asked: RunOptions, plan: Plan) -> list[str]:
+    """Why there are fewer folds than people, where nobody asked for it and no limit is the reason."""
+    people, folds = recordings.n_subjects, plan.folds
+    if recordings.units is not None:
+        return []
+    if asked.folds not in ("auto", "all") or folds >= people or any("folds" in words for words in plan.left_out):
+        return []
+    return [
+        f"{folds} folds, because there are {people} people: leaving out each alone would take {people / folds:.1f} "
+        "times as long; everybody is tested once all the same (--folds all: each alone)"
+    ]
+
+
+def balances(recordings: Recordings, options: RunOptions) -> list[str]:
+    """How the batches of penalised networks are made up, in words."""
+    lines = []
+    settings = [setting for setting in networks(options, options.settings(), recordings) if setting.penalty is not None]
+    training = recordings.n_subjects - people_held_out(recordings, options)
+    for kind, balance in BALANCES.items():
+        sizes = {setting.training.batch_size for setting in settings if setting.training.batches == kind}
+        for size in sorted(sizes):
+            people = n_people(balance, size, recordings.n_classes, training)
+            rows = f"{balance.block} or more rows of each{' class' if balance.by_class else ''}"
+            modes = "conditional" if balance.by_class else "other"
+            lines.append(f"batches of {size} for {modes} penalties: {people} people, {rows} where the data allow it")
+    return lines

@@ -1,0 +1,46 @@
+"""Stage one of a search: every setting on one fixed split, of which not all go on."""
+
+from __future__ import annotations
+
+from ..runs.run import Run, Tell
+from ..runs.sqlite_errors import explained_below
+from ..settings import Setting
+from .kinds import list_of, networks
+from .stages import shortlist
+from .validation import entries_of, measured_scores, validation_scores
+
+FIRST_CUT = 8  # successive halving begins after this part of the epochs
+
+
+def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
+    """Stage one: every setting on one fixed split, of which not all go on. Returns the networks that do, the baseline
+    first."""
+    options, split = run.options, run.scored_split()
+    apart = options.adaptation is not None  # networks of several kinds, each with the grid
+    if options.search == "tpe":
+        from .tpe import tpe_search
+
+        with explained_below(run.folder / "optuna.sqlite"):
+            settings = tpe_search(run, tell, shown=shown)
+    else:
+        settings = networks(options, options.settings(), run.recordings)
+        halving = options.search == "halving"
+        run.add(run.entry("search", setting, *split, options.seed) for setting in settings)
+        tell(f"stage one: {len(settings)} setting{'s' * (len(settings) != 1)} on one split")
+        run.work(prune_at=max(1, options.max_epochs // FIRST_CUT) if halving else None, shown=shown)
+        if halving:  # who gave up is no candidate
+            entries = entries_of(run, settings, [split])
+            left = {entry.setting for entry in entries if entry.record and not entry.record.pruned}
+            settings = [setting for setting in settings if setting in left]
+    first = [entry for entry in entries_of(run, settings, [split]) if entry.seed == options.seed]
+    average = options.rule == "average"
+    if average:
+        scores = measured_scores(run, first, both=False)
+    else:
+        scores = validation_scores(first, run.groups, twins=False)
+    by_key = {setting.key: setting for setting in settings}
+    # A list for every network: one that is best for some people must not crowd out another's settings.
+    kept = []
+    for own in dict.fromkeys(list_of(setting, apart=apart) for setting in settings):
+        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if list_of(s, apart=apart) == own})
+    return [by_key[key] for key in kept]

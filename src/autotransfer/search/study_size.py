@@ -1,0 +1,311 @@
+"""How many people, how many windows: learning curves of models in closed form, and what more of either would gain.
+
+Each tested person is predicted by linear discriminants on n of the others, for several n; smaller groups lie inside
+larger ones. The mean score over people is fitted by a power law,
+
+    s(n) = a − b n^(−c),   c among EXPONENTS
+
+and read off where there are more people. A handful of points cannot tell the exponent, so the expectation is the mean
+over all of them. For the interval tested people are drawn again with replacement, and an exponent with them. b may be
+negative: where nothing is gained, the interval has to lie on both sides of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import UserError, shown
+from ..folds import scorable
+from ..recordings import Recordings
+from ..recordings.chunks import row_chunks
+from ..runs.options import RunOptions
+from ..settings import Setting
+from ..training.closed_form import ABSENT
+from ..training.intervals import expanded_tail
+from ..training.metrics import balanced_accuracy_of
+from ..words import count, range_words, score, signed
+from .kinds import closed_forms
+
+FEWEST = 5  # people of a pilot study
+MOST = 10_000  # more people than these are not asked for
+TESTED = 20  # people who are predicted, spread over all
+DRAWS = 3  # groups of each size, for each tested person
+SIZES = 6  # groups of people, and numbers of windows, that are tried
+WINDOWS = 4500  # of everybody together that are used
+FEWEST_WINDOWS = 3  # of a class and person, where the curve over windows begins
+KINDS = 3  # representations whose log-probabilities are averaged
+NUMBERS = 400  # of a code, at most
+SHRINKAGE = 0.5  # of a discriminant's covariance
+EXPONENTS = (0.25, 0.5, 0.75, 1.0, 1.25)
+RESAMPLES = 2000
+LEVEL = 0.9
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean score of unseen people, by how much a model is trained on.
+
+    Scores are balanced accuracies of linear discriminants, each person predicted by models of other people alone.
+    """
+
+    unit: str  # what is counted: people, or windows a person
+    sizes: list[int]  # how many were trained on
+    scores: list[float]  # the mean over tested people at each size
+    now: int  # how many the recordings have to train on
+    then: int  # how many there would be
+    gain: float  # that is expected between the two
+    low: float  # 90 % interval of the gain
+    high: float
+
+    def lines(self) -> list[str]:
+        """For people to read."""
+        width = max(len(f"{n:,}") for n in self.sizes)
+        top = max(*self.scores, 1e-9)
+        bars = ["█" * max(1, round(40 * value / top)) for value in self.scores]
+        points = zip(self.sizes, self.scores, bars, strict=True)
+        added = f"{self.then - self.now:,} more people" if self.unit == "people" else f"{self.then:,} {self.unit}"
+        return [
+            f"balanced accuracy of unseen people, by training {self.unit}",
+            *(f"  {n:>{width},}  {score(value)}  {bar}" for n, value, bar in points),
+            f"{added}, beside {self.now:,}: {signed(self.gain)} expected "
+            f"({100 * LEVEL:.0f} % interval {range_words((self.low, self.high))})",
+        ]
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What `plan_study` expects of more people and of more windows."""
+
+    data: str  # name of the recordings
+    people: Curve  # by the number of training people
+    windows: Curve | None  # by the windows of each, with all people; None where there are too few for a curve
+    models: list[str]  # representations whose discriminants were averaged
+    tested: int  # people who were predicted
+
+    def lines(self) -> list[str]:
+        """For people to read."""
+        curves = [self.people, *([] if self.windows is None else [self.windows])]
+        about = f"{self.data}: {count(self.tested, 'person', 'people')} tested, discriminants on"
+        note = (
+            "Networks and the weighted average score higher, mostly in parallel. An interval that holds 0 says that "
+            "these recordings cannot tell."
+        )
+        return [f"{about} {', '.join(self.models)}", *(line for curve in curves for line in curve.lines()), note]
+
+
+def gains(sizes: Sequence[int], scores: Floats, now: int, then: int) -> Floats:
+    """What curves rise by from `now` to `then`, by least squares with each exponent: sizes (S,), scores (R, S) ->
+    (exponents, R)."""
+    n, found = np.asarray(sizes, dtype=np.float64), []
+    for c in EXPONENTS:
+        x = n**-c - (n**-c).mean()
+        drop = -(scores @ x) / (x**2).sum()
+        found.append(drop * (now**-c - then**-c))
+    return np.stack(found)
+
+
+def expected_gain(sizes: Sequence[int], scores: Floats, now: int, then: int) -> tuple[float, float, float]:
+    """What the curve is expected to rise by from `now` to `then`, and the interval of that: scores (people, S)."""
+    people, draw = len(scores), np.random.default_rng(0)
+    rows = draw.integers(0, people, (RESAMPLES, people))
+    again = gains(sizes, scores[rows].mean(1), now, then)
+    again = again[draw.integers(0, len(EXPONENTS), RESAMPLES), np.arange(RESAMPLES)]
+    tail = expanded_tail(people, LEVEL)
+    low, high = np.quantile(again, (tail, 1 - tail))
+    return float(gains(sizes, scores.mean(0)[None], now, then).mean()), float(low), float(high)
+
+
+def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:
+    """Expect what more people, and twice the windows of each, would gain.
+
+    Learning curves are measured on the recordings of a pilot study, of at least five people who can be scored, with
+    models in closed form, and extrapolated by power laws. Every score is of a person whom the models have not seen.
+
+    more_people: how many more people to expect the gain of.
+    Returns both curves, each with the expected gain and its 90 % interval; `lines()` says it in words.
+    """
+    check_more_people(more_people)
+    study = Pilot(recordings)
+    everybody = len(study.people) - 1
+    sizes = spread(2, everybody)
+    curve = study.scores(study.tested(), [(n, None) for n in sizes])
+    return StudyPlan(
+        data=recordings.name,
+        people=_curve("people", sizes, curve, everybody, everybody + more_people),
+        windows=_windows_curve(study, everybody),
+        models=study.models,
+        tested=len(study.tested()),
+    )
+
+
+def check_more_people(value: object, what: str = "more_people") -> None:
+    """Raise before any work where so many more people make no sense."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
+        raise UserError(f"{what} is {shown(value)}; it must be a whole number from 1 to {MOST:,}")
+
+
+def _windows_curve(study: Pilot, everybody: int) -> Curve | None:
+    first, last = FEWEST_WINDOWS * study.n_classes, int(np.median([len(rows) for rows in study.rows.values()]))
+    if last < 2 * first:
+        return None
+    numbers = spread(first, last)
+    curve = study.scores(study.tested(), [(everybody, n) for n in numbers])
+    return _curve("windows a person", numbers, curve, study.now, 2 * study.now)
+
+
+def _curve(unit: str, sizes: list[int], scores: Floats, now: int, then: int) -> Curve:
+    gain, low, high = expected_gain(sizes, scores, now, then)
+    return Curve(unit, sizes, scores.mean(0).tolist(), now, then, gain, low, high)
+
+
+def spread(low: int, high: int) -> list[int]:
+    """About SIZES whole numbers from low to high, evenly on a scale of logarithms."""
+    return [int(n) for n in np.unique(np.geomspace(low, high, SIZES).round())]
+
+
+class Pilot:
+    """Recordings as discriminants see them: sums over the windows of each person, worked out once, since neither fold
+    nor person changes their codes. A discriminant of any people follows from the sum of their sums."""
+
+    def __init__(self, recordings: Recordings) -> None:
+        self.people = scorable(recordings)
+        if len(self.people) < FEWEST:
+            raise UserError(
+                f"{count(len(self.people), 'person', 'people')} of {shown(recordings.name)} can be scored; a learning "
+                f"curve needs at least {FEWEST}"
+            )
+        self.n_classes, self.y = recordings.n_classes, recordings.y.numpy()
+        who = recordings.subject.numpy()
+        every = {person: np.flatnonzero(who == person) for person in self.people}
+        self.now = int(np.median([len(own) for own in every.values()]))  # windows of a person
+        most = max(WINDOWS // len(every), 4 * self.n_classes)
+        # The first windows of a person, any number of them, hold the classes in equal parts.
+        self.rows = {person: _in_turns(own, self.y, person)[:most] for person, own in every.items()}
+        settings = _settings(recordings)
+        self.models = [setting.kind for setting in settings]
+        self.codes = [
+            {person: _codes(recordings, setting, rows) for person, rows in self.rows.items()} for setting in settings
+        ]
+        self._sums: dict[tuple[int, int, int | None], Sums] = {}
+
+    def tested(self) -> list[int]:
+        """People who are predicted."""
+        places = np.linspace(0, len(self.people) - 1, TESTED).round().astype(int)
+        return [self.people[place] for place in np.unique(places)]
+
+    def scores(
+        self, tested: Sequence[int], points: Sequence[tuple[int, int | None]], among: Sequence[int] | None = None
+    ) -> Floats:
+        """(tested people, points), mean over draws. A point: how many people train, and how many windows of each, None
+        for all. among: who may train."""
+        found = np.zeros((len(tested), len(points)))
+        for i, person in enumerate(tested):
+            others = [other for other in (self.people if among is None else among) if other != person]
+            orders = [np.random.default_rng((person, draw)).permutation(others).tolist() for draw in range(DRAWS)]
+            for j, (n, windows) in enumerate(points):
+                groups = {frozenset(order[:n]) for order in orders}
+                found[i, j] = np.mean([self._score(sorted(group), windows, person) for group in groups])
+        return found
+
+    def _score(self, train: Sequence[int], windows: int | None, person: int) -> float:
+        """Of a person, after training on others."""
+        log_p = torch.zeros(len(self.rows[person]), self.n_classes, dtype=torch.float64)
+        for kind, codes in enumerate(self.codes):
+            log_p += _total([self._sums_of(kind, other, windows) for other in train]).log_probabilities(codes[person])
+        return balanced_accuracy_of(log_p.argmax(1).numpy(), self.y[self.rows[person]], self.n_classes)
+
+    def _sums_of(self, kind: int, person: int, windows: int | None) -> Sums:
+        key = kind, person, windows
+        if key not in self._sums:
+            if windows is not None and (kind, person, None) in self._sums:  # those of another number are over
+                self._sums = {known: sums for known, sums in self._sums.items() if known[2] in (None, windows)}
+            y = torch.from_numpy(self.y[self.rows[person][:windows]])
+            self._sums[key] = Sums.of(self.codes[kind][person][:windows], y, self.n_classes)
+        return self._sums[key]
+
+
+class Sums(NamedTuple):
+    """Of codes (n, D) in K classes: what a linear discriminant is solved from. float64."""
+
+    counts: Tensor  # (K,)
+    totals: Tensor  # (K, D)
+    products: Tensor  # (D, D) Σ z zᵀ
+
+    @classmethod
+    def of(cls, codes: Tensor, y: Tensor, n_classes: int) -> Sums:
+        counts = torch.bincount(y, minlength=n_classes).double()
+        return cls(counts, codes.new_zeros(n_classes, codes.shape[1]).index_add_(0, y, codes), codes.T @ codes)
+
+    def log_probabilities(self, codes: Tensor) -> Tensor:
+        """(m, D) -> (m, K), as `training.closed_form` has them: codes standardised by the training windows, one shrunk
+        covariance, classes equally likely. A class that nobody has shown is never said."""
+        n, dim = self.counts.sum(), codes.shape[1]
+        centre = self.totals.sum(0) / n
+        variance = self.products.diagonal() / n - centre.square()
+        varies = variance > 1e-9 * (self.products.diagonal() / n).clamp(min=1e-300)
+        scale = torch.where(varies, variance, 1.0).rsqrt() * varies
+        means = self.totals / self.counts.clamp(min=1)[:, None]
+        within = (self.products - (self.counts[:, None] * means).T @ means) / n
+        within = within * scale * scale[:, None]
+        means = (means - centre) * scale
+        level = within.diagonal().sum() / dim
+        matrix = (1 - SHRINKAGE) * within
+        matrix.diagonal().add_(SHRINKAGE * level if level > 0 else 1.0)
+        weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(matrix)).T
+        logits = (codes - centre) * scale @ weight.T - 0.5 * (weight * means).sum(1)
+        return torch.log_softmax(logits.masked_fill(self.counts == 0, ABSENT), 1)
+
+
+def _total(sums: Sequence[Sums]) -> Sums:
+    counts, totals, products = zip(*sums, strict=True)
+    return Sums(sum(counts[1:], counts[0]), sum(totals[1:], totals[0]), sum(products[1:], products[0]))
+
+
+def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:
+    """Shuffled, one of each class after the other as long as there are some."""
+    own = np.random.default_rng(seed).permutation(rows)
+    turn = np.zeros(len(own), dtype=np.int64)
+    for label in np.unique(y[own]):
+        mine = y[own] == label
+        turn[mine] = np.arange(mine.sum())
+    return own[np.argsort(turn, kind="stable")]
+
+
+def _settings(recordings: Recordings) -> list[Setting]:
+    """Closed forms whose codes neither the fold nor the person changes, one of each kind: the first of those that are
+    small enough, otherwise the smallest."""
+    forms = closed_forms(RunOptions(source="", adaptation="zero-shot"), recordings)
+    fixed = [one for one in forms if one.encoder == "linear" and one.preprocessing.represented]
+    each = list({one.kind: one for one in reversed(fixed)}.values())[::-1]
+    small = [one for one in each if _numbers(one, recordings) <= NUMBERS]
+    return small[:KINDS] or [min(each, key=lambda one: _numbers(one, recordings))]
+
+
+def _numbers(setting: Setting, recordings: Recordings) -> int:
+    """Of a code."""
+    rows, columns = setting.preprocessing.shape(recordings.n_channels, recordings.n_times)
+    return rows * columns
+
+
+def _codes(recordings: Recordings, setting: Setting, rows: Rows) -> Tensor:
+    """(rows, D), float64. Codes of too many numbers are projected at random, in the same way for everybody."""
+    chain, parts = setting.preprocessing, []
+    first, who = torch.from_numpy(rows[:2]), recordings.subject
+    fitted = chain.fit(recordings.X[first].float(), who[first], [np.arange(len(first))], ring=recordings.ring)
+    for piece in row_chunks(len(rows), recordings.n_channels * recordings.n_times):
+        own = torch.from_numpy(rows[piece])
+        parts.append(fitted(recordings.X[own].float()[None], who[own][None])[0].flatten(1).double())
+    codes = torch.cat(parts)
+    if codes.shape[1] <= NUMBERS:
+        return codes
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (codes.shape[1], NUMBERS))
+    return codes @ torch.from_numpy(signs / np.sqrt(codes.shape[1]))

@@ -1,0 +1,459 @@
+"""Kernels in C under sanitizers: random shapes, every buffer in a block of exactly its size, against plain torch.
+
+Preloading a sanitizer into Python does not do: a tensor's block is larger than the tensor, and whatever Python and
+torch do themselves would be reported, too. So the kernels run in a process of their own (sanitize/driver.c). Here a
+stand-in for the library of kernels sends it every call, with the tensors whose addresses the call has.
+
+`python tests/sanitizing.py [--seconds S] [--seed N]` drives every kernel in every build that this machine can run, for
+so long each, and prints a table; `make sanitize` calls it. tests/test_sanitize.py runs a few cases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import platform
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autotransfer import cpu
+from autotransfer.censoring.kernel_matrices import perplexity_scales
+from autotransfer.cpu import compiling, in_use
+from autotransfer.gpu import Dropping
+from autotransfer.gpu.autograd import apply
+from autotransfer.model import layers
+from autotransfer.model.encoder import Size
+from autotransfer.model.norm_pool import kept
+from autotransfer.model.power import square_pool
+from autotransfer.model.templates import Templates
+from autotransfer.preprocessing.append_scale import WithScale
+from autotransfer.preprocessing.represent import REPRESENTATIONS
+from autotransfer.preprocessing.represent.base import EveryWindow
+from autotransfer.preprocessing.standardise import OwnScale
+from autotransfer.preprocessing.transform import Fitted
+from autotransfer.randomness import mix
+
+HERE = Path(__file__).parent
+FUNCTIONS = frozenset(re.findall(r"^(?:void|int) (\w+)\(", compiling.SOURCE.read_text(), re.MULTILINE))
+FLAGS = [flag for flag in compiling.FLAGS if flag not in ("-O3", "-fPIC", "-shared")]
+STRICT = ("-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", "-Wno-psabi")
+# What is looked for. Without optimisation, with which UBSan takes minutes to compile; vectors are as wide either way.
+SANITIZERS = {
+    "memory": ("-O0", "-fsanitize=address,undefined"),  # out of bounds, or undefined in C
+    "threads": ("-O0", "-fsanitize=thread"),
+    "optimised": ("-O2", "-fsanitize=address"),
+}
+OPTIONS = {"ASAN_OPTIONS": "detect_leaks=1:exitcode=99", "TSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
+
+
+# builds
+
+
+def machines() -> dict[str, str]:
+    """Flags of the processors that this one can stand in for, by name: kernels.c has a branch for each."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return {platform.machine(): "-mcpu=native"}
+    path = Path("/proc/cpuinfo")
+    flags = set(path.read_text().split()) if path.exists() else set()
+    levels = {
+        "SSE2": ("-march=x86-64", set()),
+        "AVX2": ("-march=x86-64-v3", {"avx2", "fma", "bmi2"}),
+        "AVX-512": ("-march=x86-64-v4", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+    }
+    return {name: flag for name, (flag, needs) in levels.items() if needs <= flags}
+
+
+def build(folder: Path, machine: str, sanitizer: str) -> Path:
+    """The driver with kernels for this machine; CalledProcessError where the compiler has no such sanitizer."""
+    path = folder / f"driver-{machine}-{sanitizer}"
+    command = [*compiling._compiler(), *FLAGS, *STRICT, *SANITIZERS[sanitizer], machines()[machine], "-o", str(path)]
+    sources = str(HERE / "sanitize" / "driver.c"), str(compiling.SOURCE), "-lm"
+    subprocess.run([*command, *sources], check=True, capture_output=True, timeout=1200)
+    return path
+
+
+# calls
+
+
+class Caught(Exception):
+    """What a sanitizer reports, and ends the process for."""
+
+
+class Driver:
+    """The process. short: (function, which) of a buffer whose last element is not sent, to see that it is missed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.short: tuple[str, int] | None = None
+        self.calls: Counter[str] = Counter()
+        self.buffers: dict[str, int] = {}  # of each function, the most
+        self._begin()
+
+    def _begin(self) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the process writes to it until `end`
+        self._process = subprocess.Popen(
+            [self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=os.environ | OPTIONS
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+
+    def call(self, name: str, threads: int, count: int, words: bytes, given: list[tuple[int, Tensor]]) -> int:
+        """given: places in `words` where addresses belong, and of which tensors. The tensors change as the function
+        changes them."""
+        self.calls[name] += 1
+        self.buffers[name] = max(self.buffers.get(name, 0), len(given))
+        content = [tensor.numpy().tobytes() for _, tensor in given]
+        if self.short is not None and self.short[0] == name and self.short[1] < len(given):
+            which = self.short[1]
+            content[which] = content[which][: -given[which][1].element_size()]
+        message = [struct.pack("q", len(name)), name.encode(), struct.pack("3q", threads, count, len(words)), words]
+        message.append(struct.pack("q", len(given)))
+        for (place, _), body in zip(given, content, strict=True):
+            message += [struct.pack("2q", place, len(body)), body]
+        try:
+            self._stdin.write(b"".join(message))
+            self._stdin.flush()
+            (result,) = struct.unpack("q", self._receive(8))
+            for (_, tensor), body in zip(given, content, strict=True):
+                back = np.frombuffer(bytearray(self._receive(len(body))), tensor.numpy().dtype)
+                tensor.view(-1)[: len(back)] = torch.from_numpy(back)
+        except (BrokenPipeError, EOFError):
+            code, report = self.end()
+            self._begin()  # for the next call
+            raise Caught(f"{name} ended with exit code {code}: {report}") from None
+        return int(result)
+
+    def _receive(self, count: int) -> bytes:
+        body = self._stdout.read(count)
+        if len(body) < count:
+            raise EOFError
+        return body
+
+    def end(self) -> tuple[int, str]:
+        """Exit code and report. Memory that was not given back is reported when the process ends."""
+        if self._log.closed:
+            return self._process.returncode, ""
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+        self._stdout.close()
+        code = self._process.wait()
+        self._log.seek(0)
+        report = self._log.read().decode(errors="replace")
+        self._log.close()
+        return code, report
+
+
+class StandIn:
+    """For the library: its functions take what those of ctypes take."""
+
+    def __init__(self, driver: Driver, tensors: dict[int, Tensor]) -> None:
+        self.driver, self.tensors = driver, tensors
+
+    def __getattr__(self, name: str) -> Function:
+        if name not in FUNCTIONS:
+            raise AttributeError(name)
+        function = Function(self, name)
+        setattr(self, name, function)
+        return function
+
+
+class Function:
+    argtypes: list[Any] | None = None
+    restype: Any = None
+
+    def __init__(self, library: StandIn, name: str) -> None:
+        self.library, self.name = library, name
+
+    def __call__(self, *given: Any) -> int:
+        driver, tensors = self.library.driver, self.library.tensors
+        if isinstance(getattr(given[-1], "_obj", None), ctypes.Structure):  # by reference
+            _, threads, count, task = *given[:-1], given[-1]._obj
+            places = [
+                (getattr(type(task), name).offset, tensors[getattr(task, name)])
+                for name, kind, *_ in task._fields_
+                if kind is ctypes.c_void_p and getattr(task, name)
+            ]
+            return driver.call(self.name, threads, count, bytes(task), places)
+        types = self.argtypes or [type(value) for value in given]
+        values = [getattr(value, "value", value) for value in given]
+        words, places = b"", []
+        for kind, value in zip(types, values, strict=True):
+            if kind is ctypes.c_void_p and value:
+                places.append((len(words), tensors[value]))
+            words += struct.pack("d", value) if kind is ctypes.c_double else struct.pack("q", value or 0)
+        return driver.call(self.name, 1, 0, words, places)
+
+
+@contextmanager
+def driven_by(driver: Driver) -> Iterator[dict[int, Tensor]]:
+    """Inside, every kernel is called in the driver, on several threads where it may be. Yields the tensors whose
+    addresses were asked for, which must be forgotten now and then."""
+    tensors: dict[int, Tensor] = {}
+    real, threads = Tensor.data_ptr, torch.get_num_threads()
+
+    def data_ptr(tensor: Tensor) -> int:
+        place = real(tensor)
+        if place:
+            tensors[place] = tensor
+        return place
+
+    library = StandIn(driver, tensors)
+    with (
+        mock.patch.object(Tensor, "data_ptr", data_ptr),
+        mock.patch.object(compiling, "_library", return_value=(library, None)),
+        mock.patch.object(cpu, "GRAIN", 0),
+        mock.patch.object(cpu, "_pool_of_threads", return_value=None),
+        mock.patch.dict(os.environ),
+    ):
+        os.environ.pop("AUTOTRANSFER_KERNELS", None)
+        torch.use_deterministic_algorithms(True)  # fills what is not initialised with NaN: nothing may be left of it
+        torch.set_num_threads(3)
+        try:
+            yield tensors
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    with mock.patch.dict(os.environ, {"AUTOTRANSFER_KERNELS": "0"}):
+        yield
+
+
+# cases: what a kernel gives for random shapes, what plain torch gives, and how near they must be
+
+Compared = Iterator[tuple[Tensor, Tensor, float]]
+
+
+def sizes(draw: random.Random, *most: int) -> list[int]:
+    """Small ones often: edges lie there."""
+    return [draw.choice((1, 2, 3, draw.randint(1, limit), draw.randint(1, limit))) for limit in most]
+
+
+def normal(*size: int) -> Tensor:
+    return torch.randn(size)
+
+
+def norm_pool(draw: random.Random) -> Compared:
+    members, features, batch, times = sizes(draw, 4, 5, 9, 80)
+    times = draw.choice((times, 600 + times))
+    pool = draw.choice((4, 8, draw.randint(1, cpu.WIDEST)))
+    times = max(times, pool)
+    groups, units = draw.randint(1, members), features * batch * (times // pool)
+    group = None if groups == members else torch.randint(groups, (members,))
+    halves = torch.randint(-(2**15), 2**15, (members if group is None else groups, units), dtype=torch.int16)
+    drop = torch.rand(members) * 0.6
+    v, gamma, beta = (
+        2 * normal(members, features, batch * times) + 1,
+        normal(members, features),
+        normal(members, features),
+    )
+    squared = draw.random() < 0.5
+    exact = [tensor.double().requires_grad_() for tensor in (v, gamma, beta)]
+    signal, mean, variance = apply(layers._Normalise, *exact, None, 1e-3)
+    shape = members, features, batch, times
+    wanted = kept(Dropping(halves, group, drop.double()), layers.elu_pool(signal.view(shape), pool))
+    power = square_pool(exact[0].view(shape), pool)
+    slopes, power_slopes = normal(*wanted.shape), normal(*wanted.shape) if squared else None
+    loss = (wanted * slopes).sum() + (0.0 if power_slopes is None else (power * power_slopes).sum())
+    gradients = torch.autograd.grad(loss, exact)
+    dropping = Dropping(halves, group, drop)
+    out, squares, *moments = cpu.norm_pool_forward(v, gamma, beta, dropping, times, pool, 1e-3, squared)
+    yield out, wanted, 1e-5
+    yield moments[0], mean, 1e-5
+    yield moments[1], variance, 1e-5
+    if squares is not None:
+        yield squares, power, 1e-5
+    back = cpu.norm_pool_backward(slopes, power_slopes, v, *moments, gamma, beta, dropping, times, pool, 1e-3)
+    for one, other in zip(back, gradients, strict=True):
+        yield one, other, 1e-4
+
+
+def filters(draw: random.Random) -> Compared:
+    count, rows, times = sizes(draw, 4, 50, 150)
+    taps = draw.choice((draw.randint(1, 70), draw.randint(1, 200), draw.randint(1, cpu.LONGEST)))
+    left = draw.randrange(taps)
+    x, slopes, w = normal(count, rows, times), normal(count, rows, times), normal(count, taps)
+    windows = F.pad(x.double(), (left, taps - 1 - left)).unfold(-1, taps, 1)
+    wanted = (windows * w.double()[:, None, None]).sum(-1)
+    yield cpu.correlate(x, w, left), wanted, 1e-5
+    yield cpu.correlate(x, w.flip(1), left, flipped=True), wanted, 1e-5
+    yield cpu.correlate_gradient(x, slopes, taps, left), (windows * slopes.double()[..., None]).sum((1, 2)), 1e-5
+
+
+def products(draw: random.Random) -> Compared:
+    members, rows, inner, columns = sizes(draw, 20, 20, 70, 300)
+    columns = draw.choice((columns, columns + 2000 // inner))
+    groups = draw.randint(1, members)
+    group = None if groups == members else torch.randint(groups, (members,))
+    signals = normal(members if group is None else groups, inner, columns)
+    w, slopes = normal(members, rows, inner), normal(members, rows, columns)
+    exact = (signals if group is None else signals[group]).double()
+    yield cpu.product(w, signals, group), w.double() @ exact, 1e-5
+    yield cpu.product(slopes, signals.transpose(1, 2), group), slopes.double() @ exact.mT, 1e-5
+
+
+def length_scales(draw: random.Random) -> Compared:
+    members, rows, wide = sizes(draw, 4, 70, 5)
+    z = normal(members, rows, wide)
+    d2, same = torch.cdist(z, z).square(), torch.rand(members, rows, rows) < draw.choice((1.0, 0.5, 0.1))
+    found = perplexity_scales(d2, same)
+    with without_kernels():
+        yield found.log(), perplexity_scales(d2, same).log(), 1e-3
+
+
+def words(draw: random.Random) -> Compared:
+    given = torch.randint(-(2**31), 2**31, sizes(draw, 200), dtype=torch.int32)
+    found = mix(given)
+    with without_kernels():
+        yield found, mix(given), 0.0
+
+
+def networks(draw: random.Random) -> Compared:
+    members, windows, channels, hidden = sizes(draw, 4, 20, 12, 9)
+    (number,) = sizes(draw, 9)
+    times, taps, second_taps = draw.choice((draw.randint(1, 40), draw.randint(40, 300))), *sizes(draw, 70, 30)
+    levels, pool, second_pool = draw.randint(0, channels), draw.choice((1, 3, 4, 8)), draw.choice((1, 2, 4, 8))
+    stretch, groups = draw.randint(1, times), draw.randint(1, members)
+    has_power, has_rest = draw.choice(((True, False), (False, True), (True, True)))
+    x, group = normal(groups, windows, channels, times), torch.randint(groups, (members,))
+    if levels:
+        x[:, :, -levels:] = x[:, :, -levels:, :1]
+    spatial, temporal = normal(members, number, channels), normal(members, number, taps)
+    power = tuple(normal(members, number) for _ in range(3)) if has_power else None
+    rest = (
+        normal(members, number), normal(members, number), normal(members, number, second_taps),
+        normal(members, hidden, number), normal(members, hidden),
+    ) if has_rest else None  # fmt: skip
+    own = in_use.Networks(spatial, temporal, levels, 1e-3, stretch, power, (pool, second_pool), rest)
+    found = own(x, group)
+
+    def filtered(signals: Tensor, taps: Tensor) -> Tensor:
+        """(P, n, F, T), (P, F, K)"""
+        kernel = taps.shape[-1]
+        left = (kernel - 1) // 2
+        if not signals.shape[-1]:
+            return signals
+        return (F.pad(signals, (left, kernel - 1 - left)).unfold(-1, kernel, 1) * taps[:, None, :, None]).sum(-1)
+
+    def pooled(signals: Tensor, pool: int) -> Tensor:
+        steps = signals.shape[-1] // pool
+        return signals[..., : steps * pool].unflatten(-1, (steps, pool)).mean(-1)
+
+    v = filtered(spatial.double()[:, None] @ x.double()[group], temporal.double())
+    parts = []
+    if rest is not None:
+        scale, shift, depthwise, pointwise, bias = (one.double() for one in rest)
+        first = pooled(F.elu(v * scale[:, None, :, None] + shift[:, None, :, None]), pool)
+        mixed = pointwise[:, None] @ filtered(first, depthwise) + bias[:, None, :, None]
+        parts.append(pooled(F.elu(mixed), second_pool).flatten(2))
+    if power is not None:
+        constant, scale, shift = (one.double()[:, None, :, None] for one in power)
+        parts.append(((pooled((v + constant).square(), stretch) + 1e-3).log() * scale + shift).flatten(2))
+    yield found, torch.cat(parts, -1), 1e-4
+
+
+def prepared(make: Callable[[], Fitted]) -> Callable[[random.Random], Compared]:
+    def case(draw: random.Random) -> Compared:
+        groups, windows, channels, times = sizes(draw, 3, 4, 20, 90)
+        fitted, x = make(), normal(groups, windows, channels, times + 3)
+        found = fitted.few(x)
+        with without_kernels():
+            yield found, fitted(x), 1e-4
+
+    return case
+
+
+def templates(draw: random.Random) -> Compared:
+    members, windows, channels, times = sizes(draw, 4, 5, 9, 90)
+    net = Templates(Size(channels, times + 3, 2, None), members, draw.randint(1, 4), 8)
+    net.filters.normal_()
+    net.templates.normal_()
+    x = normal(draw.choice((1, members)), windows, channels, times + 3)
+    found = net.few(x)
+    with without_kernels():
+        yield found, net.raw(x), 1e-4
+
+
+CASES: dict[str, Callable[[random.Random], Compared]] = {
+    "norm_pool": norm_pool, "filters": filters, "products": products, "length_scales": length_scales, "words": words,
+    "networks": networks, "standardise": prepared(OwnScale), "append_scale": prepared(WithScale),
+    "features": prepared(lambda: EveryWindow(REPRESENTATIONS["features"]())),
+    "tangent": prepared(lambda: EveryWindow(REPRESENTATIONS["tangent"]())), "templates": templates,
+}  # fmt: skip
+
+
+def run_case(name: str, seed: int) -> None:
+    """Caught where a sanitizer has something to report, AssertionError where the numbers are others."""
+    torch.manual_seed(seed)
+    for found, wanted, near in CASES[name](random.Random(f"{name} {seed}")):
+        assert found.shape == wanted.shape, f"{name} {seed}: {found.shape}, {wanted.shape}"
+        away = (found.double() - wanted.detach().double()).abs().max().item() if found.numel() else 0.0
+        limit = near * (1.0 + wanted.detach().double().abs().max().item() if found.numel() else 1.0)
+        assert away <= limit, f"{name} {seed}: {away} away from plain torch, {limit} at most"  # NaN is not
+
+
+def drive(driver: Driver, seconds: float, seed: int = 0, least: int = 1) -> tuple[int, list[str]]:
+    """How many cases were tried, all kernels in turn, and what was noticed."""
+    end, tried, noticed = time.monotonic() + seconds, 0, []
+    with driven_by(driver) as tensors:
+        while tried < least * len(CASES) or time.monotonic() < end:
+            name, number = list(CASES)[tried % len(CASES)], seed + tried // len(CASES)
+            try:
+                run_case(name, number)
+            except (Caught, AssertionError) as error:
+                noticed.append(f"{name} {number}: {error}")
+            tensors.clear()
+            tried += 1
+    code, report = driver.end()
+    if code:
+        noticed.append(f"at the end, exit code {code}: {report}")
+    assert driver.calls.keys() == FUNCTIONS, f"never called: {sorted(FUNCTIONS - driver.calls.keys())}"
+    return tried, noticed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each build")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    print("kernels for | sanitizer | cases | calls | noticed", flush=True)
+    total = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for machine in machines():
+            for sanitizer in SANITIZERS:
+                try:
+                    driver = Driver(build(Path(folder), machine, sanitizer))
+                except subprocess.CalledProcessError as error:
+                    print(f"{machine} | {sanitizer} | not built: {error.stderr.decode(errors='replace')[-300:]}")
+                    continue
+                tried, noticed = drive(driver, given.seconds, given.seed)
+                calls = sum(driver.calls.values())
+                print(f"{machine} | {sanitizer} | {tried} | {calls} | {len(noticed)}", flush=True)
+                for line in noticed[:5]:
+                    print(line[:2000])
+                total += len(noticed)
+    sys.exit(bool(total))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Peers of the field: who is held out, what is computed once, and tables that name first who is ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import field, field_peers, field_tables
+from benchmarks.peer_rows import append, begin, known_rows
+from benchmarks.shallow import Task
+
+import autotransfer as at
+from autotransfer.errors import UserError
+from autotransfer.folds import groups_of
+from autotransfer.runs.options import RunOptions
+
+SFREQ = 128.0
+
+
+def flicker(n_people: int = 4, each: int = 6, noise: float = 0.3) -> at.Recordings:
+    """Two stimuli and rest, in phase with the window."""
+    draw = np.random.default_rng(0)
+    y = np.tile(np.arange(3), n_people * each)
+    time = np.arange(128) / SFREQ
+    waves = np.stack([np.sin(2 * np.pi * 13 * time), np.sin(2 * np.pi * 17 * time), 0 * time])
+    X = draw.standard_normal((4,))[None, :, None] * waves[y][:, None] + noise * draw.standard_normal((len(y), 4, 128))
+    names = np.array(["13 Hz", "17 Hz", "rest"])[y]
+    return at.Recordings(X, names, np.repeat(np.arange(n_people), 3 * each), sfreq=SFREQ, name="eeg_flicker")
+
+
+def test_people_are_held_out_as_runs_hold_them_out() -> None:
+    few, many = (at.synthetic(n_subjects=n, trials_per_class=2, n_channels=2, n_times=16) for n in (5, 23))
+    assert [fold.test_subject for fold in field.folds_of(few)] == list(few.subjects)
+    held_out = [set(many.subject.numpy()[fold.test].tolist()) for fold in field.folds_of(many)]
+    assert held_out == [set(group) for group in groups_of(many, 10)]
+
+
+@pytest.mark.parametrize(("family", "least"), [("cca", 0.9), ("trca", 0.65)])  # rest has no component to find
+def test_stimuli_are_told_apart(family: str, least: float) -> None:
+    rows = [row for rows in field.evaluate(flicker(), family, 0, skip=set()) for row in rows]
+    assert {row["person"] for row in rows} == {"0", "1", "2", "3"}
+    assert min(row["score"] for row in rows if row["adaptation"] == "zero-shot") > least
+    with pytest.raises(UserError, match="stimulus"):
+        next(field.evaluate(at.synthetic(n_subjects=3, trials_per_class=2), family, 0, skip=set()))
+
+
+def test_the_largest_canonical_correlation_is_that_of_scikit_learn() -> None:
+    from sklearn.cross_decomposition import CCA
+
+    X = flicker(noise=2.0).X.numpy()[:3].astype(np.float64)
+    time = np.arange(128) / SFREQ
+    own = field_peers.correlations(X, [13.0], SFREQ)[:, 0]
+    sines = np.stack([wave(2 * np.pi * 13 * n * time) for n in (1, 2, 3) for wave in (np.sin, np.cos)], 1)
+    for window, value in zip(X, own, strict=True):
+        first, second = CCA(1, max_iter=10_000, tol=1e-12).fit_transform(window.T, sines)
+        assert value == pytest.approx(abs(np.corrcoef(first[:, 0], second[:, 0])[0, 1]), abs=1e-4)
+
+
+def test_a_component_is_most_alike_over_pairs_of_trials() -> None:
+    draw = np.random.default_rng(1)
+    trials = draw.standard_normal((5, 3, 40)) + np.array([1.0, -2.0, 0.0])[:, None] * draw.standard_normal(40)
+
+    def alike(w: np.ndarray) -> float:
+        seen = np.einsum("c,nct->nt", w, trials - trials.mean(2, keepdims=True))
+        pairs = sum(seen[i] @ seen[j] for i in range(5) for j in range(5) if i != j)
+        return float(pairs / (seen**2).sum())
+
+    best = alike(field_peers.component(trials))
+    assert best > max(alike(draw.standard_normal(3)) for _ in range(300))
+
+
+def test_the_test_group_has_no_labels_and_known_rows_are_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[int]] = []
+
+    def ready(recordings: at.Recordings, seed: int, device: str) -> field_peers.Predict:
+        def predict(task: Task) -> field_peers.Answers:
+            assert (task.y[task.test] == -1).all()
+            assert not set(task.known) & set(task.test)
+            assert len(task.known) + len(task.test) == recordings.n_trials
+            asked.append(set(task.subject[task.test].tolist()))
+            yield "constant", "zero-shot", np.zeros(len(task.test), dtype=np.int64)
+
+        return predict
+
+    monkeypatch.setitem(field.PEERS, "constant", field_peers.FieldPeer(ready))
+    monkeypatch.setattr(at, "load", lambda _: flicker())
+    out = tmp_path / "field.csv"
+    once = {"seeds": 1, "device": "cpu", "minutes": 10.0}
+    field.run(["a"], ["constant"], out, **once)
+    assert asked == [{0}, {1}, {2}, {3}]
+    rows = known_rows(out)
+    assert [float(row["score"]) for row in rows] == pytest.approx([1 / 3] * 4, abs=1e-5)
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join(lines[:3]) + "\n")  # as if it had been stopped after two people
+    field.run(["a"], ["constant"], out, **once)
+    assert asked[4:] == [{2}, {3}]
+    assert [row["person"] for row in known_rows(out)] == ["0", "1", "2", "3"]
+    field.run(["a"], ["constant"], out, **once | {"minutes": 0.0})
+    assert len(known_rows(out)) == 4
+
+
+def test_eegnet_is_aligned_by_person_and_trained_as_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunOptions, "max_epochs", 2)
+    rec = at.synthetic(n_subjects=4, trials_per_class=8, n_channels=3, n_times=32)
+    rows = next(field.evaluate(rec, "eegnet_aligned", 0, skip={"1", "2", "3"}))
+    assert [(row["adaptation"], row["person"]) for row in rows] == [("transductive", str(rec.subjects[0]))]
+    assert 0 <= rows[0]["score"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("family", "package"), [("catch22", "pycatch22"), ("minirocket", "aeon"), ("libemg", "librosa")]
+)
+def test_libraries_of_the_field(family: str, package: str) -> None:
+    pytest.importorskip(package)
+    rec = at.synthetic(n_subjects=3, trials_per_class=12, n_channels=2, n_times=64)
+    rows = next(field.evaluate(rec, family, 0, skip=set()))
+    assert {row["adaptation"] for row in rows} == {"zero-shot", "transductive"}
+    assert all(np.isfinite(row["score"]) for row in rows)
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ours has 0.8 for both people of two sets; a peer 0.9 on one and 0.5 on the other, one that is incomplete 1.0."""
+    header = "data,adaptation,subject,score,first,stages,first_seconds,seconds,time,seeds,Simple\n"
+    runs = [f"{name},zero-shot,{one},0.8,0.7,1,1,1,1m,1,0.6\n" for name in ("eeg_a", "emg_b") for one in "pq"]
+    (tmp_path / "shipped.csv").write_text(header + "".join(runs))
+    out = tmp_path / "field.csv"
+    begin(out, field.COLUMNS)
+    scores = [("eeg_a", "p", 0.9), ("eeg_a", "q", 0.9), ("emg_b", "p", 0.4), ("emg_b", "q", 0.6)]
+    fixed = {"adaptation": "zero-shot", "seed": 0, "seconds": 1.0}
+    own = [
+        {"set": data, "peer": "Good", "person": one, "score": value, "family": "good"} for data, one, value in scores
+    ]
+    half = {"set": "emg_b", "peer": "Half", "person": "p", "score": 1.0, "family": "half"}
+    append(out, [row | fixed for row in [*own, half]], field.COLUMNS)
+    return tmp_path
+
+
+def test_who_is_ahead_is_named(folder: Path) -> None:
+    lines = field_tables.ahead(None, folder).splitlines()  # type: ignore[arg-type]  # it reads files alone
+    assert len(lines) == 3
+    assert lines[2].startswith("| eeg_a | zero-shot | Good | 0.900 | 0.800 | +0.100")
+
+
+def test_tables_hold_complete_peers_alone(folder: Path) -> None:
+    told = field_tables.by_signal(None, folder)  # type: ignore[arg-type]
+    assert "| eeg_a | 2 | 0.600 | **0.900** | 0.800 |" in told
+    assert "| emg_b | 2 | 0.600 | 0.500 | **0.800** |" in told
+    assert "Half" not in told
+    gaps = field_tables.differences(None, folder)  # type: ignore[arg-type]
+    assert "| the best of all, set by set | zero-shot | 1 of 2 | 4 | +0.050" in gaps
+    (folder / "field.csv").unlink()
+    assert field_tables.ahead(None, folder) == field_tables.NOTHING  # type: ignore[arg-type]

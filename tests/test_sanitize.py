@@ -1,0 +1,138 @@
+"""Kernels in C under sanitizers, a few cases of tests/sanitizing.py; `make sanitize` runs as many as there is time for.
+
+What must be noticed is noticed: every buffer that is one element short, a race, a division by zero.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from autotransfer import cpu
+from autotransfer.cpu import compiling
+from sanitizing import CASES, FUNCTIONS, SANITIZERS, Caught, Driver, build, drive, driven_by, machines, run_case
+
+pytestmark = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
+SECONDS = float(os.environ.get("AUTOTRANSFER_SANITIZE", "20"))  # for each build, in the slow tests
+WIDEST = list(machines())[-1]
+# Where a call ends its case the functions after it are not met: those that belong to each case.
+CALLED = {
+    "norm_pool": ("norm_pool_forward", "norm_pool_backward"), "filters": ("filter_times", "filter_gradient"),
+    "products": ("product", "product_gradient", "outside"), "length_scales": ("log_scales",), "words": ("mix_words",),
+    "networks": ("networks",), "standardise": ("standardise_rows",), "append_scale": ("append_scale",),
+    "features": ("features_of", "features_bands"), "tangent": ("tangent_of", "tangent_upper"),
+    "templates": ("templates_of",),
+}  # fmt: skip
+# Buffers whose last element a function leaves alone: room that is larger than needed, and what the other half fills.
+SPARED = {("features_of", 3), ("features_bands", 1), ("features_bands", 2), ("tangent_of", 3)}
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str], Driver]]:
+    """A driver for a machine with a sanitizer, each compiled once; skips where there is no such sanitizer."""
+    folder, built, drivers = tmp_path_factory.mktemp("sanitize"), dict[tuple[str, str], Path](), list[Driver]()
+
+    def start(machine: str, sanitizer: str) -> Driver:
+        try:
+            if (machine, sanitizer) not in built:
+                built[machine, sanitizer] = build(folder, machine, sanitizer)
+            driver = Driver(built[machine, sanitizer])
+            driver.call("outside", 1, 0, bytes(24), [])
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"the compiler has no such sanitizer: {error.stderr.decode(errors='replace')[-200:]}")
+        except Caught as error:  # such as addresses that the system chooses more randomly than a sanitizer can bear
+            pytest.skip(f"the sanitizer does not run here: {error}")
+        drivers.append(driver)
+        return driver
+
+    yield start
+    for driver in drivers:
+        driver.end()
+
+
+def test_every_function_has_a_case() -> None:
+    assert CALLED.keys() == CASES.keys()
+    assert {name for names in CALLED.values() for name in names} == FUNCTIONS
+
+
+@pytest.mark.parametrize("sanitizer", ["memory", "threads"])
+def test_kernels_stay_within_their_buffers_and_threads_apart(
+    started: Callable[[str, str], Driver], sanitizer: str
+) -> None:
+    _, noticed = drive(started(WIDEST, sanitizer), seconds=0.0, least=3)
+    assert not noticed, noticed[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", list(SANITIZERS))
+@pytest.mark.parametrize("machine", machines())
+def test_kernels_of_every_build(started: Callable[[str, str], Driver], machine: str, sanitizer: str) -> None:
+    tried, noticed = drive(started(machine, sanitizer), seconds=SECONDS, seed=1000)
+    assert not noticed, noticed[0]
+    print(f"{machine}, {sanitizer}: {tried} cases")
+
+
+def buffers_of(driver: Driver) -> dict[str, int]:
+    """How many buffers each function is given."""
+    with driven_by(driver) as tensors:
+        for seed in range(6):
+            for name in CASES:
+                run_case(name, seed)
+                tensors.clear()
+    return driver.buffers
+
+
+def is_missed(driver: Driver, case: str, seeds: int) -> bool:
+    """Whether a short buffer goes unnoticed in so many cases."""
+    with driven_by(driver) as tensors:
+        for seed in range(seeds):
+            try:
+                run_case(case, seed)
+            except Caught as error:
+                return "ERROR: AddressSanitizer" not in str(error)
+            except AssertionError:  # what was not sent is not filled either
+                pass
+            tensors.clear()
+    return True
+
+
+@pytest.mark.parametrize(
+    "every", [pytest.param(False, id="the first"), pytest.param(True, id="any", marks=pytest.mark.slow)]
+)
+def test_a_buffer_that_is_one_element_short_is_noticed(started: Callable[[str, str], Driver], every: bool) -> None:
+    """Of every function, its first or any: the driver sees what preloading a sanitizer would not."""
+    driver = started(WIDEST, "memory")
+    count = buffers_of(driver) if every else dict.fromkeys(FUNCTIONS, 1)
+    missed = set()
+    for case, names in CALLED.items():
+        for name in names:
+            for which in range(count[name]):
+                driver.short = name, which
+                if is_missed(driver, case, 30):
+                    missed.add((name, which))
+    assert missed == (SPARED if every else set())
+
+
+def test_a_race_is_noticed(started: Callable[[str, str], Driver]) -> None:
+    """Members that all write where the first one does."""
+    members, rows, inner, columns = 16, 4, 8, 4096
+    tensors = (
+        torch.zeros(members, rows, inner), torch.zeros(1, inner, columns), torch.zeros(members, dtype=torch.int64),
+        torch.zeros(members, dtype=torch.int64), torch.zeros(members, rows, columns),
+    )  # fmt: skip
+    task = cpu._Product(members=members, rows=rows, inner=inner, columns=columns, run=1)
+    places = [(8 * number, tensor) for number, tensor in enumerate(tensors)]  # a, b, group, order, out
+    driver = started(WIDEST, "threads")
+    with pytest.raises(Caught, match="data race"):
+        driver.call("product", 4, members, bytes(task), places)
+
+
+def test_what_c_leaves_undefined_is_noticed(started: Callable[[str, str], Driver]) -> None:
+    task = cpu._NormPool(features=1, batch=1, times=4, pool=0)
+    with pytest.raises(Caught, match="division by zero"):
+        started(WIDEST, "memory").call("norm_pool_forward", 1, 1, bytes(task), [])

@@ -1,0 +1,108 @@
+"""Learning curves: the fit against known curves, sums against the discriminant of runs, and studies whose truth is
+known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.recordings import save_npz
+from autotransfer.search.study_size import EXPONENTS, Sums, _total, expected_gain, gains
+from autotransfer.training.closed_form import Classes
+
+SHARED = np.array([0.6, 0.6, 0.0, 0.0])  # by which the classes of everybody differ
+
+
+def study(people: int, windows: int = 24, own: float = 1.2, shared: float = 1.0) -> at.Recordings:
+    """Everybody has their own direction beside one that all share: more people tell the shared one better."""
+    draw = np.random.default_rng(0)
+    subject, y = np.repeat(np.arange(people), windows), np.tile([0, 1], people * windows // 2)
+    direction = own * draw.standard_normal((people, 4)) + shared * SHARED
+    X = draw.standard_normal((len(y), 4, 16)) + ((2 * y - 1)[:, None] * direction[subject])[:, :, None]
+    return at.Recordings(X, y, subject, sfreq=16, name="pilot")
+
+
+def test_the_fit_is_exact_where_the_curve_is_a_power_law() -> None:
+    n = np.array([2.0, 4.0, 8.0, 16.0])
+    curves = np.stack([0.8 - 0.5 * n**-1.0, 0.5 + 0.2 * n**-0.5])
+    risen = dict(zip(EXPONENTS, gains([2, 4, 8, 16], curves, 16, 32), strict=True))
+    assert risen[1.0][0] == pytest.approx(0.5 / 16 - 0.5 / 32)
+    assert risen[0.5][1] == pytest.approx(0.2 * (32**-0.5 - 16**-0.5))
+    assert risen[0.25][0] > risen[1.0][0] > risen[1.25][0]  # the slower, the more is left to gain
+
+
+@pytest.mark.parametrize("drop", [0.6, 0.0])
+def test_the_interval_holds_the_true_gain(drop: float) -> None:
+    """Scores are drawn around 0.8 − drop / n; people differ from each other, and from size to size."""
+    draw, sizes, hits, below = np.random.default_rng(0), [2, 4, 8, 15], 0, 0
+    true = drop * (1 / 15 - 1 / 25)
+    for _ in range(100):
+        people = 0.1 * draw.standard_normal((12, 1)) + 0.04 * draw.standard_normal((12, 4))
+        gain, low, high = expected_gain(sizes, 0.8 - drop / np.array(sizes) + people, 15, 25)
+        hits += low <= true <= high
+        below += low < 0
+        assert low <= gain <= high < gain + 0.06
+    assert hits >= 85  # more than 90: the exponent is not known
+    assert drop or below > 80  # where nothing is gained it says so
+
+
+def test_sums_of_people_give_the_discriminant_of_all_their_windows() -> None:
+    draw = torch.Generator().manual_seed(0)
+    codes, y = torch.randn(60, 7, generator=draw, dtype=torch.float64), torch.arange(60) % 3
+    codes[:, 6] = 4.0  # the same in all
+    asked = torch.randn(5, 7, generator=draw, dtype=torch.float64)
+    mean, deviation = codes.mean(0), codes.std(0, correction=0)
+    scale = torch.where(deviation > 0, 1 / deviation, 0.0)
+    weight, bias = Classes((codes - mean) * scale, y, 4).solve(0.5)
+    expected = torch.log_softmax((asked - mean) * scale @ weight.T + bias, 1)
+    people = [Sums.of(codes[rows], y[rows], 4) for rows in torch.arange(60).split(20)]
+    torch.testing.assert_close(_total(people).log_probabilities(asked), expected)
+
+
+def test_a_study_that_gains_by_people_is_told_from_one_that_does_not() -> None:
+    gaining = at.plan_study(study(14)).people
+    assert gaining.unit == "people"
+    assert (gaining.sizes[0], gaining.sizes[-1]) == (2, 13)
+    assert (gaining.now, gaining.then) == (13, 23)
+    assert gaining.scores[-1] > gaining.scores[0]
+    assert gaining.gain > 0
+    nothing = at.plan_study(study(14, own=0.0, shared=0.0)).people  # noise alone
+    assert nothing.low < 0 < nothing.high
+    assert abs(nothing.scores[-1] - 0.5) < 0.12
+
+
+def test_the_gain_is_what_the_people_bring_when_they_come() -> None:
+    """Twelve of twenty-two people predict what training on the other ten as well gains, measured on all."""
+    plan, everybody = at.plan_study(study(12)).people, at.plan_study(study(22)).people
+    assert plan.then == everybody.now
+    truth = everybody.scores[-1] - float(np.interp(11, everybody.sizes, everybody.scores))
+    assert plan.low <= truth <= plan.high
+
+
+def test_the_command_tells_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "pilot.npz"
+    save_npz(file, study(7, windows=12))
+    expected = at.plan_study(at.load(file), more_people=3)
+    told = json.loads(CliRunner().invoke(app, ["plan-study", str(file), "--people", "3", "--json"]).output)
+    assert told["people"]["gain"] == expected.people.gain
+    assert told["windows"]["then"] == 2 * told["windows"]["now"] == 24
+    text = CliRunner().invoke(app, ["plan-study", str(file), "--people", "3"]).output
+    assert text.splitlines() == expected.lines()
+
+
+@pytest.mark.parametrize("value", [0, -3, 10**6, True, 2.5])
+def test_numbers_of_people_that_make_no_sense_are_refused(value: object) -> None:
+    with pytest.raises(at.UserError, match="must be a whole number from 1 to"):
+        at.plan_study(study(6), more_people=value)  # type: ignore[arg-type]
+
+
+def test_too_few_people_are_refused() -> None:
+    with pytest.raises(at.UserError, match="4 people of 'pilot' can be scored; a learning curve needs at least 5"):
+        at.plan_study(study(4))

@@ -1,0 +1,97 @@
+"""Trees as tables vote as scikit-learn's forest does, and are a candidate where features are made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import ExtraTreesClassifier
+
+import autotransfer as at
+from autotransfer.folds import Fold
+from autotransfer.model import trees
+from autotransfer.model.encoder import Size
+from autotransfer.model.trees import DOUBT, SMALLEST, TreesOptions
+from autotransfer.runs.options import RunOptions
+from autotransfer.search.kinds import closed_forms, online_forms
+
+
+def spirals(n: int = 400, classes: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Windows (n, 2, 8) whose class no line tells: the product of two numbers does."""
+    draw = np.random.default_rng(seed)
+    x = draw.standard_normal((n, 2, 8)).astype(np.float32)
+    y = np.digitize(x[:, 0, 0] * x[:, 1, 2], [-0.3, 0.3][: classes - 1])
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+def fitted(x: torch.Tensor, y: torch.Tensor, classes: int, **options: Any) -> tuple[trees.Trees, ExtraTreesClassifier]:
+    own = TreesOptions(**options)
+    net = own.stack(Size(2, 8, classes, None), 2, [0, 1])
+    net.fit_([1], lambda: iter([(x[:150], y[:150]), (x[150:], y[150:])]))
+    forest = ExtraTreesClassifier(
+        own.trees, max_depth=own.depth, min_samples_leaf=SMALLEST, class_weight="balanced", random_state=0
+    )
+    return net, forest.fit(x.flatten(1).numpy(), y.numpy())
+
+
+@pytest.mark.parametrize("depth", [1, 4, 9])
+def test_votes_are_those_of_scikit_learn(depth: int) -> None:
+    x, y = spirals()
+    net, forest = fitted(x, y, 3, trees=20, depth=depth)
+    new, _ = spirals(seed=1)
+    for windows in (x, new):
+        said = net.raw(windows[None])[1].exp()
+        want = (1 - DOUBT) * forest.predict_proba(windows.flatten(1).numpy()) + DOUBT / 3
+        np.testing.assert_allclose(said.numpy(), want, atol=1e-6)
+    assert torch.allclose(net.raw(new[None])[0].exp(), torch.tensor(1 / 3)), "the other member was not fitted"
+
+
+def test_a_class_that_nobody_shows_gets_no_vote() -> None:
+    x, y = spirals(classes=2)
+    net, forest = fitted(x, 2 * y, 4, trees=10)
+    said = net.raw(x[None])[1].exp().numpy()
+    np.testing.assert_allclose(said[:, [1, 3]], DOUBT / 4, atol=1e-7)
+    np.testing.assert_allclose(said[:, [0, 2]], (1 - DOUBT) * forest.predict_proba(x.flatten(1)) + DOUBT / 4, atol=1e-6)
+
+
+def test_thresholds_in_single_precision_divide_as_in_double() -> None:
+    draw = np.random.default_rng(0)
+    for value in [*draw.standard_normal(200), 1 / 3, -1 / 3, 0.1, 2.0]:
+        own = trees.at_most(float(value))
+        for near in (own, np.nextafter(own, np.float32(9)), np.nextafter(own, np.float32(-9))):
+            assert (float(near) <= value) == (near <= own)
+
+
+def test_a_model_says_what_the_trees_vote() -> None:
+    x, y = spirals(classes=2)
+    rec = at.Recordings(x.numpy(), y.numpy(), np.arange(400) % 4, sfreq=4)
+    setting = at.Setting(encoder="trees", standardise="none", trees=20)
+    fold = Fold(np.arange(0, 300), np.arange(300, 350), np.arange(350, 400), 0, 1)
+    (outcome,) = at.train(rec, [at.Job(setting, fold)], "cpu", progress=False)
+    forest = ExtraTreesClassifier(
+        20, max_depth=9, min_samples_leaf=SMALLEST, class_weight="balanced", random_state=0
+    ).fit(x[:300].flatten(1), y[:300])
+    want = (1 - DOUBT) * forest.predict_proba(x[350:].flatten(1)) + DOUBT / 2
+    np.testing.assert_allclose(outcome.said.exp().numpy()[50:], want, atol=1e-5)
+    line = at.Setting(encoder="linear", standardise="none")
+    (straight,) = at.train(rec, [at.Job(line, fold)], "cpu", progress=False)
+    assert outcome.test_score > straight.test_score + 0.1, "no line tells these classes"
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("ecg_x", ["beats", "statistics"]), ("wearable_x", ["statistics"]), ("emg_x", [])]
+)
+def test_they_are_candidates_of_a_later_stage_where_features_are_made_by_hand(name: str, kinds: list[str]) -> None:
+    rec = at.synthetic(n_subjects=4, trials_per_class=4, n_channels=2, n_times=256)
+    rec = at.Recordings(rec.X, rec.y, rec.subject, sfreq=128, name=name)
+    for adaptation, forms in {"zero-shot": 1, "transductive": 2}.items():
+        options = RunOptions(source="x", adaptation=adaptation)
+        later = [one for one in closed_forms(options, rec, costly=True) if one.encoder == "trees"]
+        assert sorted(one.represent for one in later) == sorted(kinds * forms)
+        assert {one.kind for one in later} <= {"trees"}
+        assert not [one for one in closed_forms(options, rec) if one.encoder == "trees"]
+    assert not [
+        one for one in online_forms(RunOptions(source="x", adaptation="zero-shot"), rec) if one.encoder == "trees"
+    ]
