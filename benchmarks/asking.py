@@ -17,10 +17,8 @@ been seen, on which fewer labels were asked for than were to be compared.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,19 +28,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import autotransfer as at
-from autotransfer.files import write_atomically
 from autotransfer.folds import leave_groups_out, scorable
 from autotransfer.models.assembly import Part, assemble_mixture
 from autotransfer.person.asking import RECENT, WORTH, expected_gain
 from autotransfer.person.decoder import Decoder
 from autotransfer.person.labels import Labels
-from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms
 from autotransfer.search.labelled import groups_of
 from autotransfer.settings import Setting
 from autotransfer.training.metrics import balanced_accuracy_of
 
+from .by_dataset import measure_datasets
 from .markdown import markdown
 
 Rows = NDArray[np.int64]
@@ -181,22 +178,7 @@ def table_of(rows: pd.DataFrame) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", metavar="DATA", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path("asking.csv"))
-    parser.add_argument("--draws", type=int, default=2)
-    parser.add_argument("--folds", type=int, default=4)
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    rows: list[dict[Any, Any]] = read_table(options.out).to_dict("records") if options.out.exists() else []
-    for source in options.files:
-        recordings = at.load(source)
-        if recordings.name in {row["dataset"] for row in rows}:
-            continue
-        rows += measured(recordings, options.folds, options.draws)
-        write_atomically(options.out, csv_of(pd.DataFrame(rows, columns=COLUMNS)))
-        print(recordings.name, flush=True)
-    print(table_of(pd.DataFrame(rows, columns=COLUMNS)))
+    print(table_of(measure_datasets(arguments, __doc__, "asking.csv", COLUMNS, measured, folds=4, draws=2)))
 
 
 if __name__ == "__main__":

@@ -18,9 +18,7 @@ A row of the CSV is the balanced accuracy of one person, the mean over their lat
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,13 +26,12 @@ import pandas as pd
 import torch
 
 import autotransfer as at
-from autotransfer.files import write_atomically
-from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.search.labelled import first_of_each
 from autotransfer.search.personal import personal_log_probs
 from autotransfer.training.metrics import balanced_accuracy_of
 
 from .asking import Person, Rows, people
+from .by_dataset import measure_datasets
 from .markdown import markdown
 
 CASES = ("none", "alike", "yesterday", "today", "both", "own", "own_both")
@@ -106,21 +103,7 @@ def table_of(rows: pd.DataFrame) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", metavar="DATA", help=".npz, or anything that autotransfer.load takes")
-    parser.add_argument("--out", type=Path, default=Path("days.csv"))
-    parser.add_argument("--folds", type=int, default=4)
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    rows: list[dict[Any, Any]] = read_table(options.out).to_dict("records") if options.out.exists() else []
-    for source in options.files:
-        recordings = at.load(source)
-        if recordings.name in {row["dataset"] for row in rows}:
-            continue
-        rows += measured(recordings, options.folds)
-        write_atomically(options.out, csv_of(pd.DataFrame(rows, columns=COLUMNS)))
-        print(recordings.name, flush=True)
-    print(table_of(pd.DataFrame(rows, columns=COLUMNS)))
+    print(table_of(measure_datasets(arguments, __doc__, "days.csv", COLUMNS, measured, folds=4)))
 
 
 if __name__ == "__main__":

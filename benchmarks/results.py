@@ -22,6 +22,7 @@ from autotransfer.report.statistics import holm, spread
 from autotransfer.report.wording import interval, probability, score, signed
 
 from . import averages, confirmation, field_tables, leaderboard, overview, played
+from .anytime import at_moments
 from .changes import table_of, turned
 from .control import control, leakage, penalty, removed, same_settings
 from .drawing import forest, strips
@@ -245,7 +246,7 @@ PARTS: dict[str, Callable[[Evidence, Path], str]] = {
     "equivalence": overview.equivalent, "harm": overview.harmed,
     "ladder": overview.ladder, "removed": removed, "estimators": overview.estimators,
     **confirmation.PARTS, **field_tables.PARTS, "leaderboard": leaderboard.page,
-    "shipped": lambda _, folder: as_shipped(folder),
+    "shipped": lambda _, folder: as_shipped(folder), "anytime": lambda _, folder: at_moments(folder),
     **{f"changes_{part}": table_of(part) for part in ("penalties", "control", "augmentations", "nuisances")},
 }  # fmt: skip
 

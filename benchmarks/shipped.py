@@ -10,10 +10,9 @@ simple model by name; and of the run, how many stages it has and the seconds unt
 that is printed has, for each set, the mean over people and the difference to the best simple model of the set with its
 95 % interval over people. Nothing is chosen by this command.
 
-What a limit costs: the same sets are run twice, on two cores with a limit (`--device cpu --time 24m`, default.csv) and
-on a GPU with none (`--device cuda --time none`, full.csv), everything else at its default. `--beside full.csv` adds, for
-each set, the score of the full run and the difference over people; pooled, people and then sets count alike. A limit is
-taken to cost nothing where the pooled difference is above −0.005.
+What time buys: the same sets on two cores with a limit (`--device cpu --time 24m`) and on a GPU with none (`--device
+cuda --time none`), everything else at its default; `benchmarks.anytime` reads the scores of their answers. A limit is
+taken to cost nothing where the difference, pooled over sets, is above −0.005.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer.gpu import using_kernels
 from autotransfer.model.eegnet import EEGNet, EEGNetOptions, temporal_kernel_for
-from autotransfer.model.encoder import Size
 from autotransfer.model.layers import BatchNorm, Linear
+from autotransfer.model.stack import Size
 from autotransfer.randomness import as_keys, fold_in, key_of
 from autotransfer.runs.options import RunOptions
 from autotransfer.training.metrics import balanced_accuracy, confusion_counts

@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -261,12 +261,16 @@ def stage_of(folder: Path, statuses: list[tuple[str, str]]) -> str:
     return "choice and model" if any(stage == "folds" for stage, _ in statuses) else "shortlist"
 
 
-def wait_for_a_checkpoint(folder: Path, command: Command, most: float) -> None:
-    """Until the process has written one, or has waited so many seconds."""
+CHECKPOINTS = ("*.checkpoint",)
+ANSWERS = ("choice.json", "plan.json", "model/*", "report.html", "ledger.backup.sqlite")  # written where a stage ends
+
+
+def wait_for_files(folder: Path, names: Sequence[str], command: Command, most: float) -> None:
+    """Until the process has written one of these, or has waited so many seconds."""
 
     def written() -> set[tuple[str, int]]:
         found = set()
-        for path in folder.glob("*.checkpoint"):
+        for path in (path for name in names for path in folder.glob(name)):
             with contextlib.suppress(FileNotFoundError):
                 found.add((path.name, path.stat().st_mtime_ns))
         return found
@@ -286,6 +290,19 @@ class Way(NamedTuple):
 WAYS = {"memory": Way(), "file": Way(from_file=True), "cluster": Way(("--cluster", "local:1"))}
 
 
+def answers(folder: Path, source: Path) -> bool:
+    """Whether a run that was killed predicts. If not, one line says that there is no model yet."""
+    out = folder.with_suffix(".csv")
+    result = call("predict", folder, source, "--out", out)
+    if result.code == 0:
+        assert len(pd.read_csv(out)) > 0
+        out.unlink()
+        return True
+    assert_one_line(result, 2)
+    assert not (folder / "model" / "model.json").exists(), f"there is a model: {result.err}"
+    return False
+
+
 def kill_one_run(
     folder: Path, source: Path, options: list[object], span: float, most: int, generator: random.Random, way: Way
 ) -> list[dict[str, object]]:
@@ -302,8 +319,10 @@ def kill_one_run(
         last = len(rows) == most
         wait = generator.random() ** 2 * span / 8  # mostly soon, so that a run is killed often
         if not last and wait_for_a_write(folder, before, command):
-            if generator.random() < 0.5:  # or else a run that is killed often never gets any further
-                wait_for_a_checkpoint(folder, command, span)
+            if generator.random() < 0.6:  # or else a run that is killed often never gets any further
+                at_boundary = generator.random() < 0.6
+                wait_for_files(folder, ANSWERS if at_boundary else CHECKPOINTS, command, span)
+                wait *= 0.2 if at_boundary else 1.0
             deadline = time.monotonic() + wait
             while command.running() and time.monotonic() < deadline:
                 time.sleep(0.002)
@@ -326,6 +345,7 @@ def kill_one_run(
                 "done": len(done),
                 "running": sum(entry.status == "running" for entry in entries),
                 "checkpoints": len(list(folder.glob("*.checkpoint"))),
+                "model": answers(folder, source),
             }
         )
     done = {entry.key: entry.starts for entry in entries_of(folder, folder.with_suffix(".copy"))}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.model.any_module import AnyModule, build, saved_bytes
-from autotransfer.model.encoder import Size
+from autotransfer.model.stack import Size
 from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
 from autotransfer.models.saving import write_model

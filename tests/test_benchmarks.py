@@ -14,9 +14,10 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import estimators, floor, growth, shipped, timing
+from benchmarks import anytime, estimators, floor, growth, shipped, timing
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.encoder import peaks_here
+from benchmarks.markdown import NOTHING
 from benchmarks.options import Options
 from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
 from benchmarks.tables import Table, as_markdown, crowded, machine, write
@@ -215,3 +216,15 @@ def test_the_best_simple_model_of_a_set_stands_beside_runs_as_they_ship() -> Non
     assert (line["best"], line["people"], line["stages"]) == ("Riemann", 4, 3)
     assert line["its"] == pytest.approx(0.7)
     assert [line["difference"], line["low"], line["high"]] == pytest.approx([0.1, 0.1, 0.1])
+
+
+def test_a_moment_has_the_score_of_the_last_answer_before_it(tmp_path: Path) -> None:
+    assert anytime.at_moments(tmp_path) == NOTHING
+    rows = [
+        {"data": "a", "machine": "two cores", "people": 4, "answer": k, "stage": "s", "seconds": seconds,
+         "score": value, "ended": ""}
+        for k, (seconds, value) in enumerate([(70.0, 0.6), (200.0, 0.7)], 1)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tmp_path / "anytime.csv", index=False)
+    line = anytime.at_moments(tmp_path).splitlines()[2]
+    assert [cell.strip() for cell in line.split("|")[3:8]] == ["0.600 after 70 s", "–", "0.600", "0.700", "0.700"]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ import pytest
 
 import faults
 from autotransfer.recordings import save_npz
+from autotransfer.runs.ledger import Ledger
+from autotransfer.runs.progress import Work, read_work
 from test_schema import choice
 from tiny import tiny, tiny_file
 
@@ -79,6 +82,18 @@ def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None
     trained = len(pd.read_csv(finished[0] / "run" / "results.csv"))
     assert trained >= 16 * 4, "as many candidates as a dry run tells, on four folds"
     assert f"{trained} of {trained} known jobs done" in result.stdout
+
+
+def test_status_needs_no_torch_and_says_what_the_whole_ledger_does(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    run = finished[0] / "run"
+    code = "import sys; from autotransfer.cli import app; app(['status', sys.argv[1]], standalone_mode=False); "
+    code += "print([m for m in ('torch', 'scipy', 'pandas') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{call('status', run).stdout}[]\n"
+    with closing(Ledger(run / "ledger.sqlite", read_only=True)) as ledger:
+        assert read_work(ledger) == [Work.of(entry) for entry in ledger.entries()]
 
 
 def test_the_methods_paragraph_and_the_threshold(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

@@ -74,7 +74,7 @@ def test_a_dry_run_lists_stages_and_where_the_time_ends(many: Path, known_costs:
 
 
 def test_a_limit_explains_the_folds_that_are_planned(many: Path, known_costs: None) -> None:
-    planned = told("run", many, "--dry-run", "--time", "52s")
+    planned = told("run", many, "--dry-run", "--time", "45s")
     assert "folds above 5" in planned
     assert "fold 5:" not in planned
     assert "because there are" not in planned, "the limit is the reason"

@@ -15,6 +15,7 @@ from autotransfer.report.comparison import contenders
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
+from autotransfer.schema import from_values, to_values
 from autotransfer.search.decision import decide
 from autotransfer.search.procedure import conduct
 from autotransfer.search.said import Said, probabilities_of
@@ -88,7 +89,7 @@ def test_kappa_may_be_below_zero_and_nothing_else(run: Run) -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(at.UserError, match=r"unknown metric 'F2'; choose from .*roc_auc"):
+    with pytest.raises(at.UserError, match=r"unknown metric 'F2'; choose from .*'auc'"):
         RunOptions(source="x", metric="F2")
     with pytest.raises(at.UserError, match="published rule"):
         RunOptions(source="x", metric="f1", rule="published")
@@ -103,3 +104,29 @@ def test_a_run_is_not_continued_with_another_metric(tmp_path: Path) -> None:
     at.AutoTransferClassifier(run_folder=tmp_path / "run", **values).fit(X, y, subjects=s)
     with pytest.raises(at.UserError, match=r"metric='balanced_accuracy', not 'f1_macro'"):
         at.AutoTransferClassifier(run_folder=tmp_path / "run", metric="f1", **values).fit(X, y, subjects=s)
+
+
+def test_costs_of_mistakes_decide(run: Run, tmp_path: Path) -> None:
+    """Costs of named classes in another order than the recordings have them."""
+    file = tmp_path / "costs.json"
+    file.write_text('{"classes": ["right", "left"], "costs": [[0, 5], [1, 0]]}')
+    asked = RunOptions.of("recommended", source=run.options.source, metric=str(file)).for_data(run.recordings)
+    before, run.options = run.options, replace(run.options, metric=asked.metric)
+    try:
+        assert RunOptions.from_dict(run.options.to_dict()).metric == asked.metric  # the file is not needed again
+        choice, _, nested = decide(run, candidates(run, read_choice(run.folder)))
+        assert nested is not None
+        said = Said.of(run, candidates(run, read_choice(run.folder)), [])
+        for person, log_p in nested.said.items():
+            y, predicted = run.recordings.y.numpy()[run.recordings.subject.numpy() == person], log_p.argmax(1)
+            left, right = 0, 1
+            paid = sum({(left, right): 1, (right, left): 5}.get(pair, 0) for pair in zip(y, predicted, strict=True))
+            worst = sum(5 if label == right else 1 for label in y)
+            assert choice.nested_test_scores[str(person)] == pytest.approx(1 - paid / worst)
+        assert said.metric.label == "avoided cost"
+        assert choice.chance == pytest.approx(0.5)
+        assert "avoided cost on 4 people" in choice.verdict
+        assert set(choice.other_metrics) >= {"balanced_accuracy", "roc_auc"}
+        assert from_values(Choice, to_values(choice)).metric == asked.metric
+    finally:
+        run.options = before

@@ -8,8 +8,8 @@ import torch
 from scipy.linalg import logm
 from sklearn.covariance import oas
 
-from autotransfer.model.encoder import Size
 from autotransfer.model.evoked import EvokedOptions
+from autotransfer.model.stack import Size
 from test_templates import SIZE, in_pieces, trials
 
 

@@ -23,7 +23,7 @@ from autotransfer.errors import UserError
 from autotransfer.export import check_target, export_model, proof
 from autotransfer.export.formats import FORMATS, from_onnx
 from autotransfer.export.proof import BATCHES, largest_difference, sample_windows
-from autotransfer.model.encoder import Size
+from autotransfer.model.stack import Size
 from autotransfer.models.card import ModelCard
 from autotransfer.models.loading import load_model, model_in
 from autotransfer.models.saved_model import SavedModel

@@ -19,8 +19,9 @@ from autotransfer.censoring import CENSORS
 from autotransfer.censoring.groups import equal_shares, find_groups
 from autotransfer.censoring.method import Method
 from autotransfer.censoring.terms import Term
-from autotransfer.model.encoder import EncoderOptions, Size
+from autotransfer.model.encoder import EncoderOptions
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.model.stack import Size
 from autotransfer.models.loading import load_model
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.preprocessing.transform import Fitted, Rows, Stage, Transform

@@ -108,7 +108,8 @@ def test_kills_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     turn: every run ends with the same rows, scores, choice and weights as an undisturbed one; no job is lost, and none
     that was finished is trained again.
 
-    A kill comes a random while after the process first wrote something, so that kills meet work and not imports.
+    A kill comes a random while after the process first wrote something, so that kills meet work and not imports; often
+    where a stage ends, when its answer is written. After each, `predict` works or says that there is no model yet.
     """
     generator = random.Random(SEED)
     sources = dict.fromkeys(WAYS, noisy_file(tmp_path))

@@ -14,8 +14,8 @@ import autotransfer as at
 from autotransfer import cpu
 from autotransfer.cpu import compiling, in_use
 from autotransfer.model.eegnet import EEGNet
-from autotransfer.model.encoder import Size, group_of, quick
 from autotransfer.model.shallow import Shallow
+from autotransfer.model.stack import Size, group_of, quick
 from autotransfer.model.templates import Templates, TemplatesOptions
 from autotransfer.preprocessing.append_scale import WithScale
 from autotransfer.preprocessing.represent import REPRESENTATIONS

@@ -23,7 +23,7 @@ from autotransfer.errors import UserError
 from autotransfer.export import export_model, proof
 from autotransfer.export.formats import FORMATS, as_text
 from autotransfer.export.proof import largest_difference, sample_windows
-from autotransfer.model.encoder import Size
+from autotransfer.model.stack import Size
 from autotransfer.models.assembly import Part, assemble, assemble_mixture
 from autotransfer.models.card import MixtureCard, ModelCard, card_from
 from autotransfer.models.loading import load_model
@@ -479,7 +479,7 @@ def test_fit_takes_whatever_model_its_run_delivered(
     """`best_setting_` is that of the heaviest part."""
     recordings, candidates = parts
     mixed = assemble_mixture(recordings, candidates, scores={})
-    monkeypatch.setattr("autotransfer.estimator.auto.load_model", lambda *_: mixed)
+    monkeypatch.setattr("autotransfer.estimator.auto.load_classifier", lambda *_: mixed)
     auto = at.AutoTransferClassifier(
         grid="uncensored", epochs=1, batch_size=16, adaptation=None, device="cpu", sfreq=16
     )

@@ -26,13 +26,13 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models.mixture import Mixture
 from autotransfer.person.stream import lsl
-from autotransfer.person.stream.causal import Causal
 from autotransfer.person.stream.cutter import Cutter, Gap, Restart, Window
 from autotransfer.person.stream.pace import BACK, Pace
 from autotransfer.person.stream.run import LiveLine, Stream, Summary, filter_from
 from autotransfer.person.stream.sink import CsvSink, open_sink
 from autotransfer.person.stream.smoothing import Majority, Posterior, smoothing_of
 from autotransfer.person.stream.source import Chunk, NpzSource, XdfSource, match_channels, open_source
+from autotransfer.recordings.causal import Causal
 from autotransfer.recordings.filters import Filter
 from test_session import OWN, REC, model
 

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
-from autotransfer.models.base import CARD, WEIGHTS, Base, load_base
+from autotransfer.models.base import Base, load_base
+from autotransfer.models.base_card import CARD, WEIGHTS
 from autotransfer.preprocessing.represent import representation_class
 from autotransfer.preprocessing.represent.pretrained import at_one_scale
 from autotransfer.recordings import save_npz

@@ -23,8 +23,8 @@ from autotransfer.censoring import CENSORS
 from autotransfer.errors import UserError
 from autotransfer.jobs import HISTORY
 from autotransfer.model import encoder as encoders
-from autotransfer.model.encoder import Size
 from autotransfer.model.encoders import ENCODERS
+from autotransfer.model.stack import Size
 from autotransfer.models.assembly import assemble
 from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel

@@ -14,11 +14,11 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.export.formats import FORMATS
 from autotransfer.export.proof import sample_windows
-from autotransfer.model.encoder import Size
 from autotransfer.model.encoders import ENCODERS
 from autotransfer.model.moments import padding
 from autotransfer.model.power import FLOOR
 from autotransfer.model.shallow import Shallow, ShallowOptions, shallow_kernel_for
+from autotransfer.model.stack import Size
 from autotransfer.models.card import ModelCard
 from autotransfer.models.loading import load_model
 from autotransfer.models.saved_model import SavedModel

@@ -192,20 +192,34 @@ def plain(which: int, adapt: bool) -> at.Session:
 
 
 class Sessions(RuleBasedStateMachine):
-    """A session that is saved, loaded and refused windows equals one that was only fed them, in the same pieces."""
+    """A session that is saved, loaded, asked and refused windows equals one to which only the rest happened."""
 
     @initialize(which=st.integers(0, 1), adapt=st.booleans())
     def begin(self, which: int, adapt: bool) -> None:
         self.which, self.adapt = which, adapt
         self.session = at.Session(MODELS[which], adapt=adapt)
-        self.fed: list[Any] = []
-        self.said: list[np.ndarray] = []
+        self.happened: list[tuple[str, tuple[Any, ...]]] = []  # methods that count, with what they were given
+        self.said: list[Any] = []
+
+    def _do(self, name: str, *given: Any) -> None:
+        self.said.append(getattr(self.session, name)(*given))
+        self.happened.append((name, given))
 
     @rule(n=st.integers(1, 4), start=st.integers(0, 30))
     def feed(self, n: int, start: int) -> None:
-        given = OWN[start].numpy() if n == 1 else OWN[start : start + n].numpy()
-        self.said.append(self.session.predict_proba(given))
-        self.fed.append(given)
+        self._do("predict_proba", OWN[start].numpy() if n == 1 else OWN[start : start + n].numpy())
+
+    @rule(start=st.integers(0, 30), y=st.integers(0, 1))
+    def label(self, start: int, y: int) -> None:
+        self._do("label", OWN[start].numpy(), self.session.classes_[y])
+
+    @rule()
+    def new_day(self) -> None:
+        self._do("new_day")
+
+    @rule(start=st.integers(0, 30))
+    def ask(self, start: int) -> None:
+        self.session.ask(OWN[start].numpy())
 
     @rule(value=st.sampled_from([np.nan, np.inf, 1e30]))
     def refuse(self, value: float) -> None:
@@ -214,12 +228,14 @@ class Sessions(RuleBasedStateMachine):
         with pytest.raises(UserError):
             self.session.predict_proba(window)
         with pytest.raises(UserError):
+            self.session.label(window, self.session.classes_[0])
+        with pytest.raises(UserError):
             self.session.predict_proba(np.ma.masked_greater(OWN[0].numpy(), 0))
 
     @rule()
     def reset(self) -> None:
         self.session.reset()
-        self.fed, self.said = [], []
+        self.happened, self.said = [], []
 
     @rule()
     def save_and_load(self) -> None:
@@ -233,9 +249,11 @@ class Sessions(RuleBasedStateMachine):
             return
         other = plain(self.which, self.adapt)
         other.reset()
-        for given, said in zip(self.fed, self.said, strict=True):
-            np.testing.assert_allclose(said, other.predict_proba(given), rtol=0, atol=1e-5)
-        assert self.session.n_windows == other.n_windows
+        for (name, given), said in zip(self.happened, self.said, strict=True):
+            again = getattr(other, name)(*given)
+            if said is not None:
+                np.testing.assert_allclose(said, again, rtol=0, atol=1e-5)
+        assert (self.session.n_windows, self.session.n_labels) == (other.n_windows, other.n_labels)
 
 
 QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}

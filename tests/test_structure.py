@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -43,6 +44,29 @@ def test_imports_point_left() -> None:
         assert room in ROOMS, f"{room} has no place in the order of rooms"
         wrong += [f"{path.name}: {other}" for other in imports_of(path) if ROOMS.index(other) > ROOMS.index(room)]
     assert not wrong
+
+
+def modules_imported(path: Path, modules: set[str]) -> set[str]:
+    """Every module of the package that a file imports, wherever in it, also for its types alone."""
+    package = path.relative_to(PACKAGE.parent).with_suffix("").parts[:-1]
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            start = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+            origin = ".".join(filter(None, start))
+            for alias in node.names:
+                imported.add(name if (name := f"{origin}.{alias.name}") in modules else origin)
+    return imported
+
+
+def test_no_modules_import_each_other() -> None:
+    files = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    graph = {name: modules_imported(path, set(files)) - {name} for name, path in files.items()}
+    assert {"autotransfer.errors", "autotransfer.schema"} <= graph["autotransfer.runs.ledger"], "imports are seen"
+    graphlib.TopologicalSorter(graph).prepare()  # raises, and names the circle
 
 
 def test_public_names_exist_and_are_listed() -> None:

@@ -8,7 +8,7 @@ import torch
 
 import autotransfer as at
 from autotransfer.errors import UserError
-from autotransfer.model.encoder import Size
+from autotransfer.model.stack import Size
 from autotransfer.model.templates import Batches, TemplatesOptions, statistics, xdawn
 from autotransfer.preprocessing.represent.base import stretches
 

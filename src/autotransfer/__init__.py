@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import UserError as UserError
     from .estimator.auto import AutoTransferClassifier as AutoTransferClassifier
     from .estimator.censored import CensoredClassifier as CensoredClassifier
+    from .estimator.regressor import AutoTransferRegressor as AutoTransferRegressor
     from .export import Exported as Exported
     from .export import export_model as export_model
     from .folds import Fold as Fold
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from .jobs import Record as Record
     from .model.eegnet import EEGNet as EEGNet
     from .models.base import load_base as load_base
-    from .models.hub import from_pretrained as from_pretrained
     from .models.interface import save_model as save_model
     from .models.loading import load_model as load_model
     from .models.outcome import train as train
+    from .models.pretrained import from_pretrained as from_pretrained
+    from .person.events import EventDetector as EventDetector
+    from .person.events import detect_events as detect_events
+    from .person.events import score_events as score_events
     from .person.session import Session as Session
     from .pretraining.pretrain import pretrain as pretrain
     from .pretraining.studies import Studies as Studies
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from .recordings import load as load
     from .recordings import synthetic as synthetic
     from .report.moabb_results import moabb_results as moabb_results
+    from .runs.forgetting import forget as forget
     from .search.study_size import plan_study as plan_study
     from .settings import Setting as Setting
     from .training.conformal import UNANSWERED as UNANSWERED
@@ -48,10 +53,12 @@ __version__ = "0.2.0.dev0"
 
 _HOME = {
     "AutoTransferClassifier": ".estimator.auto",
+    "AutoTransferRegressor": ".estimator.regressor",
     "CENSORS": ".censoring",
     "Censor": ".censoring.censor",
     "CensoredClassifier": ".estimator.censored",
     "EEGNet": ".model.eegnet",
+    "EventDetector": ".person.events",
     "Exported": ".export",
     "Fold": ".folds",
     "Job": ".jobs",
@@ -64,9 +71,11 @@ _HOME = {
     "Studies": ".pretraining.studies",
     "UNANSWERED": ".training.conformal",
     "UserError": ".errors",
+    "detect_events": ".person.events",
     "encode": ".training.latent",
     "export_model": ".export",
-    "from_pretrained": ".models.hub",
+    "forget": ".runs.forgetting",
+    "from_pretrained": ".models.pretrained",
     "grid": ".grids",
     "leakage": ".training.leakage",
     "leave_one_subject_out": ".folds",
@@ -78,6 +87,7 @@ _HOME = {
     "plan_study": ".search.study_size",
     "pretrain": ".pretraining.pretrain",
     "save_model": ".models.interface",
+    "score_events": ".person.events",
     "scores": ".censoring.scores",
     "synthetic": ".recordings.sources",
     "train": ".models.outcome",

@@ -49,9 +49,19 @@ class AskedOptions:
             "module:function, a factory (n_channels, n_times) -> nn.Module."
         ),
     ] = "eegnet"
+    target: Annotated[
+        str,
+        About(
+            "What is predicted: classes (default); continuous, a number for each window, such as a force; "
+            "continuous:NAME, where that is a column beside the data or the mean of a channel over the window."
+        ),
+    ] = "classes"
     metric: Annotated[
         str,
-        About("What decides, and what people are scored with: balanced_accuracy, f1, auc, kappa or accuracy."),
+        About(
+            "What decides, and what people are scored with: balanced_accuracy, f1, auc, kappa or accuracy; or "
+            "FILE.json: what mistakes cost, rows true classes, columns predicted."
+        ),
     ] = "balanced_accuracy"
     at_least: Annotated[float | None, About("The score that you need of every person: who is below it is named.")] = (
         None

@@ -27,3 +27,19 @@ def count(n: int, one: str, many: str | None = None) -> str:
 def printable(text: str) -> str:
     """Without what would command a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def clock(seconds: float) -> str:
+    """1:02:03 or 2:03."""
+    if not math.isfinite(seconds):
+        return "?"
+    seconds = max(0.0, seconds)
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def jobs_words(done: int, total: int, failed: int = 0, *, known: bool = False) -> str:
+    """'8 of 120 jobs done'. known: others may be added later."""
+    what = f"{'known ' * known}job{'s' * (total != 1)}"
+    return f"{done} of {total} {what} done" + (f", {failed} failed" if failed else "")

@@ -19,8 +19,9 @@ from .options import spread
 from .pretraining import pretrain
 from .reading import datasets, grids, inspect, plan_study
 from .reporting import compare, report
-from .running import demo, resume, run, status
-from .using import calibrate, export, predict, stream
+from .running import demo, forget, resume, run, status
+from .streaming import stream
+from .using import calibrate, export, predict
 
 app = typer.Typer(
     name="autotransfer",
@@ -59,7 +60,7 @@ def before(
 
 COMMANDS = (  # in the order of --help
     run, resume, status, report, predict, calibrate, export, stream, pretrain, inspect, plan_study, datasets, grids,
-    compare, demo,
+    compare, forget, demo,
 )  # fmt: skip
 for _command in COMMANDS:
     app.command()(spread(_command))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -18,6 +18,7 @@ from ..options import USUAL, AskedOptions
 
 if TYPE_CHECKING:
     from ..models.mixture import Model
+    from ..models.regression import RegressionModel
     from ..recordings import Raw
 
 Source = Annotated[
@@ -70,23 +71,99 @@ class Windowing:
         _cut("What names of files mean: '{subject}/{session}_{class}_*.csv'; other names are columns."),
     ] = None
     sfreq: Annotated[float | None, _cut("Sampling rate in Hz of files that do not say it (.csv).")] = None
+    filter: Annotated[
+        str | None,
+        _cut(
+            "Filter before cutting, without looking ahead: a band in Hz, such as 5-45, 20- or -40, and the mains, "
+            "5-45,notch:50. The model keeps it; stream, predict and calibrate then filter in the same way."
+        ),
+    ] = None
 
     def read(self, data: str) -> Raw:
         from ..recordings import Cutting, read
 
         return read(data, Cutting.of(**asdict(self)))
 
-    def read_for(self, model: Model, data: str) -> Raw:
-        """The same, in windows as long as the model's where the user does not say how long."""
-        from ..recordings import is_continuous
+    def read_for(self, model: Model | RegressionModel, data: str) -> Raw:
+        """The same, in windows as long as the model's where the user does not say how long, and filtered as its
+        recordings were where the user does not say how."""
+        from ..models.regression import RegressionModel
+        from ..recordings import Cutting, is_continuous, read
 
         card = model.card
-        if self.window is None and card.sfreq is not None and is_continuous(data):
-            return replace(self, window=card.n_times / card.sfreq).read(data)
-        return self.read(data)
+        band = model.card.filter if isinstance(model, RegressionModel) else model.parts[0].card.filter
+        given = asdict(self)
+        if is_continuous(data):
+            if self.window is None and card.sfreq is not None:
+                given["window"] = card.n_times / card.sfreq
+            if self.filter is None and band is not None and band.get("sections"):
+                given["filter"] = band
+        return read(data, Cutting.of(**given))
 
 
-UNSAID, UNASKED = Windowing(), AskedOptions()
+def _event(help: str) -> Any:
+    return typer.Option(help=help, rich_help_panel="Events")
+
+
+@dataclass(frozen=True)
+class Detection:
+    """When probabilities of windows become an action, and recordings to try that on. A command that takes one has its
+    fields as options (`spread`)."""
+
+    rest: Annotated[
+        str | None, _event("The class that is no action. With this or --threshold, events are detected.")
+    ] = None
+    threshold: Annotated[
+        float | None, _event("The least probability of a window that votes for its class; default: 0.5.")
+    ] = None
+    debounce: Annotated[
+        str,
+        _event("N/M: so many of the last M windows must vote for a class; 0.4s: all windows, for so many seconds."),
+    ] = "1/1"
+    refractory: Annotated[
+        float, _event("Seconds after the end of an activation in which no other class becomes active.")
+    ] = 0.0
+    replay: Annotated[
+        str | None,
+        _event(
+            "In place of --source: recordings with events, any file or folder that run takes. Says how many events are "
+            "detected, how soon, and how many false activations there are an hour."
+        ),
+    ] = None
+    false_per_hour: Annotated[
+        float | None,
+        _event("With --replay of several people: everybody's threshold for so many, chosen on the others."),
+    ] = None
+    events: Annotated[
+        str | None,
+        _event("With --replay: events and their classes, T1=left,T2=right; T0= only ends what came before."),
+    ] = None
+    pattern: Annotated[str | None, _event("With --replay: what names of files mean, such as '{subject}/*.csv'.")] = None
+    sfreq: Annotated[float | None, _event("With --replay: sampling rate in Hz of files that do not say it.")] = None
+
+    def __post_init__(self) -> None:
+        if self.replay is None:
+            for name in ("false_per_hour", "events", "pattern", "sfreq"):
+                if getattr(self, name) is not None:
+                    raise UserError(f"--{name.replace('_', '-')} is for --replay; leave it out, or replay recordings")
+        if self.false_per_hour is not None and self.threshold is not None:
+            raise UserError("give either --threshold, or --false-per-hour, for which thresholds are chosen")
+
+    @property
+    def asked(self) -> bool:
+        """Whether events of a stream are to be detected."""
+        return self != Detection(replay=self.replay)
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """As `person.stream.replay` takes it."""
+        threshold = 0.5 if self.threshold is None else self.threshold
+        return {
+            "rest": self.rest, "threshold": threshold, "debounce": self.debounce, "refractory": self.refractory,
+        }  # fmt: skip
+
+
+UNSAID, UNASKED, UNDETECTED = Windowing(), AskedOptions(), Detection()
 
 
 def _option(name: str) -> Any:
@@ -100,11 +177,12 @@ def _option(name: str) -> Any:
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: where it has a parameter `windowing` or `asked`, there are the fields of that one
-    instead."""
+    """The command as typer takes it: where it has a parameter `windowing`, `detection` or `asked`, there are the fields
+    of that one instead."""
     own = signature(command, eval_str=True).parameters
     groups: dict[str, tuple[type[Any], dict[str, Any]]] = {
         "windowing": (Windowing, get_type_hints(Windowing, include_extras=True)),
+        "detection": (Detection, get_type_hints(Detection, include_extras=True)),
         "asked": (AskedOptions, {name: _option(name) for name in ASKED}),
     }
     groups = {name: group for name, group in groups.items() if name in own}

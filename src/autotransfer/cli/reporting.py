@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import UserError
 from ..runs.signals import Stopped
 from .options import AtLeast, Folder, Moved, OwnEncoder, ToTensorBoard, own_encoders
 from .voice import say
@@ -49,10 +50,21 @@ def report(
 ) -> None:
     """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
     --tensorboard, --moabb or --methods, write or serve that instead."""
+    from ..runs.regression import is_regression
     from ..runs.run import Run, check_is_run
     from ..training.intervals import check_at_least
 
     check_at_least(at_least)
+    if is_regression(folder):
+        if watch or tensorboard is not None or moabb is not None or methods:
+            raise UserError(
+                f"{folder} has a continuous target, of which there is the page alone; leave the options out"
+            )
+        from ..report.regression_page import write_page
+        from ..runs.regression import read_choice
+
+        say(f"report: {write_page(folder, read_choice(folder, at_least)).resolve()}")
+        return
     if watch or tensorboard is not None or moabb is not None:
         check_is_run(folder)
         _report_elsewhere(folder, tensorboard, moabb)

@@ -1,4 +1,4 @@
-"""A run from beginning to end: run, resume, status, demo."""
+"""A run from beginning to end: run, resume, status, forget, demo."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..errors import UserError, check_choice, shown
 from ..options import SEARCH, AskedOptions
 from .conducting import carry_through, check_end, followers, say_answer, workers
 from .options import UNASKED, UNSAID, Folder, Moved, OwnEncoder, Source, ToTensorBoard, Windowing, own_encoders, spread
+from .regressing import describe_regression, run_regression
 from .reporting import write_report
 from .voice import Log, Quiet, Verbose, say, tell
 
@@ -134,15 +135,20 @@ def run(
         again = read_plan(plan)
         here = {name: getattr(options, name) for name in ("source", "device", "population", *options.cutting)}
         options = RunOptions.from_dict(again.options | here)
+    if options.target != "classes":
+        _check_alone(plan=plan, cluster=cluster, storage=storage, live=live, tensorboard=tensorboard)
     encoders = own_encoders(str(asked.encoder) if again is None else options.encoder)
     check_end(tensorboard)
     if dry_run:
         _dry_run(options, encoders, again)
         return
+    assert out is not None, "checked above"
+    if options.target != "classes":
+        run_regression(options, out)
+        return
     from ..runs.lock import Lock
     from ..search.planning import begin
 
-    assert out is not None, "checked above"
     with workers(cluster) as executor:  # before anything is written: there may be none
         created = begin(out, options, encoders, tell=tell, here=executor is None, again=again)
         with Lock(out), followers(out, live=live, tensorboard=tensorboard):
@@ -157,7 +163,17 @@ def _population(text: str) -> int | str:
     return int(text)
 
 
+def _check_alone(**others: object) -> None:
+    """Refuse what belongs to the trainings of networks, of which a continuous target has none."""
+    for name, value in others.items():
+        if value:
+            raise UserError(f"a continuous target is predicted by closed forms alone; leave --{name} out")
+
+
 def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -> None:
+    if options.target != "classes":
+        describe_regression(options)
+        return
     from ..folds import check_scorable, describe, in_units, leave_groups_out, whole_people
     from ..recordings import load
     from ..recordings.concerns import concerns
@@ -207,8 +223,12 @@ def resume(
 ) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from ..runs.lock import Lock
+    from ..runs.regression import is_regression
     from ..runs.run import check_is_run, reopen
 
+    if is_regression(folder):
+        say(f"{folder} is finished; its report is {folder / 'report.html'}")
+        return
     check_is_run(folder)
     check_end(tensorboard)
     with workers(cluster) as executor, Lock(folder):
@@ -226,8 +246,25 @@ def resume(
 def status(folder: Folder) -> None:
     """How far a run is: jobs done, running, failed, time left."""
     from ..runs.progress import standing
+    from ..runs.regression import is_regression
 
+    if is_regression(folder):
+        say(f"{folder} is finished; its report is {folder / 'report.html'}")
+        return
     for line in standing(folder):
+        say(line)
+
+
+def forget(
+    folder: Folder,
+    people: Annotated[list[str], typer.Argument(metavar="PERSON...", help="Whom to forget, as the report names them.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and delete nothing.")] = False,
+) -> None:
+    """Delete everything that a run holds of people. Every training saw them or was scored on them, so all are deleted,
+    with models, predictions and report; RUN/study.toml stays, to run again without them."""
+    from ..runs.forgetting import forget as deleted
+
+    for line in deleted(folder, people, dry_run=dry_run).lines(folder, done=not dry_run):
         say(line)
 
 

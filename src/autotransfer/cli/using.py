@@ -1,9 +1,8 @@
-"""What a run's model is for: predict, calibrate, export, stream."""
+"""What a run's model is for: predict, calibrate, export."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from ..errors import UserError, check_choice
 from .options import UNSAID, Folder, OwnEncoder, Source, WhichModel, Windowing, own_encoders
+from .regressing import predict_numbers
 from .voice import Log, Quiet, Verbose, say
 
 
@@ -19,7 +19,11 @@ def predict(
     data: Source,
     out: Annotated[Path | None, typer.Option(help="CSV file for the predictions; default: standard output.")] = None,
     metric: Annotated[
-        str, typer.Option(help="Of windows with labels: balanced_accuracy, roc_auc, cohen_kappa, f1_macro or accuracy.")
+        str,
+        typer.Option(
+            help="Of windows with labels: balanced_accuracy, f1, auc, kappa or accuracy; or FILE.json: what mistakes "
+            "cost, rows true classes, columns predicted."
+        ),
     ] = "balanced_accuracy",
     scores: Annotated[
         Path | None, typer.Option(help="CSV file for every person's scores and confusions, where labels are known.")
@@ -40,25 +44,34 @@ def predict(
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
 ) -> None:
-    """Predict the class of new windows with a run's model. Where the data have labels, standard error gets scores by
-    person and a confusion table."""
+    """Predict the class, or the number, of new windows with a run's model. Where the data have labels, standard error
+    gets scores by person and a confusion table."""
     from ..files import write_atomically
     from ..models.loading import load_model
+    from ..models.regression import RegressionModel
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished
     from ..runs.csv_tables import csv_of
     from ..runs.predictions import predictions, probabilities
+    from ..training import mistake_costs
     from ..training.conformal import least_confidence, least_probability
-    from ..training.scoring import metric_of
+    from ..training.scoring import metric_asked, metric_of
 
     check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
-    metric_of(metric)
+    metric = metric_asked(metric)
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
+    if isinstance(saved, RegressionModel):
+        if abstain is not None or adapt != "none" or metric != "balanced_accuracy":
+            raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
+        predict_numbers(saved, windowing.read_for(saved, data), out, scores, coverage, quiet=quiet)
+        return
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
+    if metric.startswith(mistake_costs.PREFIX):
+        metric = mistake_costs.for_classes(metric, saved.card.classes)
     raw = windowing.read_for(saved, data)
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
@@ -96,7 +109,7 @@ def calibrate(
     encoder: OwnEncoder = "eegnet",
 ) -> None:
     """Make a model for one person from a run's model and a few of their labelled windows."""
-    from ..models.loading import load_model
+    from ..models.loading import load_classifier
     from ..person.calibration import calibrated_with, training_words
     from ..runs.lock import refuse_links
 
@@ -106,7 +119,7 @@ def calibrate(
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
     for known in (folder, out):
         refuse_links(known)
-    own = load_model(folder / "model", own_encoders(encoder))
+    own = load_classifier(folder / "model", own_encoders(encoder))
     raw = windowing.read_for(own, data)
     made, counts = calibrated_with(own, raw, new_day=new_day)
     made.save(out / "model")
@@ -132,73 +145,3 @@ def export(
     written = export_model(folder, format, out, model=model, encoders=own_encoders(encoder))
     for line in (*written.lines(), *unfinished(folder)):
         say(line)
-
-
-def stream(
-    folder: Folder,
-    source: Annotated[
-        str, typer.Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME where it has several).")
-    ],
-    out: Annotated[str | None, typer.Option(help="lsl:NAME or a .csv file; default: standard output.")] = None,
-    hop: Annotated[float | None, typer.Option(help="Seconds between windows; default: half a window.")] = None,
-    smooth: Annotated[
-        str, typer.Option(help="majority:N (decisions), posterior:SECONDS (half-life), or none.")
-    ] = "none",
-    filter: Annotated[
-        str, typer.Option(help="Band in Hz, such as 5-45, 20- or -40; auto: as the model's recordings were; none.")
-    ] = "auto",
-    notch: Annotated[list[float] | None, typer.Option(help="Hz of the mains; may be given several times.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="End after so many; default: when the source does.")] = None,
-    session: Annotated[
-        Path | None, typer.Option(help="What is known of the person: read if it is there, and written at the end.")
-    ] = None,
-    new_day: Annotated[
-        bool, typer.Option("--new-day", help="Of --session, take what people keep from day to day.")
-    ] = False,
-    adapt: Annotated[
-        bool, typer.Option("--adapt", help="Learn from the person's windows as held-out people gained most by.")
-    ] = False,
-    by_position: Annotated[
-        bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")
-    ] = False,
-    model: WhichModel = "ensemble",
-    encoder: OwnEncoder = "eegnet",
-) -> None:
-    """Decode a person's signals as they come, until the source ends or Ctrl-C."""
-    import torch
-
-    from ..person.session import Session
-    from ..person.stream.run import LiveLine, Stream, filter_from
-    from ..person.stream.sink import open_sink
-    from ..person.stream.source import open_source
-
-    check_choice("model", model, ("ensemble", "refit"))
-    if seconds is not None and not seconds > 0:
-        raise UserError(f"seconds is {seconds:g}; it must be a positive number")
-    home, encoders = folder if model == "ensemble" else folder / "model" / "refit", own_encoders(encoder)
-    torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
-    found = session is not None and session.exists()
-    if session and found:  # goes on as it began
-        person = Session.load(session, home, encoders=encoders)
-    else:
-        person = Session(home, adapt=adapt, encoders=encoders)
-    if new_day:
-        person.new_day()
-    line = LiveLine()
-
-    def tell(text: str) -> None:
-        line.clear()
-        print(text, file=sys.stderr, flush=True)
-
-    filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
-    with closing(open_source(source)) as samples:
-        decoded = Stream(person, samples, hop=hop, smooth=smooth, filtered=filtered, by_position=by_position, tell=tell)
-        with closing(open_sink(out, person.classes_.tolist(), str(folder))) as sink:
-            for text in decoded.describe():
-                tell(text)
-            try:
-                decoded.run(sink, seconds, line)
-            finally:  # whatever ended it, what was learned of the person stays
-                if session is not None:
-                    person.save(session)
-                tell(str(decoded.summary))

@@ -17,10 +17,11 @@ from .. import schema
 from ..errors import UserError, one_line
 from ..folds import in_units
 from ..model.encoders import Encoders
-from ..models.loading import load_model
+from ..models.loading import load_classifier
 from ..models.mixture import Mixture
 from ..options import AskedOptions
 from ..recordings import Recordings, save_npz
+from ..recordings.targets import CLASSES
 from ..report.collect import collect
 from ..report.page import plotly_of, write
 from ..report.summary import Summary
@@ -72,7 +73,8 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
     device: "auto", "cpu" or "cuda"; predictions are made on the CPU
     scoring: what `score` gives: "balanced_accuracy", "roc_auc", "cohen_kappa", "f1_macro" or "accuracy". The run
         itself decides by `metric`
-    metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy".
+    metric: what the run decides by and scores people with: "balanced_accuracy", "f1", "auc", "kappa" or "accuracy",
+        or a .json file of what mistakes cost.
         Weights of the average minimise the log-loss whatever it is
     at_least: the score that you need of every person; `choice_` and the report say who is below it
     verbose: say what is done and show progress
@@ -119,6 +121,10 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         of one new person, whom nothing is trained on. The model is then calibrated with the first, as `calibrate`
         does, and adapted to the last, as `adapt` does. MOABB's cross-subject modes pass them.
         """
+        if self.target != CLASSES:
+            raise UserError(
+                f"target is {self.target!r}, and a classifier tells classes apart; use AutoTransferRegressor"
+            )
         metric_of(self.scoring, "scoring")
         name, encoders = encoder_of(self.encoder)
         options = self._options(name)
@@ -136,7 +142,7 @@ class AutoTransferClassifier(AskedOptions, WindowClassifier):
         ):
             choice = self._conduct(run, kept=kept)
             home = folder / "model" / "refit" if self.final == "refit" else folder / "model"
-            model = load_model(home, encoders)
+            model = load_classifier(home, encoders)
             summary = replace(
                 collect(run), source="the arrays handed to fit", command=f"{self!r}.fit(X, y, subjects=subjects)"
             )

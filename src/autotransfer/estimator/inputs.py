@@ -51,7 +51,7 @@ def training_recordings(
     """
     raw = raw_windows(X)
     n_trials = raw.X.shape[0]
-    ids = _ids(subjects, groups, sample_domain, raw.subject, n_trials)
+    ids = ids_of(subjects, groups, sample_domain, raw.subject, n_trials)
     if y is None:
         raise UserError("fit requires y to be passed, but the target y is None; give one class per trial")
     labels = column_or_1d(y, warn=True)
@@ -65,7 +65,7 @@ def training_recordings(
         session = None if session is None else [session[n] for n in source]
         others = {name: [values[n] for n in source] for name, values in others.items()}
     check_classification_targets(labels)
-    rate = _agreed_rate(sfreq, raw.sfreq)
+    rate = agreed_rate(sfreq, raw.sfreq)
     how = {"sfreq": rate, "channels": raw.channels, "ring": raw.ring, "filter": raw.filter, "columns": others}
     recordings = Recordings(raw.X, labels, ids, session, **how)
     return recordings, np.array(recordings.classes, dtype=labels.dtype), raw.channels is not None
@@ -86,7 +86,7 @@ def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, 
     return found.pop("session", None), found
 
 
-def _ids(subjects: object, groups: object, sample_domain: object, own: object, n_trials: int) -> list[Any]:
+def ids_of(subjects: object, groups: object, sample_domain: object, own: object, n_trials: int) -> list[Any]:
     """Whose each trial is, from the one name that was used, else from the epochs' own metadata."""
     given = {"subjects": subjects, "groups": groups, "sample_domain": sample_domain}
     used = [name for name, ids in given.items() if ids is not None]
@@ -119,7 +119,7 @@ def _sources(domains: list[Any]) -> NDArray[np.int64]:
     return source
 
 
-def _agreed_rate(asked: float | None, found: Any) -> Any:
+def agreed_rate(asked: float | None, found: Any) -> Any:
     if asked is not None and found is not None and abs(float(asked) - float(found)) > 1e-6 * float(asked):
         raise UserError(f"sfreq is {asked!r}, but the epochs are sampled at {found} Hz; leave sfreq out")
     return found if asked is None else asked

@@ -13,7 +13,7 @@ from ..errors import UserError, check_choice
 from ..files import write_atomically
 from ..model.encoders import Encoders
 from ..models.graph import refuse_what_graphs_cannot
-from ..models.loading import MARK, load_model
+from ..models.loading import MARK, load_classifier
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..runs.lock import refuse_links
@@ -81,7 +81,7 @@ def export_model(
     else:
         home = _home(Path(source), model)
         target = Path(source) / f"model{form.suffix}" if out is None else Path(out)
-        saved = load_model(home, encoders)
+        saved = load_classifier(home, encoders)
     if format != "safetensors":
         refuse_what_graphs_cannot(saved.parts)
     check_target(target, format)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ..errors import UserError, one_line
-from .encoder import InTurn, Size
 from .keyed_dropout import KeyedDropout
+from .stack import InTurn, Size
 
 Factory = Callable[..., nn.Module]
 

@@ -19,12 +19,15 @@ from .. import gpu
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu import Dropping, Picked
 from ..kernels import kernels_for
-from .encoder import EncoderOptions, Quick, Size, check_common, kernel_length
+from .eegnet_graph import EEGNetGraph
+from .eegnet_quick import QuickEEGNet
+from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, elu_pool, fill_uniform, limit_norm_, mix_channels, mix_picked, mix_signals
 from .moments import Moments, window_moments
 from .norm_pool import drawn, kept, norm_pool
 from .power import log_power, square_pool
+from .stack import Quick, Size
 
 MIN_TIMES = 8
 FIRST_POOL, SECOND_POOL = 4, 8
@@ -283,11 +286,7 @@ class EEGNet(nn.Module):
 
     def graph(self) -> nn.Module:
         """Windows (P or 1, N, C, T) -> codes (P, N, D) in plain operations, in eval mode."""
-        from .eegnet_graph import EEGNetGraph
-
         return EEGNetGraph(self)
 
     def quick(self, n_constant: int = 0) -> Quick:
-        from .eegnet_quick import QuickEEGNet
-
         return QuickEEGNet(self, n_constant)

@@ -6,7 +6,7 @@ the filters beside them, in float64, and all members are one chain of convolutio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +16,24 @@ from .layers import BatchNorm
 from .moments import padding
 from .power import log_power
 
-if TYPE_CHECKING:
-    from .eegnet import EEGNet
+
+class Filters(Protocol):
+    """What of an EEGNet is folded: see there."""
+
+    members: int | None
+    n_channels: int
+    n_times: int
+    kernel: int
+    depth: int
+    pools: tuple[int, int]
+    norm1: BatchNorm
+    norm2: BatchNorm
+    norm3: BatchNorm
+    power_norm: BatchNorm | None
+    spatial: nn.Parameter
+    temporal: nn.Parameter
+    depthwise: nn.Parameter
+    pointwise: nn.Parameter
 
 
 class EEGNetGraph(nn.Module):
@@ -33,7 +49,7 @@ class EEGNetGraph(nn.Module):
     pointwise: Tensor
     pointwise_bias: Tensor
 
-    def __init__(self, net: EEGNet) -> None:
+    def __init__(self, net: Filters) -> None:
         super().__init__()
         self.members, self.pools, self.power = net.members or 1, net.pools, net.power_norm is not None
         self.temporal_padding, self.depthwise_padding = padding(net.kernel), padding(net.depthwise.shape[-1])
@@ -63,7 +79,7 @@ class EEGNetGraph(nn.Module):
 
 
 @torch.no_grad()
-def folded(net: EEGNet) -> dict[str, Tensor]:
+def folded(net: Filters) -> dict[str, Tensor]:
     """The tensors of the graph, float64. P members, W filters each, of C channels."""
     members, wide, channels = net.spatial.reshape(-1, *net.spatial.shape[-2:]).shape
     spatial = net.spatial.double().reshape(members, wide, channels)

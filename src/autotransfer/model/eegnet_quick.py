@@ -4,27 +4,23 @@ where there is none, filters by way of their spectra."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..cpu import available
 from ..cpu.in_use import Networks
-from .eegnet_graph import folded
-from .encoder import group_of
+from .eegnet_graph import Filters, folded
 from .power import FLOOR
 from .spectral import ROOT, FilteredMixtures, MixedFilters, elu_mean, mean_square
-
-if TYPE_CHECKING:
-    from .eegnet import EEGNet
+from .stack import group_of
 
 
 class QuickEEGNet:
     """Windows (G, n, C, T), each of the next so many members -> codes (P, n, D)."""
 
     @torch.no_grad()
-    def __init__(self, net: EEGNet, n_constant: int) -> None:
+    def __init__(self, net: Filters, n_constant: int) -> None:
         own, members = folded(net), net.members or 1
         wide = len(own["spatial"]) // members
         spatial, temporal, depthwise, pointwise = (

@@ -11,10 +11,11 @@ from ..errors import UserError, shown
 from .any_module import Factory, build
 from .braindecode_models import PREFIX, braindecode_factory, parse
 from .eegnet import EEGNetOptions
-from .encoder import EncoderOptions, Size
+from .encoder import EncoderOptions
 from .evoked import EvokedOptions
 from .linear import LinearOptions
 from .shallow import ShallowOptions
+from .stack import Size
 from .templates import TemplatesOptions
 from .trees import TreesOptions
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..preprocessing.represent.base import centred
 from ..preprocessing.represent.tangent import logarithm, logarithm_by_roots, tangent_of
-from .encoder import Size
+from .stack import Size
 from .templates import Templates, TemplatesOptions
 
 MOST_FILTERS = 16  # of all classes together, unless there are more classes: the covariance has twice as many rows

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .encoder import Size
 from .solved import Solved, SolvedOptions
+from .stack import Size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,13 +24,14 @@ from ..cpu import available
 from ..cpu.in_use import Networks
 from ..errors import UserError, check_at_most, check_positive
 from ..gpu.autograd import apply
-from .encoder import EncoderOptions, Quick, Size, check_common, group_of, kernel_length
+from .encoder import EncoderOptions, check_common, kernel_length
 from .filtering import filter_times
 from .layers import BatchNorm, fill_uniform, mix_signals
 from .moments import Moments, padding
 from .norm_pool import drawn, kept
 from .power import FLOOR
 from .spectral import MixedFilters, mean_square
+from .stack import Quick, Size, group_of
 
 MIN_TIMES = 8
 STRETCHES = 8  # at least; windows of fewer than 16 samples have one for each sample

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError, shown
-from .encoder import EncoderOptions, Quick, Size, group_of
+from .encoder import EncoderOptions
+from .stack import Quick, Size, group_of
 
 Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]  # all training windows (B, C, T) and classes (B,), in pieces
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from ..cpu.in_use import few, operations
 from ..errors import check_at_most, check_positive
 from ..preprocessing.represent.base import POINTS, QUIET, centred, stretches
-from .encoder import Size
 from .solved import Batches, Solved, SolvedOptions
+from .stack import Size
 
 MOST_FILTERS = 32  # of all classes together, unless there are more classes than that
 FLAT = 1e-6  # a signal that varies by less than this share of its level correlates with nothing

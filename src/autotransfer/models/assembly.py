@@ -62,7 +62,7 @@ def assemble(
         subjects=len(recordings.people),
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
-        scale=_scale(recordings),
+        scale=scale_of(recordings),
     )
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)
@@ -74,7 +74,7 @@ def assemble(
     return card, tensors
 
 
-def _scale(recordings: Recordings) -> float | None:
+def scale_of(recordings: Recordings) -> float | None:
     """Of all windows, once for all parts of a model."""
     if "scale" not in recordings.derived:
         recordings.derived["scale"] = typical_scale(recordings.X)

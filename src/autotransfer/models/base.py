@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ..errors import UserError, check_positive, check_types, one_line, shown
+from ..errors import UserError, one_line, shown
 from ..files import read_plain, sync_folder, write_atomically
-from ..model.encoder import Size
 from ..model.shallow import Shallow
 from ..preprocessing.represent.pretrained import know
 from ..recordings import Recordings
@@ -30,51 +29,14 @@ from ..recordings.copies import Traces, traces
 from ..recordings.layout import channel_map
 from ..settings import Setting
 from ..training.members import Members
+from .base_card import CARD, NEXT, PAGE, WEIGHTS, BaseCard
 from .base_page import base_page
 from .binding import check_digest, check_size, digest_of
 from .card import DIGEST
+from .hub import HUB, download, push_to_hub
 
-CARD, WEIGHTS, NEXT, PAGE = "base.json", "base.safetensors", "base.next.safetensors", "README.md"
-FILES = (CARD, WEIGHTS, PAGE)
 KEYS, PEOPLE = "people.keys", "people.numbers"  # of Traces, among the tensors
-HUB = "hf:"  # before the name of a repository
 KINDS = ("base", "random_base")
-
-
-@dataclass(frozen=True)
-class BaseCard:
-    """What a base was made of."""
-
-    name: str
-    studies: list[dict[str, Any]]  # name, people, windows, classes; score and chance on people left out, if measured
-    members: int
-    setting: dict[str, Any]
-    n_times: int
-    channels: list[str]
-    ring: list[int] | None
-    sfreq: float | None
-    people: int
-    training: dict[str, Any] = field(default_factory=dict)  # folds, seeds, seconds, versions
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        check_positive(self, "sfreq", "n_times", "members", "people")
-        if not self.channels or not all(isinstance(name, str) for name in self.channels):
-            raise UserError("the channels of a base are not all names")
-        if self.ring is not None and not all(isinstance(at, int) and 0 <= at < len(self.channels) for at in self.ring):
-            raise UserError(f"the ring of a base is {shown(self.ring)}")
-        for study in self.studies:
-            if not (isinstance(study.get("name"), str) and isinstance(study.get("classes"), list) and study["classes"]):
-                raise UserError("a study of a base has no name or no classes")
-
-    @property
-    def n_classes(self) -> int:
-        """Of all studies."""
-        return sum(len(study["classes"]) for study in self.studies)
-
-    @property
-    def size(self) -> Size:
-        return Size(len(self.channels), self.n_times, self.n_classes, self.sfreq)
 
 
 class Base:
@@ -121,8 +83,6 @@ class Base:
 
     def push_to_hub(self, repository: str, **options: Any) -> str:
         """Upload it to Hugging Face's hub: see `models.hub.push_to_hub`."""
-        from .hub import push_to_hub  # made of what is above
-
         return push_to_hub(self, repository, **options)
 
     def check_new(self, recordings: Recordings) -> None:
@@ -241,8 +201,6 @@ def load_base(folder: str | os.PathLike[str]) -> Base:
     """The base in a folder, or in a repository of Hugging Face's hub, hf:USER/NAME; anything that is no base is refused
     in one line."""
     if str(folder).startswith(HUB):
-        from .hub import download  # made of what is above
-
         folder = download(str(folder))
     place = Path(folder)
     if not place.is_dir():

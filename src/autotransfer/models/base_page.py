@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from .base_card import BaseCard
 from .model_page import TAGS, markdown, one_line_of, slug, some_of
-
-if TYPE_CHECKING:
-    from .base import BaseCard
 
 
 def base_page(card: BaseCard) -> str:

@@ -17,8 +17,8 @@ from safetensors import safe_open
 
 from ..errors import UserError, shown
 from ..files import check_plain
-from ..model.encoder import Size
 from ..model.encoders import ENCODERS, is_ours
+from ..model.stack import Size
 from ..recordings.npy import check_memory
 from ..settings import Setting
 from ..training.members import Members

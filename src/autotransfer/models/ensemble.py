@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..model.encoder import Size
+from ..model.stack import Size
 from ..preprocessing import FittedPreprocessing
 from ..settings import Setting
 from ..training.centring import Centring

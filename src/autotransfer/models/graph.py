@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..model.encoder import group_of
+from ..model.stack import group_of
 from .ensemble import TINY, Correction, Ensemble, refuse_parts
 from .stacks import PartStack, stacks_of
 

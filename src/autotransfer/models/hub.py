@@ -11,53 +11,21 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import UserError, one_line, shown
 from ..files import write_atomically
-from ..model.encoders import Encoders
 from ..recordings.optional import need
-from .base import CARD as BASE_CARD
-from .base import FILES as BASE_FILES
-from .base import HUB, Base, load_base
+from .base_card import CARD as BASE_CARD
+from .base_card import FILES as BASE_FILES
 from .card import DIGEST
-from .interface import BaseModel
-from .loading import load_model
-from .mixture import Model
 from .saving import WEIGHTS
 
+HUB = "hf:"  # before the name of a repository
 MODEL_CARD, PAGE = "model.json", "README.md"
 FILES = (MODEL_CARD, WEIGHTS, PAGE, *BASE_FILES)
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 EXTRA = "autotransfer[hub]"
-
-
-def from_pretrained(
-    source: str | os.PathLike[str],
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    encoders: Encoders | None = None,
-) -> Model | Base:
-    """A model or a base that somebody has shared.
-
-    Parameters
-    ----------
-    source : folder, or name of a repository on Hugging Face's hub, USER/NAME or hf:USER/NAME
-    revision : of the repository: a branch, a tag or a commit
-    token : for a private repository; default: as huggingface_hub knows it
-    encoders : the factory of a user's own encoder, by name
-
-    Returns
-    -------
-    a model, as of `load_model`, or a `Base`, as of `load_base`
-    """
-    folder = Path(source)
-    if not folder.is_dir():
-        folder = download(str(source), revision=revision, token=token)
-    if (folder / BASE_CARD).exists():
-        return load_base(folder)
-    return load_model(folder, encoders)
 
 
 def download(repository: str, *, revision: str | None = None, token: str | None = None) -> Path:
@@ -81,8 +49,15 @@ def check_repository(text: str) -> str:
     return name
 
 
+class Saved(Protocol):
+    """A model, or a base."""
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Card, weights and page in a folder."""
+
+
 def push_to_hub(
-    model: BaseModel | Base,
+    model: Saved,
     repository: str,
     *,
     private: bool = True,
@@ -98,7 +73,7 @@ def push_to_hub(
     with tempfile.TemporaryDirectory(prefix="autotransfer-") as place:
         folder = Path(place)
         model.save(folder)
-        card = BASE_CARD if isinstance(model, Base) else MODEL_CARD
+        card = BASE_CARD if (folder / BASE_CARD).exists() else MODEL_CARD
         _tell_digest(folder, json.loads((folder / card).read_text(encoding="utf-8")))
         try:
             api = hub.HfApi(token=token)

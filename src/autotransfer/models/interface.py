@@ -15,6 +15,8 @@ from ..errors import UserError, shown
 from ..recordings.windows import people_of_windows, windows_for_model
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
+from .hub import push_to_hub
+from .regression_card import RegressionCard
 from .saving import write_model
 
 
@@ -25,7 +27,7 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
     path: the folder; a model that is there already is replaced
     """
     model = getattr(model, "model_", model)
-    if not isinstance(model, BaseModel):
+    if not isinstance(model, WindowModel):
         raise UserError(f"save_model needs a model or a fitted estimator, not {shown(model)}")
     if (Path(path) / "ledger.sqlite").exists():
         raise UserError(f"{path} is the folder of a run, which has a model of its own; choose another folder")
@@ -35,14 +37,28 @@ def save_model(model: object, path: str | os.PathLike[str]) -> None:
         raise UserError(f"cannot write to {path} ({error.strerror or error}); choose another folder") from None
 
 
-class BaseModel(ABC):
+class WindowModel(ABC):
     """A model that takes raw windows and prepares them itself. `card` says what it was made for."""
 
-    card: Card
+    card: Card | RegressionCard
 
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
         """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
         return windows_for_model(X, self.card, channels, sfreq)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
+        write_model(Path(folder), self.card, self.tensors())
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """What is saved beside the card, by name."""
+
+
+class BaseModel(WindowModel):
+    """One that tells classes apart."""
+
+    card: Card
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -91,15 +107,9 @@ class BaseModel(ABC):
         windows = self.check(X)
         return self.features_checked(windows, people_of_windows(subject, len(windows)))
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model to a folder, which `load_model` reads; a model that is there is replaced."""
-        write_model(Path(folder), self.card, self.tensors())
-
     def push_to_hub(self, repository: str, **options: Any) -> str:
         """Upload the model to Hugging Face's hub, USER/NAME, with a page that has its score on people left out: see
         `models.hub.push_to_hub`, which has the options private, token and message. Returns the address."""
-        from .hub import push_to_hub  # made of models
-
         return push_to_hub(self, repository, **options)
 
     @abstractmethod
@@ -111,7 +121,3 @@ class BaseModel(ABC):
     @abstractmethod
     def features_checked(self, X: Tensor, subject: Tensor | None = None) -> Tensor:
         """As `features`, for the same."""
-
-    @abstractmethod
-    def tensors(self) -> dict[str, Tensor]:
-        """What is saved beside the card, by name."""

@@ -15,8 +15,10 @@ from ..errors import UserError, one_line
 from ..files import read_plain
 from ..model.encoders import Encoders
 from .binding import check_digest, check_file, check_shapes, check_size
-from .card import ModelCard, card_from
+from .card import DIGEST, ModelCard, card_from
 from .mixture import Mixture, Model
+from .regression import RegressionModel
+from .regression_card import REGRESSION, regression_card
 from .saved_model import SavedModel
 from .saving import NEXT, WEIGHTS
 
@@ -24,7 +26,7 @@ MARK = "autotransfer_version"  # in every exported file, as plain text
 UNREADABLE = (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError)
 
 
-def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
+def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model | RegressionModel:
     """The model of a run's folder, of a model's folder, or of one exported safetensors file; anything else is refused
     in one line.
 
@@ -36,7 +38,15 @@ def load_model(path: str | os.PathLike[str], encoders: Encoders | None = None) -
     return _load_folder(path / "model" if (path / "model").is_dir() else path, encoders)
 
 
-def _load_folder(folder: Path, encoders: Encoders | None) -> Model:
+def load_classifier(path: str | os.PathLike[str], encoders: Encoders | None = None) -> Model:
+    """The same, for what needs classes: a model of a continuous target is refused."""
+    model = load_model(path, encoders)
+    if isinstance(model, RegressionModel):
+        raise UserError(f"the model in {path} predicts a number, and no classes; use predict, or at.load_model")
+    return model
+
+
+def _load_folder(folder: Path, encoders: Encoders | None) -> Model | RegressionModel:
     try:
         try:
             return _load(folder, WEIGHTS, encoders)
@@ -53,12 +63,19 @@ def _load_folder(folder: Path, encoders: Encoders | None) -> Model:
         ) from None
 
 
-def _load(folder: Path, file: str, encoders: Encoders | None) -> Model:
+def _load(folder: Path, file: str, encoders: Encoders | None) -> Model | RegressionModel:
     path = folder / file
     values = json.loads(read_plain(folder / "model.json").decode())
-    check_file(path, card_from(values))
-    weights = read_plain(path)
-    model = model_of(values, load(weights), encoders)
+    model: Model | RegressionModel
+    if isinstance(values, dict) and values.get("kind") == REGRESSION:
+        check_size(path)
+        weights = read_plain(path)
+        card = regression_card({name: value for name, value in values.items() if name != DIGEST})
+        model = RegressionModel.restore(card, load(weights))
+    else:
+        check_file(path, card_from(values))
+        weights = read_plain(path)
+        model = model_of(values, load(weights), encoders)
     check_digest(values, weights, card="model.json", file=path.name)
     return model
 

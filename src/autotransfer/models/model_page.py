@@ -13,10 +13,15 @@ from typing import Any
 from ..training.intervals import NextPerson, next_words
 from ..words import printable
 from .card import Card
+from .regression_card import RegressionCard
 
 TAGS = ("autotransfer", "biosignals", "time-series", "subject-transfer", "domain-generalization")
 LETTERS = 200  # of a name
 SENTENCE = 600  # letters of one that a card holds
+LIMITS = (
+    "Scores hold for people, devices and electrode positions like those it was trained on. It is no medical device. "
+    "Its settings are in `model.json`, its weights in `model.safetensors`."
+)
 
 
 def model_page(card: Card) -> str:
@@ -39,9 +44,36 @@ def model_page(card: Card) -> str:
                 ],
             }
         ]
+    return _page(name, head, _body(card, score, metric))
+
+
+def _page(name: str, head: dict[str, Any], body: Iterable[str]) -> str:
     # JSON is YAML, and leaves no name that could be read as anything but a name.
     front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items())
-    return f"---\n{front}\n---\n\n# {markdown(name)}\n\n" + "\n".join(_body(card, score, metric)) + "\n"
+    return f"---\n{front}\n---\n\n# {markdown(name)}\n\n" + "\n".join(body) + "\n"
+
+
+def regression_page(card: RegressionCard) -> str:
+    """The page of a model of a continuous target."""
+    name = f"AutoTransfer model for {one_line_of(card.name)}"
+    head = {"library_name": "autotransfer", "tags": [*TAGS, "regression"], "datasets": [slug(card.name)]}
+    rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz, {card.n_times / card.sfreq:.3g} s"
+    told = card.scores.get("verdict")
+    body = [
+        f"It predicts a number for each window of {len(card.channels)} channels and {card.n_times} samples{rate}, and "
+        f"was trained on {card.subjects} people by AutoTransfer to work on people it has never seen.",
+        f"\n| | |\n| --- | --- |\n| channels | {some_of(card.channels)} |\n| closed forms | {len(card.parts)} |",
+        "\n## How good it is\n",
+        markdown(told, SENTENCE) if isinstance(told, str) and told else "Nobody has measured it on people left out.",
+        "\nWhat predicted each of these people was neither trained on them nor chosen by their scores.",
+        "\n## How to use it\n",
+        '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder',
+        "model.predict(X)  # windows (N, channels, times), raw: it prepares them itself",
+        "model.predict_interval(X, coverage=0.9)  # (N, 2)\n```",
+        "\n## Limits\n",
+        LIMITS,
+    ]
+    return _page(name, head, body)
 
 
 def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
@@ -64,10 +96,7 @@ def _body(card: Card, score: float | None, metric: str) -> Iterable[str]:
     yield '```python\nimport autotransfer as at\n\nmodel = at.load_model(".")  # this folder'
     yield "model.predict(X)  # windows (N, channels, times), raw: it prepares them itself\nmodel.classes_\n```"
     yield "\n## Limits\n"
-    yield (
-        "Scores hold for people, devices and electrode positions like those it was trained on. It is no medical "
-        "device. Its settings are in `model.json`, its weights in `model.safetensors`."
-    )
+    yield LIMITS
 
 
 def _made_for(card: Card) -> str:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError, check_choice
-from ..model.encoder import Size
 from ..model.encoders import Encoders
+from ..model.stack import Size
 from ..preprocessing import Person
 from ..settings import Setting
 from ..training.centring import Centring, check_centring

@@ -63,11 +63,8 @@ def seen_words(seen: dict[str, Any], name: str, X: Tensor, subject: object) -> t
     if trained.any():
         people = "" if whose is None else f" of {_people(whose[row] for row in np.flatnonzero(trained))}"
         told.append(f"the model was trained on windows{people} in these data; their scores are not those of new people")
-    elif whose is not None and (named := _named_alike(seen, name, whose)):
-        told.append(
-            f"the model was trained on people of {name!r} with the same names: {_people(named)}; if these are they, "
-            "their scores are not those of new people"
-        )
+    elif whose is not None and (named := named_alike_words(seen, name, whose)) is not None:
+        told.append(named)
     if calibrated.any():
         told.append(
             f"the model was calibrated with {int(calibrated.sum())} of these {count(len(calibrated), 'window')}; it "
@@ -91,6 +88,16 @@ def calibration_words(seen: dict[str, Any], name: str, X: Tensor, subject: objec
             "person, what it scores with their labels is not what new people get"
         )
     return None
+
+
+def named_alike_words(seen: dict[str, Any], name: str, whose: Sequence[Any]) -> str | None:
+    """What has to be said of scores of people who are called like those that the model was trained on."""
+    if not (named := _named_alike(seen, name, whose)):
+        return None
+    return (
+        f"the model was trained on people of {name!r} with the same names: {_people(named)}; if these are they, their "
+        "scores are not those of new people"
+    )
 
 
 def _named_alike(seen: dict[str, Any], name: str, whose: Sequence[Any]) -> list[Any]:

@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ..model.encoder import quick
 from ..model.encoders import ENCODERS
+from ..model.stack import quick
 from ..training.centring import Centring
 from ..training.days import Days
 from ..training.effects import Effects

@@ -20,7 +20,7 @@ from ..files import read_plain, write_atomically
 from ..model.encoders import Encoders
 from ..models.binding import digest_of
 from ..models.ensemble import refuse_parts
-from ..models.loading import load_model
+from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model, normalised
 from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
@@ -320,7 +320,7 @@ def _from_folder(folder: Path, encoders: Encoders | None) -> Model:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; give that of a run, or at.load_model of an exported file")
     refuse_links(folder)
-    return load_model(folder / "model" if (folder / "model").is_dir() else folder, encoders)
+    return load_classifier(folder / "model" if (folder / "model").is_dir() else folder, encoders)
 
 
 def _axes(window: object) -> int | None:

@@ -22,7 +22,8 @@ from ..errors import UserError, check_positive, shown
 from ..files import write_atomically
 from ..folds import divide, make_fold
 from ..jobs import Job, Outcome, check_seed
-from ..models.base import KEYS, PEOPLE, Base, BaseCard, load_base, save_base
+from ..models.base import KEYS, PEOPLE, Base, load_base, save_base
+from ..models.base_card import BaseCard
 from ..recordings import Recordings
 from ..runs.checkpoint import restore, save_checkpoint
 from ..runs.executor import CHECKPOINT_EVERY, DTYPE

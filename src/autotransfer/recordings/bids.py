@@ -12,12 +12,11 @@ from typing import Any
 
 from ..errors import UserError, shown
 from .blocks import Block
-from .continuous import read_labelled, source_of, split_options, with_labels
-from .cutting import Cutting, cut
+from .continuous import Files, source_of, split_options, with_labels
+from .cutting import Continuous, Cutting, cut
 from .edf import continuous_of, quiet
 from .optional import need
 from .pattern import Labels, check_inside, entity, files_below
-from .raw import Raw
 
 KINDS = ("eeg", "ieeg", "meg", "emg", "nirs")
 ENDINGS = (".edf", ".bdf", ".vhdr", ".set", ".fif", ".snirf")
@@ -31,7 +30,7 @@ def is_bids(folder: Path) -> bool:
     return (folder / "dataset_description.json").is_file()
 
 
-def read_bids(text: str, cutting: Cutting) -> Raw:
+def bids_files(text: str, cutting: Cutting) -> Files:
     """FOLDER, optionally with ?entity=value,value&..., entities as in ENTITIES."""
     path, options = split_options(text)
     folder = Path(path).expanduser()
@@ -44,7 +43,7 @@ def read_bids(text: str, cutting: Cutting) -> Raw:
     labelled = [(path, _labels(path)) for path in files]
     source = source_of(folder, options)
     source = f"bids:{source}" if options else source
-    return read_labelled(labelled, folder.resolve().name, {}, cutting, bids_block, source=source)
+    return Files(labelled, folder.resolve().name, {}, source, bids_block)
 
 
 def _chosen(folder: Path, options: dict[str, str]) -> list[Path]:
@@ -80,6 +79,11 @@ def _labels(path: Path) -> Labels:
 
 def bids_block(path: Path, known: dict[str, Labels], _: dict[str, str], cutting: dict[str, Any]) -> Block:
     """The windows of one recording; runs in the child."""
+    return with_labels(cut(open_bids(path), Cutting(**cutting), path), known[str(path)])
+
+
+def open_bids(path: Path) -> Continuous:
+    """One recording with the events of its events.tsv."""
     mne = need("mne", "reading BIDS folders", "autotransfer[bids]")
     mne_bids = need("mne_bids", "reading BIDS folders", "autotransfer[bids]")
     _check_header(path)
@@ -89,7 +93,7 @@ def bids_block(path: Path, known: dict[str, Labels], _: dict[str, str], cutting:
     root = next(place for place in path.parents if is_bids(place) or place.parent == place).resolve()
     for file in raw.filenames:  # a header can name any other file
         check_inside(Path(file), root)
-    return with_labels(cut(recording, Cutting(**cutting), path), known[str(path)])
+    return recording
 
 
 def _check_header(path: Path) -> None:

@@ -31,6 +31,9 @@ class Block:
     events: dict[str, int] = field(default_factory=dict)  # of a continuous recording: how often each name occurs
     lasting: float | None = None  # s: the usual duration of its events, where they have one
     notes: dict[str, int] = field(default_factory=dict)  # what its reader made of the file, and how often
+    # Of a whole recording (see whole.py): onset, duration and name of its events, and samples after a hole.
+    timeline: list[tuple[float, float, str]] = field(default_factory=list)
+    breaks: list[int] = field(default_factory=list)
 
 
 class Remedies(NamedTuple):

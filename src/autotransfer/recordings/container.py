@@ -22,6 +22,7 @@ from .unlabelled import told, without_unlabelled
 from .windows import axes_concern, channel_names, float32_windows, window_array
 
 MIN_SUBJECTS = 3
+MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them are measurements
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -86,6 +87,7 @@ class Recordings:
         source, y, subject, session, columns = raw.X, raw.y, raw.subject, raw.session, raw.columns
         n_trials = source.shape[0]
         y_codes, classes_found = encode(y, n_trials, "y", classes)
+        _check_are_classes(classes_found)
         subject_codes, subjects_found = encode(subject, n_trials, "subject", subjects)
         _check_enough(classes_found, subjects_found)
         fields = {
@@ -197,6 +199,15 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
         )
     if len(classes) < 2:
         raise UserError(f"every trial is of the class {show(classes[0])}; at least 2 classes are needed")
+
+
+def _check_are_classes(classes: tuple[Label, ...]) -> None:
+    fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
+    if fraction is not None and len(classes) > MOST_FRACTIONS:
+        raise UserError(
+            f"y holds {len(classes)} different numbers such as {fraction:g}: measurements, and no classes; to predict "
+            "numbers use --target continuous (AutoTransferRegressor)"
+        )
 
 
 def check_sfreq(sfreq: Any) -> float | None:

@@ -20,6 +20,7 @@ from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
 from .edf import open_edf, open_fif
+from .filters import filter_of
 from .pattern import EXAMPLE, Labels, by_name, check_inside, files_below, labelled_files, matcher
 from .raw import Raw
 from .wfdb_records import open_wfdb
@@ -110,7 +111,17 @@ def ending(path: Path) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def read_file(path: Path, options: Options, cutting: Cutting) -> Raw:
+class Files(NamedTuple):
+    """Recordings whose labels are known."""
+
+    files: list[tuple[Path, Labels]]
+    name: str  # of them all
+    options: Options
+    source: str  # as a user names them on the command line
+    reader: Callable[..., Block]  # as `continuous_block`
+
+
+def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
     """One file: whose it is, its name says."""
     if not os.path.isfile(path):
         raise UserError(f"there is no file {shown(str(path), 400)}; give an existing one")
@@ -125,10 +136,10 @@ def read_file(path: Path, options: Options, cutting: Cutting) -> Raw:
         labels = matcher(cutting.pattern)(path.name)
     if labels is None:
         raise UserError(f"the name {path.name!r} does not fit the pattern {shown(cutting.pattern, 200)}; {EXAMPLE}")
-    return read_labelled([(path, labels)], stem, options, cutting, source=source_of(path, options))
+    return Files([(path, labels)], stem, options, source_of(path, options), continuous_block)
 
 
-def read_files(folder: Path, options: Options, cutting: Cutting) -> Raw:
+def files_in(folder: Path, options: Options, cutting: Cutting) -> Files:
     """A folder: the files that fit the pattern or, without one, all of a format that lie in it."""
     if cutting.pattern is not None:
         files = labelled_files(folder, cutting.pattern)
@@ -139,7 +150,7 @@ def read_files(folder: Path, options: Options, cutting: Cutting) -> Raw:
     if unknown is not None:
         raise UserError(f"{str(unknown)!r} fits the pattern, but its kind of file is none of {', '.join(ENDINGS)}")
     check_options([path for path, _ in files], options)
-    return read_labelled(files, folder.resolve().name, options, cutting, source=source_of(folder, options))
+    return Files(files, folder.resolve().name, options, source_of(folder, options), continuous_block)
 
 
 def source_of(path: Path, options: Options) -> str:
@@ -177,30 +188,27 @@ def _check_plain(folder: Path, paths: list[Path]) -> None:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
 
 
-def read_labelled(
-    files: list[tuple[Path, Labels]],
-    name: str,
-    options: Options,
-    cutting: Cutting,
-    reader: Callable[..., Block] | None = None,
-    *,
-    source: str,
-) -> Raw:
-    """Windows of files whose labels are known. reader: as `continuous_block`, which is the default. source: what the
-    user calls them all."""
+def read_labelled(found: Files, cutting: Cutting) -> Raw:
+    """Windows of files whose labels are known."""
+    files, name, options, source, reader = found
     by_file = any("class" in labels for _, labels in files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
     known = {str(path): labels for path, labels in files}
     paths = [path for path, _ in files]
-    with blocks_in_child(reader or continuous_block, paths, known, options, cutting.seconds) as blocks:
+    with blocks_in_child(reader, paths, known, options, cutting.seconds) as blocks:
         events, notes = Events(), Counter[str]()
         people = [labels["subject"] for _, labels in files]
         raw = stacked(_with_windows(blocks, people, cutting, events, notes, source), REMEDIES, name=name)
     hint = f"give {{class}} in a pattern, {EXAMPLE}, or {HOW_TO_MAP}"
     if events.counts:
         hint = f"{HOW_TO_MAP}; there are {events.listed()}: {_command(source, events, cutting)}"
-    return replace(raw, hints={"y": hint}, notes=tuple(_noted(notes, len(files))))
+    raw = replace(raw, hints={"y": hint}, notes=tuple(_noted(notes, len(files))))
+    band = filter_of(cutting.filter)
+    if band is None:
+        return raw
+    assert isinstance(raw.sfreq, float), "without a rate nothing is filtered"
+    return replace(raw, filter=band.designed(raw.sfreq).as_dict())
 
 
 def _command(source: str, events: Events, cutting: Cutting) -> str:

@@ -7,7 +7,8 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +16,12 @@ import numpy as np
 
 from ..errors import UserError, check_positive, check_types
 from .blocks import Block
+from .causal import Causal
 from .chunks import CHUNK_VALUES
+from .filters import filter_of
 from .messages import show
 from .npy import check_memory
-from .raw import Array, Label
+from .raw import LARGEST, Array, Label
 
 HOW_TO_MAP = "give names of events and their classes, such as --events T1=left,T2=right (events={'T1': 'left', ...})"
 SLACK = 1.5  # samples that a window's time stamps may be off before it counts as one with a hole
@@ -53,7 +56,9 @@ class Cutting:
     A class of no letters ends what came before and gives no windows. Without events, windows follow every `hop` seconds
     (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is one window.
 
-    `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it.
+    `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it. `filter`
+    (see filters.py) is applied from the beginning of a recording, or from a hole in it, without looking ahead, as a
+    stream is filtered.
     """
 
     window: float | None = None  # s
@@ -62,10 +67,12 @@ class Cutting:
     events: dict[str, str] | None = None
     pattern: str | None = None
     sfreq: float | None = None  # Hz
+    filter: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
         check_positive(self, "window", "hop", "sfreq")
+        filter_of(self.filter)
         if not math.isfinite(self.offset):
             raise UserError(f"offset is {self.offset}; it must be a number of seconds")
         if self.window is None and (self.hop is not None or self.events is not None):
@@ -76,9 +83,14 @@ class Cutting:
             raise UserError(f"events are {show(self.events)}, which name no class; {HOW_TO_MAP}")
 
     @classmethod
-    def of(cls, *, events: object = None, offset: float | None = None, **values: Any) -> Cutting:
-        """From what a user gives: events as a dict, a list of names or text (see `events_of`)."""
-        return cls(events=events_of(events), offset=0.0 if offset is None else offset, **values)
+    def of(cls, *, events: object = None, offset: float | None = None, filter: object = None, **values: Any) -> Cutting:
+        """From what a user gives: events as a dict, a list of names or text (see `events_of`), a filter as a dict or
+        text (see `parse_filter`)."""
+        band = filter_of(filter)
+        return cls(
+            events=events_of(events), offset=0.0 if offset is None else offset,
+            filter=None if band is None else band.as_dict(), **values,
+        )  # fmt: skip
 
     @property
     def given(self) -> list[str]:
@@ -146,6 +158,8 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
     if cutting.window is None and label is None and events:  # which of them, and how long, is for the user to say
         return Block(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)
+    if cutting.filter is not None:
+        recording = _filtered(recording, cutting.filter, path)
     placed = [(start, name) for start, name in _placed(recording, cutting, label) if _whole(recording, start, length)]
     needed = 4 * len(placed) * len(recording.channels) * length + 8 * CHUNK_VALUES
     check_memory(needed, f"{len(placed)} windows", path, "take a longer hop or fewer recordings")
@@ -156,6 +170,30 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
         start=cutting.offset if cutting.events is not None else None,
         **about,
     )
+
+
+def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Continuous:
+    """The same samples after a filter that begins anew where a stream's does: after every hole, and after values that
+    are no numbers, which stay."""
+    n, sfreq = recording.n_times, recording.sfreq
+    if sfreq is None:
+        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    causal = Causal(filter_of(spec, sfreq), sfreq, len(recording.channels))
+    check_memory(4 * n * len(recording.channels) + 16 * CHUNK_VALUES, "the samples", path, "record in shorter files")
+    values, step = np.empty((n, len(recording.channels)), np.float32), max(1, CHUNK_VALUES // len(recording.channels))
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite
+        for start in range(0, n, step):
+            values[start : start + step] = recording.read(start, min(start + step, n)).T
+    usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for what is no number, too
+    steps = np.empty(0) if recording.times is None else np.diff(recording.times) * sfreq
+    holes = np.flatnonzero(steps > 1 + SLACK) + 1
+    edges = np.unique([0, n, *recording.breaks, *holes, *(np.flatnonzero(np.diff(usable)) + 1)]).astype(int)
+    for begin, end in pairwise(edges.tolist()):
+        causal.reset()
+        for start in range(begin, end if usable[begin] else begin, step):
+            rows = slice(start, min(start + step, end))
+            values[rows] = causal.feed(values[rows])
+    return replace(recording, read=lambda start, stop: values[start:stop].T)
 
 
 def _length(recording: Continuous, cutting: Cutting, path: Path) -> int:

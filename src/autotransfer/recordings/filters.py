@@ -1,20 +1,28 @@
 """Filter: how recordings were filtered before they were cut into windows, where that is known.
 
-A model sees filtered signals, so whoever streams to it has to filter in the same way. It is stated, never guessed: in
-meta of a file as {"filter": {"highpass": 5, "lowpass": 45, "notch": [50]}}, each of them optional.
+A model sees filtered signals, so whoever streams to it has to filter in the same way. Recordings that are cut here can
+be filtered here (`load(..., filter="5-45")`), by second-order sections that do not look ahead; the model keeps these,
+and a stream has the same ones. Otherwise it is stated, never guessed: in meta of a file as {"filter": {"highpass": 5,
+"lowpass": 45, "notch": [50]}}, each of them optional. Then only the band is known, and the filter has probably looked
+ahead, as those of other programs usually do.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from .messages import show
 
 REMEDY = "give {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz, ...]}, each of them optional, or None"
+TEXT = "give a band in Hz such as 5-45, 20- or -40, with notch:50 after a comma where the mains are removed"
+ORDER = 4  # of the Butterworth filter
+QUALITY = 30.0  # of a notch: its frequency over its width
+MOST_SECTIONS = 64
 
 
 @dataclass(frozen=True)
@@ -22,35 +30,93 @@ class Filter:
     highpass: float | None = None  # Hz: what is slower was removed
     lowpass: float | None = None  # Hz: what is faster was removed
     notch: tuple[float, ...] = ()  # Hz, of the mains
+    # (n, 6), of a filter that does not look ahead, for the rate of the recordings; none: only the band is known
+    sections: tuple[tuple[float, ...], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As meta and cards of models hold it."""
-        return {"highpass": self.highpass, "lowpass": self.lowpass, "notch": list(self.notch)}
+        known = {"highpass": self.highpass, "lowpass": self.lowpass, "notch": list(self.notch)}
+        return known | ({"sections": [list(one) for one in self.sections]} if self.sections else {})
 
     def __str__(self) -> str:
         edges = [f"{edge:g}" if edge is not None else "" for edge in (self.highpass, self.lowpass)]
         band = f"{edges[0]}–{edges[1]} Hz" if any(edges) else ""
         return ", ".join([band] * bool(band) + [f"notch {hz:g} Hz" for hz in self.notch])
 
+    def designed(self, sfreq: float) -> Filter:
+        """With sections for a rate in Hz: Butterworth's, and a notch for each frequency of the mains. As it is where it
+        has some."""
+        if self.sections:
+            return self
+        from scipy.signal import butter, iirnotch, tf2sos  # takes long to import, and few filter
+
+        edges = [edge for edge in (self.highpass, self.lowpass) if edge is not None]
+        kind = "bandpass" if len(edges) == 2 else "lowpass" if self.highpass is None else "highpass"
+        found = [butter(ORDER, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")] if edges else []
+        found += [tf2sos(*iirnotch(hz, QUALITY, fs=sfreq)) for hz in self.notch]
+        return replace(self, sections=tuple(tuple(map(float, row)) for part in found for row in part))
+
 
 def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
-    """From a dict, a Filter or None; one that leaves everything is None. sfreq: bounds the frequencies."""
+    """From a dict, text (see `parse_filter`), a Filter or None; one that leaves everything is None. sfreq: bounds the
+    frequencies."""
+    if isinstance(value, str):
+        value = parse_filter(value)
     if value is None or (isinstance(value, Filter) and value == Filter()):
         return None
     given = value.as_dict() if isinstance(value, Filter) else value
-    if not isinstance(given, Mapping) or set(given) - {"highpass", "lowpass", "notch"}:
+    if not isinstance(given, Mapping) or set(given) - {"highpass", "lowpass", "notch", "sections"}:
         raise UserError(f"filter is {show(value)}; {REMEDY}")
     notch = given.get("notch") or ()
     notches = list(notch) if isinstance(notch, (list, tuple)) else [notch]
     edges = [given.get("highpass"), given.get("lowpass")]
     for hz in (*(edge for edge in edges if edge is not None), *notches):
-        number = isinstance(hz, (int, float)) and not isinstance(hz, bool)
-        if not number or not (math.isfinite(hz) and hz > 0):
+        if not _finite(hz) or not hz > 0:
             raise UserError(f"filter is {show(value)}; {REMEDY}")
         if sfreq is not None and hz >= sfreq / 2:
             raise UserError(f"filter has {hz:g} Hz, and signals of {sfreq:g} Hz end below {sfreq / 2:g} Hz; {REMEDY}")
     low, high = (None if edge is None else float(edge) for edge in edges)
     if low is not None and high is not None and low >= high:
         raise UserError(f"filter removes what is below {low:g} Hz and above {high:g} Hz; {REMEDY}")
-    found = Filter(low, high, tuple(float(hz) for hz in notches))
+    found = Filter(low, high, tuple(float(hz) for hz in notches), _sections(given.get("sections")))
     return None if found == Filter() else found
+
+
+def parse_filter(text: str) -> Filter | None:
+    """5-45, 20- or -40 in Hz, and notch:50, in any order with commas between; none is none."""
+    edges: list[float | None] = [None, None]
+    notches: list[float] = []
+    for part in text.split(",") if text.strip() != "none" else []:
+        if match := re.fullmatch(r"\s*notch:([\d.]+)\s*", part):
+            notches += [_number(match[1], text)]
+        elif (
+            edges == [None, None] and (match := re.fullmatch(r"\s*([\d.]*)-([\d.]*)\s*", part)) and any(match.groups())
+        ):
+            edges = [_number(edge, text) if edge else None for edge in match.groups()]
+        else:
+            raise UserError(f"filter is {shown(text)}; {TEXT}, or none")
+    return filter_of(Filter(edges[0], edges[1], tuple(notches)))
+
+
+def _number(digits: str, text: str) -> float:
+    try:
+        return float(digits)
+    except ValueError:
+        raise UserError(f"filter is {shown(text)}; {TEXT}, or none") from None
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _sections(value: object) -> tuple[tuple[float, ...], ...]:
+    """Of a card or of meta, which may be damaged: six finite numbers each, the fourth of them 1, and stable."""
+    rows = value or ()
+    if not isinstance(rows, (list, tuple)) or len(rows) > MOST_SECTIONS:
+        raise UserError(f"the sections of the filter are {show(value)}; they must be lists of six numbers")
+    for row in rows:
+        whole = isinstance(row, (list, tuple)) and len(row) == 6 and all(map(_finite, row))
+        # Roots of z² + a z + b lie within the unit circle where |b| < 1 and |a| < 1 + b.
+        if not whole or row[3] != 1 or not (abs(row[5]) < 1 and abs(row[4]) < 1 + row[5]):
+            raise UserError(f"a section of the filter is {show(row)}; it must be six numbers of a stable filter")
+    return tuple(tuple(map(float, row)) for row in rows)

@@ -12,6 +12,8 @@ from ..errors import UserError
 
 Array = np.ndarray[Any, Any]
 Label = Any  # hashable: str, int, float, tuple, ...
+# Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
+LARGEST = 1e15
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UserError, shown
-from .bids import is_bids, read_bids
+from .bids import bids_files, is_bids
 from .cleaning import clean as cleaned
 from .concerns import UNKNOWN_RATE
 from .container import Recordings, check_sfreq
-from .continuous import ENDINGS, ending, read_file, read_files, recordings_in, split_options
+from .continuous import ENDINGS, Files, ending, files_in, one_file, read_labelled, recordings_in, split_options
 from .cutting import Cutting
 from .embedded import watch
 from .fif import fif_files, read_fif, read_fif_folder, stem
@@ -25,6 +25,7 @@ from .npz import HOW_TO_SAVE, load_folder, load_npz, read_folder, read_npz, save
 from .paper import RECIPES, Recipe
 from .raw import Raw
 from .synthetic import synthetic
+from .targets import CONTINUOUS, Targets, target_name
 from .windows import check_windows
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "load",
     "load_folder",
     "load_npz",
+    "load_targets",
     "read",
     "read_folder",
     "read_npz",
@@ -94,6 +96,7 @@ def load(
     events: object = None,
     pattern: str | None = None,
     sfreq: float | None = None,
+    filter: object = None,
     clean: bool = False,
 ) -> Recordings:
     """Recordings from a file (.npz, or MNE epochs in .fif), a folder of .npy or of epochs files, a MOABB
@@ -102,20 +105,43 @@ def load(
     Continuous recordings are cut into windows: a BIDS folder, or files or a folder of .edf, .bdf, .gdf, .xdf, .csv or
     WFDB's .hea. `window`, `hop` and `offset` are seconds; `events` maps names of events to classes, {'T1': 'left'};
     `pattern` says what names of files mean, '{subject}/{session}_{class}_*.csv'; `sfreq` is the rate in Hz of files
-    that do not say it. `clean` leaves out what is clearly broken (see cleaning.py), with a warning that says what.
+    that do not say it. `filter` is applied before they are cut, without looking ahead: a band in Hz and the mains,
+    '5-45,notch:50', or {'highpass': 5, 'lowpass': 45, 'notch': [50]}; models keep it for streams.
+    `clean` leaves out what is clearly broken (see cleaning.py), with a warning that says what.
     """
-    cutting = Cutting.of(window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq)
+    cutting = Cutting.of(
+        window=window, hop=hop, offset=offset, events=events, pattern=pattern, sfreq=sfreq, filter=filter
+    )
     if isinstance(source, str) and source in SETS and not cutting.given and not clean:
         return SETS[source].make()
+    raw, notes = _read_for_training(source, cutting, clean=clean)
+    recordings = Recordings.of(raw)  # first: where data are refused, that is the one line
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return recordings
+
+
+def load_targets(
+    source: str | os.PathLike[str], target: str = CONTINUOUS, *, clean: bool = False, **how: Any
+) -> Targets:
+    """The same with a number for each window in place of a class. target: see `targets.target_name`; how: `window`,
+    `hop` and the other keywords of `load`."""
+    target_name(target)  # before anything is read
+    raw, notes = _read_for_training(source, Cutting.of(**how), clean=clean)
+    targets = Targets.of(raw, target)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return targets
+
+
+def _read_for_training(source: str | os.PathLike[str], cutting: Cutting, *, clean: bool) -> tuple[Raw, list[str]]:
+    """What a source holds, and what is to be said of it."""
     raw = read(source, cutting)
     notes = [*raw.notes, *[UNKNOWN_RATE] * (raw.sfreq is None)]
     if clean:
         raw, left_out = cleaned(raw)
         notes += left_out or ["nothing was left out: nothing is clearly broken"]
-    recordings = Recordings.of(raw)  # first: where data are refused, that is the one line
-    for note in notes:
-        warnings.warn(note, stacklevel=2)
-    return recordings
+    return raw, notes
 
 
 def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
@@ -123,9 +149,9 @@ def read(source: str | os.PathLike[str], cutting: Cutting | None = None) -> Raw:
     if not isinstance(source, (str, os.PathLike)):
         raise UserError(f"cannot load {show(source)}; give a path or the name of an embedded set: {_listed(SETS)}")
     text, asked = os.fspath(source), cutting or Cutting()
-    continuous = _continuous(text, asked)
+    continuous = continuous_files(text, asked)
     if continuous is not None:
-        return continuous()
+        return read_labelled(continuous(), asked)
     if asked.given == ["sfreq"]:
         return _at_rate(read(source), check_sfreq(asked.sfreq), text)
     if asked.given:
@@ -163,12 +189,12 @@ def _at_rate(raw: Raw, sfreq: float | None, text: str) -> Raw:
     return replace(raw, sfreq=sfreq)
 
 
-def _continuous(text: str, cutting: Cutting) -> Callable[[], Raw] | None:
-    """What reads a source of continuous recordings; None: it is none."""
+def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
+    """What finds the files of a source of continuous recordings; None: it is none."""
     if text in SETS:
         return None
     if text.startswith(BIDS):
-        return partial(read_bids, text.removeprefix(BIDS), cutting)
+        return partial(bids_files, text.removeprefix(BIDS), cutting)
     if any(key.endswith(":") and text.startswith(key) for key in READERS):
         return None
     path = text if os.path.exists(text) else text.partition("?")[0]
@@ -177,20 +203,20 @@ def _continuous(text: str, cutting: Cutting) -> Callable[[], Raw] | None:
         return None
     options = {} if path == text else split_options(text)[1]
     if not is_folder:
-        return partial(read_file, folder, options, cutting)
+        return partial(one_file, folder, options, cutting)
     if (folder / "X.npy").is_file():
         return None
     if is_bids(folder) and not options and not _has_epochs(folder):
-        return partial(read_bids, path, cutting)
+        return partial(bids_files, path, cutting)
     epochs = [path for path in fif_files(folder) if ending(path) is None]
     if cutting.pattern is not None or (not epochs and os.access(folder, os.R_OK) and recordings_in(folder)):
-        return partial(read_files, folder, options, cutting)
+        return partial(files_in, folder, options, cutting)
     return None
 
 
 def is_continuous(source: str) -> bool:
     """Whether a source holds recordings that are still to be cut."""
-    return _continuous(source, Cutting()) is not None
+    return continuous_files(source, Cutting()) is not None
 
 
 def _has_epochs(folder: Path) -> bool:

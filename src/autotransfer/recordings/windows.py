@@ -19,13 +19,12 @@ from ..errors import UserError
 from .chunks import row_chunks
 from .labels import as_list, check_distinct, encode
 from .messages import reason
+from .raw import LARGEST as LARGEST
 from .raw import Array
 
 MIN_TIMES = 8
 UNNAMED = re.compile(r"ch\d+")  # what channels are called that have no names
 NO_LETTER = re.compile(r"[\W_]+")  # what names of one channel may differ in
-# Training squares and sums values in float32, which ends at 3e38; no unit of a biosignal comes near this.
-LARGEST = 1e15
 REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
 

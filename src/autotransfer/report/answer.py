@@ -66,8 +66,8 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
     return tag(
         "section",
-        tag("h2", *_asides(sentence), id="answer-title"),
-        tag("div", *(tag("p", *_led(line)) for line in people), class_="people"),
+        tag("h2", *asides(sentence), id="answer-title"),
+        tag("div", *(tag("p", *led(line)) for line in people), class_="people"),
         *(tag("p", note, class_="alert") for note in alerts),
         figure,
         *(tag("p", note, class_="missing") for note in missing),
@@ -83,13 +83,13 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     )
 
 
-def _led(line: str) -> tuple[Html | str, ...]:
+def led(line: str) -> tuple[Html | str, ...]:
     """A line whose first words, up to the colon, say what it is."""
     label, _, rest = line.partition(":")
-    return tag("strong", f"{label}:"), *_asides(rest)
+    return tag("strong", f"{label}:"), *asides(rest)
 
 
-def _asides(sentence: str) -> tuple[Html | str, ...]:
+def asides(sentence: str) -> tuple[Html | str, ...]:
     """The sentence with what stands in brackets set back: who has ten seconds reads the rest."""
     pieces = re.split(r"(\([^()]*\))", sentence.replace(" %", "\u00a0%"))
     return tuple(tag("span", piece) if piece.startswith("(") else piece for piece in pieces if piece)

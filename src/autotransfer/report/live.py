@@ -25,7 +25,7 @@ from ..errors import UserError, one_line
 from ..runs.choice import read_choice
 from ..runs.follower import RunFollower, Seen
 from ..runs.results import Trained
-from ..training.progress import clock
+from ..words import clock
 from .escaping import plain, script_json, short
 from .terminal import answer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import os
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import lru_cache
 from importlib.resources import files
@@ -31,6 +32,8 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
+NOSCRIPT = tag("noscript", tag("p", "The figures need JavaScript; text and tables do not."))
+FOOTER = tag("footer", "Made by AutoTransfer. This file is complete in itself and loads nothing from the network.")
 SECTIONS = {  # what a folded section is called, and what is in it
     "stages": ("How the score grew with time", "what the run had come to after every stage"),
     "results": ("Results on what was held out", "every method and every subject, with tests"),
@@ -85,19 +88,24 @@ def document(run: Summary, *, plotly: Html) -> str:
         "search": [settings(run)],
         "people": [leakages(run)],
     }
-    first = [_figure(figure) for figure in shown["answer"]]
+    first = [figure_html(figure) for figure in shown["answer"]]
     present = [key for key in shown if key in SECTIONS and (shown[key] or any(tables.get(key, [])))]
     body = joined(
         tag("a", "Skip to the figures", href="#figures", class_="skip"),
-        _header(run),
-        tag("noscript", tag("p", "The figures need JavaScript; text and tables do not.")),
+        header_html(run.name, _size(run)),
+        NOSCRIPT,
         tag("main", answer(run, rows, joined(*first)),
-            tag("div", *(_section(key, *map(_figure, shown[key]), *tables.get(key, []), opened=not run.complete)
+            tag("div", *(_section(key, *map(figure_html, shown[key]), *tables.get(key, []), opened=not run.complete)
                          for key in present), _details(run), id="figures"),
             tag("p", tag("button", "Open all", type="button", data_open=True), class_="tools")),
-        tag("footer", "Made by AutoTransfer. This file is complete in itself and loads nothing from the network."),
+        FOOTER,
     )  # fmt: skip
-    everything = [_for_script(figure) for found in shown.values() for figure in found]
+    return page_html(title, body, [figure for found in shown.values() for figure in found], plotly=plotly)
+
+
+def page_html(title: str, body: Html, figures: Sequence[Figure], *, plotly: Html) -> str:
+    """A page with these figures, each of which has its place in the body (`figure_html`)."""
+    everything = [_for_script(figure) for figure in figures]
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -119,17 +127,20 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _header(run: Summary) -> Html:
+def _size(run: Summary) -> list[str]:
     data = run.data
     rate = f" at {data.sfreq:g} Hz" if data.sfreq else ""
-    size = [
+    return [
         count(len(data.people), "subject"),
         count(data.n_trials, "trial"),
         count(len(data.classes), "class", "classes"),
         count(data.n_channels, "channel"),
         f"{data.n_times:,} samples{rate}",
     ]
-    return tag("header", tag("p", "AutoTransfer report", class_="brand"), tag("h1", run.name),
+
+
+def header_html(name: str, size: Sequence[str]) -> Html:
+    return tag("header", tag("p", "AutoTransfer report", class_="brand"), tag("h1", name),
                tag("p", " · ".join(size), class_="size"))  # fmt: skip
 
 
@@ -139,7 +150,7 @@ def _section(key: str, *content: Html | None, opened: bool = False) -> Html:
     return tag("section", tag("details", heading, *content, open=opened, class_="part"), aria_labelledby=key)
 
 
-def _figure(figure: Figure) -> Html:
+def figure_html(figure: Figure) -> Html:
     kinds = [(kind, kind.upper()) for kind in ("png", "svg", "csv")]
     said = f"Save “{figure.title}” as"
     buttons = [tag("button", n, type="button", data_save=kind, aria_label=f"{said} {n}") for kind, n in kinds]

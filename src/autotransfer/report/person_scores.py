@@ -18,7 +18,7 @@ from ..person.calibration import labels_of
 from ..recordings import Raw, check_windows
 from ..recordings.labels import named
 from ..training.intervals import bootstrap_interval
-from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, metric_of
+from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, is_metric, label_of, metric_of
 from ..words import printable
 from .escaping import short
 from .statistics import spread
@@ -146,10 +146,10 @@ def card_words(model: Model) -> str | None:
     """What the model scored on people left out, as its card says; None where an earlier version did not."""
     told = model.card.scores
     name, chance, mean, people = (told.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
-    if name not in METRICS or not isinstance(chance, float) or not isinstance(mean, float):
+    if not isinstance(name, str) or not is_metric(name) or not isinstance(chance, float) or not isinstance(mean, float):
         return None
     if isinstance(sentence := told.get("verdict"), str) and sentence:
         return printable(sentence)
     start = "the model is not better than guessing: " if told.get("better_than_guessing") is False else "the model: "
     left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
-    return f"{start}{METRICS[name].label} {score(mean)} on {left_out} ({chance_words(chance)})"
+    return f"{start}{label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"

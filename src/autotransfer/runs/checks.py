@@ -9,9 +9,7 @@ from ..errors import UserError
 from ..jobs import Record
 from ..schema import Counts
 from ..settings import Setting
-from .ledger import FINISHED, REMEDY, Entry, Ledger
-
-STATUSES = ("waiting", "running", *FINISHED)
+from .ledger import FINISHED, REMEDY, STATUSES, Entry, Ledger
 
 
 def entry_key(setting: Setting, first: int, second: int, seed: int) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Self
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, shown
 from ..recordings import Recordings
 from ..recordings.units import Units
+
+MOST_NAMES = 5  # in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,16 @@ class Data:
     def people(self) -> tuple[str, ...]:
         """Names of the people."""
         return self.subjects if self.units is None else self.units.everybody
+
+    def check_person(self, name: str) -> None:
+        """Raise unless somebody is called that; the message has names that are like it."""
+        if name in self.people:
+            return
+        near = get_close_matches(name, self.people, 3, 0.5) or list(self.people[:MOST_NAMES])
+        more = "" if len(near) == len(self.people) or len(near) < MOST_NAMES else ", …"
+        raise UserError(
+            f"nobody in {self.name} is called {shown(name)}; did you mean {', '.join(map(shown, near))}{more}?"
+        )
 
     @property
     def trials_by_person(self) -> tuple[int, ...]:

@@ -7,22 +7,24 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from .. import schema
 from ..errors import UserError
 from ..files import sync_folder, writable
-from ..jobs import Record
-from ..settings import Setting
 from .checksums import CHECKED, checksum
 from .lock import companions, refuse_links
 from .sqlite_errors import DamagedLedger, explained
+
+if TYPE_CHECKING:  # with torch they take seconds to import, and `status` needs neither
+    from ..jobs import Record
+    from ..settings import Setting
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum TEXT NOT NULL);
@@ -39,6 +41,7 @@ CREATE TABLE IF NOT EXISTS populations (
 """
 T = TypeVar("T")
 FINISHED = ("done", "failed")
+STATUSES = ("waiting", "running", *FINISHED)
 STAGES = {"search": "stage one", "folds": "stage two", "sessions": "models for sessions", "nested": "nested full"}
 REMEDY = "restore the run's folder from a copy, or start a new run"
 PATIENCE = 30.0  # seconds to wait for another program that has locked the file
@@ -83,8 +86,6 @@ class Ledger:
         """read_only: nothing is written, and nothing needs to be: also for an archive."""
         self.path = path
         self._noted = 0  # jobs handed to `add` so far
-        # A run asks for all its records again and again, and learning curves are long: equal text is read once.
-        self._record = lru_cache(REMEMBERED)(partial(schema.from_json, Record))
         if not create and not os.path.isfile(path):
             raise UserError(f"{path.parent} is not a run: it has no {path.name}; start one with autotransfer run")
         refuse_links(path.parent)
@@ -120,6 +121,11 @@ class Ledger:
 
     def close(self) -> None:
         self.connection.close()
+
+    def empty_log(self) -> None:
+        """All that is committed goes into the file itself. `close` does that, too, but where the disk fails it leaves
+        the log and says nothing."""
+        self._ask("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def back_up(self) -> None:
         """A copy beside the ledger: what `resume` goes on from where the ledger is damaged.
@@ -240,11 +246,20 @@ class Ledger:
         rows = self._ask(f"SELECT {columns} FROM jobs {where} ORDER BY number, key", values)
         return [self._entry(*row) for row in rows]
 
+    @cached_property
+    def _record(self) -> Callable[[str], Record]:
+        """A run asks for all its records again and again, and learning curves are long: equal text is read once."""
+        from ..jobs import Record
+
+        return lru_cache(REMEMBERED)(partial(schema.from_json, Record))
+
     def _entry(
         self, key: str, stage: str, setting: str, validation: int, test: int, seed: int, status: str, starts: int,
         record: str | None,
     ) -> Entry:  # fmt: skip
         """Rows are read as a stranger's: what is invalid is refused in one line."""
+        from ..settings import Setting
+
         try:
             parsed = None if record is None else self._record(record)
             entry = Entry(key, stage, Setting.from_json(setting), validation, test, seed, status, starts, parsed)
@@ -256,6 +271,8 @@ class Ledger:
 
     def records(self, keys: Iterable[str]) -> dict[str, Record]:
         """What came of these jobs, of those that are finished."""
+        from ..jobs import Record
+
         wanted = list(keys)
         found: dict[str, Record] = {}
         for start in range(0, len(wanted), 500):
@@ -263,6 +280,18 @@ class Ledger:
             rows = self._ask(f"SELECT key, record FROM jobs WHERE key IN ({', '.join('?' * len(some))})", some)
             found |= {str(key): self._checked(f"job {key}", Record, record) for key, record in rows if record}
         return found
+
+    def extracts(self, *paths: str) -> list[tuple[Any, ...]] | None:
+        """(key, setting, validation, test, seed, status, values) of every job: a setting as its text, and what SQLite
+        finds at these paths of a record, a JSON list; None where a record is no JSON, or has NaN, which JSON lacks."""
+        places = ", ".join(f"'$.{path}'" for path in paths)
+        values = f"CASE WHEN record IS NOT NULL THEN json_extract(record, {places}) END"
+        try:
+            return self.connection.execute(
+                f"SELECT key, setting, validation, test, seed, status, {values} FROM jobs ORDER BY number, key"
+            ).fetchall()
+        except sqlite3.Error:
+            return None
 
     def statuses(self) -> dict[str, str]:
         return dict(self._ask("SELECT key, status FROM jobs"))

@@ -16,10 +16,12 @@ from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
 from ..options import AskedOptions
 from ..recordings.cutting import Cutting
+from ..recordings.targets import CLASSES, target_name
 from ..settings import RENAMED_VALUES, SUBJECT, Setting, nuisance_parts, renamed_value
+from ..training import mistake_costs
 from ..training.batches import n_batches
 from ..training.intervals import check_at_least
-from ..training.scoring import BALANCED_ACCURACY, metric_name
+from ..training.scoring import BALANCED_ACCURACY, metric_asked, metric_name, metric_of
 
 if TYPE_CHECKING:
     from ..recordings import Recordings
@@ -39,9 +41,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 EVERYTHING = "none"  # of --time: no limit, and no stop where no gain is expected
 USUAL_TIME = "30m"  # where candidates of several kinds are averaged and nobody says how long
-CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq")
+CUTTING = ("window", "hop", "offset", "events", "pattern", "sfreq", "filter")
 USUAL_ENCODER = "eegnet"
 ADAPTATIONS = ("zero-shot", "online", "transductive")
+# What a run with a continuous target reads: it solves closed forms, and there is nothing else to ask of it.
+CONTINUOUS_READS = ("target", "adaptation", "device", "kinds", "folds", "at_least")
 RENAMED = {"preprocessing": "adaptation", "steps": "max_steps"}  # options that had another name once
 
 
@@ -88,6 +92,7 @@ class RunOptions(AskedOptions):
     events: str | None = None  # name=class,name=class
     pattern: str | None = None  # what the names of files mean
     sfreq: float | None = None  # Hz, of files that do not say it
+    filter: str | None = None  # before they are cut: 5-45,notch:50
     clean: bool = False  # leave out what is clearly broken (see recordings.cleaning)
 
     def __post_init__(self) -> None:
@@ -107,11 +112,13 @@ class RunOptions(AskedOptions):
         check_choice("final", self.final, ("ensemble", "refit"))
         check_choice("networks", self.networks, NETWORKS)
         check_at_least(self.at_least)
+        target_name(self.target)
         self.metric = metric_name(self.metric)
+        metric_of(self.metric)  # complains about costs
         if self.metric != BALANCED_ACCURACY and (self.rule == "published" or self.nested == "full"):
             raise UserError(
-                f"metric is {self.metric!r}, and the published rule and --nested full decide by balanced accuracy; "
-                "leave them, or the metric, out"
+                f"metric is {shown(self.metric)}, and the published rule and --nested full decide by balanced "
+                "accuracy; leave them, or the metric, out"
             )
         if self.time == EVERYTHING:
             self.time = None
@@ -182,19 +189,22 @@ class RunOptions(AskedOptions):
             raise UserError("adaptation goes with search grid or halving and rule average")
 
     def for_data(self, recordings: Recordings) -> RunOptions:
-        """With as many folds and epochs as these recordings need, where neither user nor paper says how many."""
+        """With as many folds and epochs as these recordings need, where neither user nor paper says how many, and
+        costs in the order of their classes."""
         folds, n = self.folds, turns(recordings)
         if folds == "auto":
             many = n > MANY_PEOPLE and self.rule != "published" and self.grid != "paper"
             folds = USUAL_FOLDS if many else "all"
         if isinstance(folds, int) and folds >= n:
             folds = "all"
+        costs = self.metric.startswith(mistake_costs.PREFIX)
+        metric = mistake_costs.for_classes(self.metric, recordings.classes) if costs else self.metric
         if self.epochs is not None or self.grid == "paper" or self.lists_settings:
-            return replace(self, folds=folds)
+            return replace(self, folds=folds, metric=metric)
         held_out = sum(map(len, groups_of(recordings, None if isinstance(folds, str) else folds)[:2]))
         training = len(recordings.y) * (recordings.n_subjects - held_out) // recordings.n_subjects
         size = self.apply(Setting()).training.batch_size
-        return replace(self, folds=folds, epochs=epochs_for(training, size, self.max_steps))
+        return replace(self, folds=folds, metric=metric, epochs=epochs_for(training, size, self.max_steps))
 
     @property
     def cutting(self) -> dict[str, Any]:
@@ -288,6 +298,10 @@ class RunOptions(AskedOptions):
         """Options as a preset has them, but for what is given (not None). The paper's grid brings its rule."""
         check_choice("preset", preset, PRESETS)
         asked = {name: value for name, value in _today(given).items() if value is not None}
+        if asked.get("target", CLASSES) != CLASSES:
+            _check_continuous(asked)
+        if "metric" in asked:
+            asked["metric"] = metric_asked(asked["metric"])
         usual = PRESETS["recommended"] | PRESETS[preset]
         grid = asked.get("grid", usual["grid"])
         if grid == "paper":
@@ -310,6 +324,17 @@ class RunOptions(AskedOptions):
             raise UserError("the stored options name no data; start a new run")
         values = _today(values)
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
+
+
+def _check_continuous(asked: dict[str, Any]) -> None:
+    """Refuse what means nothing where the target is continuous: networks and all that belongs to them."""
+    for option in fields(AskedOptions):
+        if option.name not in CONTINUOUS_READS and asked.get(option.name) not in (None, option.default):
+            raise UserError(
+                f"a continuous target is predicted by closed forms alone, and {option.name} is "
+                f"{shown(asked[option.name])}; leave it out: networks, penalties and their modes (marginal, "
+                "conditional, complementary) are for classes"
+            )
 
 
 def _today(values: dict[str, Any]) -> dict[str, Any]:

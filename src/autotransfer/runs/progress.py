@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..errors import UserError
-from ..training.evaluation import MEASURED
-from ..training.progress import Progress, clock, jobs_words
-from ..training.trainer import Trainer
-from ..words import printable
-from .checks import check_entries
-from .ledger import FINISHED, Entry, Ledger
+from ..words import clock, jobs_words, printable
+from .ledger import FINISHED, STATUSES, Entry, Ledger
 from .lock import in_use
+
+if TYPE_CHECKING:  # `status` answers at once, without torch
+    from ..training.progress import Progress
+    from ..training.trainer import Trainer
 
 MOST_CURVES, MOST_POINTS = 40, 60  # of a pulse
 
@@ -40,6 +44,8 @@ class Pulse:
 
     @classmethod
     def of(cls, number: int, population: Trainer, bar: Progress) -> Pulse:
+        from ..training.evaluation import MEASURED
+
         every = max(1, population.epoch // MOST_POINTS)
         history = population.snapshots.history[:, : population.epoch : every].float().cpu().numpy()
         own: dict[str, list[int]] = {}
@@ -54,6 +60,24 @@ class Pulse:
         return cls(
             number, time.time(), population.epoch, epochs, bar.left if np.isfinite(bar.left) else None, curves, every
         )
+
+
+class Work(NamedTuple):
+    """A job in numbers."""
+
+    status: str
+    most: int  # epochs
+    epochs: int = 0  # that were trained
+    seconds: float = 0.0
+    failure: str | None = None  # the name of its setting, and why
+
+    @classmethod
+    def of(cls, entry: Entry) -> Work:
+        status, setting, record = entry.status, entry.setting, entry.record
+        if record is None:
+            return cls(status, setting.max_epochs)
+        failure = printable(f"{setting.name}: {record.failure}") if status == "failed" else None
+        return cls(status, setting.max_epochs, record.epochs, record.seconds, failure)
 
 
 @dataclass(frozen=True)
@@ -74,16 +98,15 @@ class Standing:
     pulse: Pulse | None  # of what is in work, where anything is
 
     @classmethod
-    def of(cls, folder: Path, ledger: Ledger, entries: Sequence[Entry]) -> Standing:
+    def of(cls, folder: Path, ledger: Ledger, jobs: Sequence[Work]) -> Standing:
         working = in_use(folder)
         counts = ledger.counts()
         known = ledger.recall("pulse", Pulse)
         at_work = {population.number for population in ledger.open_populations()} if working else set()
         pulse = known if known is not None and known.population in at_work else None
-        spent = sum(entry.record.seconds for entry in entries if entry.record)
-        epochs = sum(entry.record.epochs for entry in entries if entry.record)
-        total = sum(entry.setting.max_epochs for entry in entries)
-        ahead = sum(entry.setting.max_epochs for entry in entries if entry.status not in FINISHED)
+        spent, epochs = sum(job.seconds for job in jobs), sum(job.epochs for job in jobs)
+        total = sum(job.most for job in jobs)
+        ahead = sum(job.most for job in jobs if job.status not in FINISHED)
         begun = 0 if pulse is None else min(pulse.epochs, ahead)
         left = spent / epochs * (ahead - begun) if epochs else None
         planned = 0.0 if ledger.recall("complete", bool) else ledger.recall("ahead", float) or 0.0  # later stages
@@ -98,9 +121,7 @@ class Standing:
             left=_plus(left if pulse is None or pulse.left is None else _later(pulse.left, pulse.time), planned),
             answers=ledger.recall("answered", int) or 0,
             started=ledger.recall("started", str) or "",
-            failures=[
-                printable(f"{e.setting.name}: {e.record.failure}") for e in entries if e.status == "failed" and e.record
-            ],
+            failures=[job.failure for job in jobs if job.failure is not None],
             pulse=pulse,
         )
 
@@ -133,9 +154,54 @@ class Standing:
 def standing(folder: Path) -> list[str]:
     """Lines that say what is done, running, waiting and failed, and how long the rest may take."""
     with closing(Ledger(folder / "ledger.sqlite", read_only=True)) as ledger:
-        entries = ledger.entries()
-        check_entries(ledger, entries)
-        return Standing.of(folder, ledger, entries).lines()
+        jobs = read_work(ledger)
+        if jobs is None:
+            from .checks import check_entries
+
+            entries = ledger.entries()
+            check_entries(ledger, entries)
+            jobs = [Work.of(entry) for entry in entries]
+        return Standing.of(folder, ledger, jobs).lines()
+
+
+SCORES = ("validation_score", "test_score", "swapped.validation_score", "swapped.test_score")
+
+
+def read_work(ledger: Ledger) -> list[Work] | None:
+    """Every job, from the ledger's text alone: the classes that settings and records become take seconds to import.
+    None where anything is unusual, which is for `check_entries` to judge, and where anything has failed."""
+    rows = ledger.extracts("epochs", "seconds", *SCORES, "failure")
+    try:
+        return None if rows is None else [_work(*row) for row in rows]
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
+
+
+def _work(key: Any, setting: Any, validation: Any, test: Any, seed: Any, status: Any, values: Any) -> Work:
+    numbers = (validation, test, seed)
+    digest, most = _digest_and_epochs(setting)
+    _expect(all(isinstance(n, int) and 0 <= n < 2**63 for n in numbers) and validation != test)
+    _expect(key == f"{digest}-{min(validation, test)}-{max(validation, test)}-{seed}" and status in STATUSES)
+    _expect((values is not None) == (status in FINISHED))
+    if values is None:
+        return Work(status, most)
+    epochs, seconds, *scores, failure = json.loads(values)
+    _expect(failure is None and isinstance(epochs, int) and epochs >= 0 and 0 <= seconds < np.inf)
+    _expect(all(0 <= score <= 1 for score in scores))
+    return Work(status, most, epochs, float(seconds))
+
+
+@cache
+def _digest_and_epochs(setting: str) -> tuple[str, int]:
+    """As `Setting.key` has the digest: text that was changed has another than its job's key says."""
+    most = json.loads(setting)["max_epochs"]
+    _expect(isinstance(most, int) and most > 0)
+    return hashlib.blake2b(setting.encode(), digest_size=8).hexdigest(), most
+
+
+def _expect(usual: bool) -> None:
+    if not usual:
+        raise ValueError
 
 
 def _plus(left: float | None, planned: float) -> float | None:

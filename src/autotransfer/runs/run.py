@@ -353,6 +353,7 @@ def begin_ledger(path: Path, facts: dict[str, Any]) -> Ledger:
     try:
         with closing(Ledger(part, create=True)) as fresh:
             fresh.remember(**facts)
+            fresh.empty_log()  # which is not linked
         try:
             os.link(part, path)  # unlike a rename it does not replace what another process has begun
         except FileExistsError:

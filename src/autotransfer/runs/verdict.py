@@ -1,18 +1,15 @@
-"""What a run found, in the sentences that terminal, report, choice.json, model card and estimator all have."""
+"""What a run found, in the sentences that terminal, report, result.json, model card and estimator all have."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ..training.intervals import FEWEST_TO_TEST, bootstrap_interval, next_words
-from ..training.scoring import METRICS, chance_words
+from ..training.intervals import FEWEST_TO_TEST, NextPerson, bootstrap_interval, next_words
+from ..training.scoring import chance_words, label_of
 from ..words import count, printable, range_words, score, signed
-
-if TYPE_CHECKING:
-    from .choice import Choice
 
 SAME = 1e-9  # scores that differ by rounding alone
 MOST_NAMES = 10  # of people, in a sentence
@@ -55,13 +52,53 @@ def best_peer(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, fl
     return BestPeer(name, means[name], len(gaps), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
 
 
+class Result(Protocol):
+    """What the sentences below need of a `Choice`, which has the first of them among its fields."""
+
+    @property
+    def estimate(self) -> Mapping[str, float]: ...
+
+    @property
+    def interval(self) -> tuple[float, float] | None: ...
+
+    @property
+    def below(self) -> Mapping[str, float]: ...
+
+    @property
+    def guesses(self) -> bool: ...
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def chance(self) -> float | None: ...
+
+    @property
+    def hold_out(self) -> str: ...
+
+    @property
+    def at_least(self) -> float | None: ...
+
+    @property
+    def skipped_peers(self) -> Mapping[str, str]: ...
+
+    @property
+    def verdict(self) -> str: ...
+
+    @property
+    def best_peer(self) -> BestPeer | None: ...
+
+    @property
+    def next_person(self) -> NextPerson | None: ...
+
+
 # ---- the headline ----------------------------------------------------------------------------------------------------
 
 
-def verdict(choice: Choice) -> str:
+def verdict(result: Result) -> str:
     """What is delivered scores on people it has not seen, how sure that is, and how the best simple model does."""
-    start = "Not better than guessing: the" if choice.guesses else "The"
-    return f"{start} model scores {result_words(choice)}{_beside(choice.best_peer)}."
+    start = "Not better than guessing: the" if result.guesses else "The"
+    return f"{start} model scores {result_words(result)}{_beside(result.best_peer)}."
 
 
 def _beside(peer: BestPeer | None) -> str:
@@ -81,36 +118,36 @@ def _beside(peer: BestPeer | None) -> str:
     )
 
 
-def worst_words(choice: Choice) -> str | None:
+def worst_words(result: Result) -> str | None:
     """Who scores lowest and, where the user named a threshold, who is below it."""
-    if not choice.estimate:
+    if not result.estimate:
         return None
-    person, lowest = min(choice.estimate.items(), key=lambda item: item[1])
+    person, lowest = min(result.estimate.items(), key=lambda item: item[1])
     told = f"Worst person: {score(lowest)} (subject {_name(person)})."
-    if choice.at_least is None:
+    if result.at_least is None:
         return told
-    below = choice.below
+    below = result.below
     if not below:
-        return f"{told} Nobody scores below {choice.at_least:g}."
+        return f"{told} Nobody scores below {result.at_least:g}."
     names = [f"{_name(one)}: {score(value)}" for one, value in list(below.items())[:MOST_NAMES]]
     more = f" and {len(below) - MOST_NAMES} more" if len(below) > MOST_NAMES else ""
     return (
-        f"{told} Below {choice.at_least:g}: {len(below)} of {len(choice.estimate)} people ({', '.join(names)}{more})."
+        f"{told} Below {result.at_least:g}: {len(below)} of {len(result.estimate)} people ({', '.join(names)}{more})."
     )
 
 
-def headline(choice: Choice) -> list[str]:
+def headline(result: Result) -> list[str]:
     """The verdict, the next person, the worst one: what comes before all else, wherever a run's result is told."""
     return [
-        line for line in (choice.verdict, next_words(choice.next_person, choice.hold_out), worst_words(choice)) if line
+        line for line in (result.verdict, next_words(result.next_person, result.hold_out), worst_words(result)) if line
     ]
 
 
-def skipped_words(choice: Choice) -> list[str]:
+def skipped_words(result: Result) -> list[str]:
     """Simple models that nobody has scores of, and why."""
-    if not choice.skipped_peers:
+    if not result.skipped_peers:
         return []
-    return [f"simple models not scored: {'; '.join(f'{_name(n)} ({why})' for n, why in choice.skipped_peers.items())}"]
+    return [f"simple models not scored: {'; '.join(f'{_name(n)} ({why})' for n, why in result.skipped_peers.items())}"]
 
 
 def follow_words(follows: str, gain: float) -> str:
@@ -125,15 +162,15 @@ def follow_words(follows: str, gain: float) -> str:
 # ---- its parts -------------------------------------------------------------------------------------------------------
 
 
-def result_words(choice: Choice) -> str:
+def result_words(result: Result) -> str:
     """'0.487 balanced accuracy on 6 people it has not seen (95 % interval 0.460 to 0.514; chance .50)'."""
-    limits, values = choice.interval, list(choice.estimate.values())
+    limits, values = result.interval, list(result.estimate.values())
     told = [] if limits is None else [f"95 % interval {score(limits[0])} to {score(limits[1])}"]
-    told += [] if choice.chance is None else [chance_words(choice.chance)]
+    told += [] if result.chance is None else [chance_words(result.chance)]
     mean = sum(values) / len(values) if values else None
     people = count(len(values), "person", "people")
-    where = unseen_words(choice.hold_out, people)
-    return f"{score(mean)} {metric_label(choice)} {where}" + (f" ({'; '.join(told)})" if told else "")
+    where = unseen_words(result.hold_out, people)
+    return f"{score(mean)} {metric_label(result)} {where}" + (f" ({'; '.join(told)})" if told else "")
 
 
 def unseen_words(hold_out: str, people: str) -> str:
@@ -145,20 +182,20 @@ def unseen_words(hold_out: str, people: str) -> str:
     return f"on {people} it has not seen"
 
 
-def metric_label(choice: Choice) -> str:
-    return METRICS[choice.metric].label if choice.metric in METRICS else choice.metric
+def metric_label(result: Result) -> str:
+    return label_of(result.metric)
 
 
-def guessing_words(choice: Choice) -> str:
+def guessing_words(result: Result) -> str:
     """'Not better than guessing (chance .50)'."""
-    return "Not better than guessing" + ("" if choice.chance is None else f" ({chance_words(choice.chance)})")
+    return "Not better than guessing" + ("" if result.chance is None else f" ({chance_words(result.chance)})")
 
 
-def metric_words(choice: Choice, chance: float | None = None) -> str:
+def metric_words(result: Result, chance: float | None = None) -> str:
     """'balanced accuracy on 12 test subjects (chance .25)'. chance: where the choice does not say it."""
-    known = choice.chance if choice.chance is not None else chance
+    known = result.chance if result.chance is not None else chance
     told = "" if known is None else f" ({chance_words(known)})"
-    return f"{metric_label(choice)} on {count(len(choice.estimate), 'test subject')}{told}"
+    return f"{metric_label(result)} on {count(len(result.estimate), 'test subject')}{told}"
 
 
 def _name(text: str) -> str:

@@ -16,7 +16,7 @@ from ..runs.choice import Average, Choice, Named, Scores, Weighted
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
-from ..training.scoring import BALANCED_ACCURACY, METRICS
+from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .for_whom import group_scores
@@ -79,7 +79,7 @@ def decide(
     place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
     overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
-    single, metric = scores_on_test(run, entries), METRICS[options.metric]
+    single, metric = scores_on_test(run, entries), metric_of(options.metric)
 
     def alone(role: str) -> Scores:
         return run.by_person({str(subjects[test]): single[key, test] for test, key in picks[role].items()})

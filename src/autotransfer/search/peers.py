@@ -31,7 +31,7 @@ from ..runs.run import Run
 from ..settings import Setting
 from ..training.closed_form import population_of
 from ..training.packing import resolve_device
-from ..training.scoring import BALANCED_ACCURACY, METRICS
+from ..training.scoring import BALANCED_ACCURACY, metric_of
 from ..training.train import run as train_population
 from ..training.windows import release, windows_for
 from .kinds import closed_forms
@@ -154,7 +154,7 @@ def _solved(run: Run, setting: Setting) -> Scores:
 
 def _measured(run: Run, setting: Setting) -> Scores:
     """The same by the metric that decides the run."""
-    metric, rec, scored = METRICS[run.options.metric], run.recordings, set(scorable(run.recordings))
+    metric, rec, scored = metric_of(run.options.metric), run.recordings, set(scorable(run.recordings))
     done = {entry.key: entry for entry in run.ledger.entries(records=False) if entry.status == "done"}
     y, who, found = rec.y.numpy(), rec.subject.numpy(), Scores()
     for fold in run.folds():
@@ -206,7 +206,7 @@ def _predicted(run: Run, peer: Peer, until: float | None) -> Scores | str:
             own = who[fold.test] == person
             if person in scored:
                 sure = np.eye(recordings.n_classes)[predicted[own]]
-                score = person_score(METRICS[run.options.metric], y[fold.test][own], sure)
+                score = person_score(metric_of(run.options.metric), y[fold.test][own], sure)
                 found[str(recordings.subjects[person])] = score
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..recordings import Recordings
 from ..runs.options import RunOptions
 from ..training.batches import BALANCES, n_people
-from ..training.progress import clock
+from ..words import clock
 from .costs import people_held_out
 from .kinds import networks
 from .plan import Plan

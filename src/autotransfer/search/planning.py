@@ -17,7 +17,7 @@ from ..runs.options import RunOptions
 from ..runs.run import Run, Tell, check_columns, check_encoder, check_packages
 from ..settings import Setting
 from ..training.packing import resolve_device
-from ..training.progress import clock
+from ..words import clock
 from .costs import Costs
 from .kinds import closed_forms, list_of, networks, online_forms, uncentred
 from .plan import CLOSED_FORMS, Plan, Stage, Training, network_name

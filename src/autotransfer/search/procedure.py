@@ -20,7 +20,8 @@ from ..runs.ledger import FINISHED, Entry, stage_name
 from ..runs.results import results_table, trained
 from ..runs.run import Run, Tell, check_packages
 from ..settings import Setting
-from ..training.progress import clock, working
+from ..training.progress import working
+from ..words import clock
 from .average import Nested, Weights, find_nested
 from .decision import decide
 from .kinds import closed_forms

@@ -17,7 +17,7 @@ from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.metrics import balanced_accuracy_of
-from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric
+from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, metric_of
 
 Fold = tuple[int, ...]  # the people that a training holds out
 Array = NDArray[np.float32]
@@ -61,7 +61,7 @@ class Said:
             for k in range(len(candidates)):
                 own[k] = own[k] / seeds[k, fold] if (k, fold) in seeds else 1 / rec.n_classes
             own[:] = _logarithm(own)
-        return cls(candidates, total, y, METRICS[run.options.metric])
+        return cls(candidates, total, y, metric_of(run.options.metric))
 
     @cached_property
     def people(self) -> list[int]:

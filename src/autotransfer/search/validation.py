@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
-from ..training.scoring import BALANCED_ACCURACY, METRICS
+from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
 from .said import person_score, probabilities_of
 from .stages import Score
 
@@ -39,7 +39,7 @@ def honest_scores(entries: Sequence[Entry], groups: Groups, *, both: bool = True
 
 def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) -> list[Score]:
     """As `honest_scores`, by the metric that decides the run: records hold balanced accuracies alone."""
-    metric = METRICS[run.options.metric]
+    metric = metric_of(run.options.metric)
     if metric is METRICS[BALANCED_ACCURACY]:
         return honest_scores(entries, run.groups, both=both)
     scores, rec = [], run.recordings

@@ -55,13 +55,13 @@ class Thresholds:
 
     def set_threshold(self, coverage: float) -> float:
         """That of the next coverage which is not smaller; 0, every class, above 0.99."""
-        place = int(np.ceil(100 * _share("coverage", coverage) - 1e-6)) - 1
+        place = int(np.ceil(100 * share("coverage", coverage) - 1e-6)) - 1
         return self.sets[place] if place < LEVELS else 0.0
 
     def answer_threshold(self, abstain: float) -> float:
         """The confidence that an answer needs; between two shares, between their thresholds."""
         shares = np.arange(LEVELS + 2) / 100
-        return float(np.interp(_share("abstain", abstain), shares, [0.0, *self.answers, 1.0]))
+        return float(np.interp(share("abstain", abstain), shares, [0.0, *self.answers, 1.0]))
 
     @classmethod
     def of(cls, y: Sequence[Classes], probability: Sequence[Floats]) -> Thresholds | None:
@@ -97,7 +97,7 @@ def _falling(values: Any, sign: int) -> bool:
     return bool((array >= 0).all() and (array <= 1).all() and (sign * np.diff(array) >= 0).all())
 
 
-def _share(name: str, value: object) -> float:
+def share(name: str, value: object) -> float:
     """A number from 0 to below 1; anything else is refused."""
     given = plain_value(value)
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < 1:

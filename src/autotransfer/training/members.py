@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..model.encoder import Size
 from ..model.encoders import Encoders, encoder_options
 from ..model.layers import Linear
+from ..model.stack import Size
 from ..recordings import Recordings
 from ..settings import Setting
 from .flat import Flat

@@ -13,28 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..folds import name_of
 from ..jobs import Outcome
+from ..words import clock, jobs_words
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
 LOG = logging.getLogger("autotransfer")  # what is said besides: to whoever adds a handler
 LINE_EVERY = 10.0  # seconds between plain lines
-
-
-def clock(seconds: float) -> str:
-    """1:02:03 or 2:03."""
-    if not math.isfinite(seconds):
-        return "?"
-    seconds = max(0.0, seconds)
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
-
-
-def jobs_words(done: int, total: int, failed: int = 0, *, known: bool = False) -> str:
-    """'8 of 120 jobs done'. known: others may be added later."""
-    what = f"{'known ' * known}job{'s' * (total != 1)}"
-    return f"{done} of {total} {what} done" + (f", {failed} failed" if failed else "")
 
 
 @contextmanager

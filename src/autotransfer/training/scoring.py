@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import check_choice
+from ..errors import UserError, shown
+from . import mistake_costs
 
 Floats = NDArray[np.float64]
 Classes = NDArray[np.int64]
 Weights = NDArray[Any] | None
 
 BALANCED_ACCURACY = "balanced_accuracy"  # what decides in a run where nothing else is asked for
-SHORT = {"f1": "f1_macro", "auc": "roc_auc", "kappa": "cohen_kappa"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Metric:
     guessing: Callable[[Floats], float]  # shares of the classes (C,) -> the score of whoever says each class as often
     lowest: float = 0.0  # that it can be; 1 is the highest
     one_class: bool = False  # whether windows of one class alone can be scored
+    short: str | None = None  # another name, which is easier to type
 
     def score(self, y: Classes, probability: Floats, weight: Weights = None) -> float:
         """y (N,): places among the classes; probability (N, C). NaN where a single class occurs: whoever always says
@@ -89,23 +92,60 @@ def _guessed_f1(shares: Floats) -> float:
 
 METRICS = {
     BALANCED_ACCURACY: Metric("balanced accuracy", _balanced_accuracy, _evenly),
-    "roc_auc": Metric("AUC", _roc_auc, lambda _: 0.5),
-    "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0, lowest=-1.0),
-    "f1_macro": Metric("macro F1", _f1_macro, _guessed_f1),
+    "roc_auc": Metric("AUC", _roc_auc, lambda _: 0.5, short="auc"),
+    "cohen_kappa": Metric("Cohen's kappa", _cohen_kappa, lambda _: 0.0, lowest=-1.0, short="kappa"),
+    "f1_macro": Metric("macro F1", _f1_macro, _guessed_f1, short="f1"),
     "accuracy": Metric("accuracy", _accuracy, _evenly, one_class=True),
 }
 
 
+SHORT = {metric.short: name for name, metric in METRICS.items() if metric.short is not None}
+CHOICES = tuple(metric.short or name for name, metric in METRICS.items())  # as users are told them
+
+
 def metric_of(name: object, what: str = "metric") -> Metric:
-    """By its name; anything else is refused. what: the option, for the message."""
-    return METRICS[metric_name(name, what)]
+    """By its name, or by the costs of mistakes; anything else is refused. what: the option, for the message."""
+    known = metric_name(name, what)
+    return METRICS[known] if known in METRICS else _of_costs(known)
 
 
 def metric_name(name: object, what: str = "metric") -> str:
-    """scikit-learn's name of a metric that was given by it or by a short one."""
+    """scikit-learn's name of a metric that was given by it or by a short one; costs as they are."""
     known = SHORT.get(name, name) if isinstance(name, str) else name
-    check_choice(what, known, METRICS)
-    return str(known)
+    if isinstance(known, str) and is_metric(known):
+        return known
+    listed = ", ".join(map(repr, CHOICES))
+    raise UserError(f"unknown {what} {shown(name)}; choose from {listed}, or give FILE.json with what mistakes cost")
+
+
+def is_metric(name: str) -> bool:
+    return name in METRICS or name.startswith(mistake_costs.PREFIX)
+
+
+def metric_asked(name: object, what: str = "metric") -> str:
+    """The name of the metric that a user asks for: a file of costs is read."""
+    if isinstance(name, str) and name.endswith(".json"):
+        return mistake_costs.read_costs(Path(name))
+    return metric_name(name, what)
+
+
+def label_of(name: str) -> str:
+    """Inside a sentence; the name itself where only a later version knows it."""
+    try:
+        return metric_of(name).label
+    except UserError:
+        return name
+
+
+@lru_cache(64)
+def _of_costs(name: str) -> Metric:
+    _, costs = mistake_costs.parse(name)
+
+    def measure(y: Classes, probability: Floats, weight: Weights) -> float:
+        mistake_costs.check_size(costs, probability.shape[1])
+        return mistake_costs.avoided(costs, y, probability.argmax(1), weight)
+
+    return Metric("avoided cost", measure, lambda shares: mistake_costs.guessed(costs, shares))
 
 
 def chance_words(chance: float) -> str:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...recordings.causal import Causal
 from ...recordings.windows import LARGEST
-from .causal import Causal
+from .chunk import Chunk
 from .pace import BACK, UNTIMED, Pace
-from .source import Chunk
 
 
 class Window(NamedTuple):

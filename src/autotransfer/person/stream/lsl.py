@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ...errors import UserError, one_line
 from ...recordings.container import check_sfreq
 from ...recordings.optional import need
-from .source import Chunk
+from ..events import Activation
+from .chunk import Chunk
 
 FOUND_WITHIN = 10.0  # seconds that a stream may take to appear
 PULL = 0.05  # seconds that one look for samples waits
@@ -121,21 +122,26 @@ class LslSource:
 
 
 class LslSink:
-    """Probabilities of every decision, one channel a class, and the number of the class in a last one."""
+    """Probabilities of every decision, one channel a class, and the number of the class in a last one; where events are
+    detected, in one more, the number of a class when it becomes active, and otherwise -1."""
 
-    def __init__(self, stream: str, classes: Sequence[str], source: str) -> None:
+    def __init__(self, stream: str, classes: Sequence[str], source: str, events: bool = False) -> None:
         if not stream:
             raise UserError("the output lsl: has no name; give lsl:NAME")
         lsl = import_lsl()
-        info = lsl.StreamInfo(stream, "Probabilities", len(classes) + 1, 0.0, "float32", f"autotransfer {source}")
-        info.set_channel_names([*classes, "class"])
+        self.classes, self.events, names = list(classes), events, [*classes, "class", *["event"] * events]
+        info = lsl.StreamInfo(stream, "Probabilities", len(names), 0.0, "float32", f"autotransfer {source}")
+        info.set_channel_names(names)
         try:
             self.outlet = lsl.StreamOutlet(info)
         except RuntimeError as error:
             raise UserError(f"cannot open the stream {stream!r} ({one_line(error)})") from None
 
-    def send(self, time: float, window: int, probability: NDArray[np.float64]) -> None:
-        sample = np.append(probability, probability.argmax()).astype(np.float32)
+    def send(
+        self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
+    ) -> None:
+        event = [-1 if activation is None else self.classes.index(str(activation.label))] * self.events
+        sample = np.array([*probability, probability.argmax(), *event], dtype=np.float32)
         self.outlet.push_sample(sample, timestamp=time)
 
     def close(self) -> None:

@@ -14,10 +14,11 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ...errors import UserError, shown
-from ...recordings.filters import Filter, filter_of
+from ...errors import UserError
+from ...recordings.causal import Causal
+from ...recordings.filters import Filter, filter_of, parse_filter
+from ..events import EventDetector
 from ..session import Session
-from .causal import Causal
 from .cutter import Cutter, Event, Gap, Window
 from .pace import timed
 from .sink import Sink
@@ -35,6 +36,7 @@ class Summary:
 
     windows: int = 0  # decoded
     missed: int = 0  # not decoded, because samples in them were lost
+    activations: int = 0  # of classes, where these are detected
     gaps: int = 0
     lost: int = 0  # samples
     restarts: int = 0  # time stamps went back
@@ -46,6 +48,8 @@ class Summary:
 
     def __str__(self) -> str:
         told = f"{self.windows:,} windows decoded, {self.missed:,} missed"
+        if self.activations:
+            told += f"; {self.activations:,} activation{'s' * (self.activations > 1)}"
         if self.gaps:
             told += f"; {self.lost:,} samples lost in {self.gaps:,} gap{'s' * (self.gaps > 1)}"
         if self.untimed:
@@ -72,6 +76,7 @@ class Stream:
     smooth: see smoothing.py
     filtered: how samples are filtered before they are cut
     by_position: channels are taken by their order, whatever they are called
+    detector: says when a class becomes active (person/events.py), by what smoothing leaves
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Stream:
         smooth: str | None = None,
         filtered: Filter | None = None,
         by_position: bool = False,
+        detector: EventDetector | None = None,
         tell: Tell = lambda line: None,
     ) -> None:
         card = session.model.card
@@ -94,16 +100,29 @@ class Stream:
         if step < 1 or (hop is not None and not hop < 1e6):
             raise UserError(f"hop is {hop:g} s; it must be at least one sample, {1 / self.sfreq:g} s")
         self.filter = filter_of(filtered, self.sfreq)
+        self.hop = step / self.sfreq  # s
         self.cutter = Cutter(card.n_times, step, self.sfreq, Causal(self.filter, self.sfreq, len(card.channels)))
         self.smoothing = smoothing_of(smooth, self.window)
+        self.detector, self.number = detector, -1  # of the last decoded window
         self.summary = Summary()
         self.last: float | None = None  # the end of the last decoded window
 
     def describe(self) -> list[str]:
         """What will be done, in a few lines."""
-        hop, told = self.cutter.hop / self.sfreq, [] if self.columns.told is None else [self.columns.told]
+        told = [] if self.columns.told is None else [self.columns.told]
         what = f"filtered {self.filter}" if self.filter else "as they come"
-        return [*told, f"{self.source.name}: windows of {self.window:g} s every {hop:g} s at {self.sfreq:g} Hz, {what}"]
+        made_with = filter_of(self.session.model.parts[0].card.filter)
+        if made_with is not None and not made_with.sections:
+            told.append(
+                f"the model's recordings were filtered {made_with} elsewhere, probably by a filter that looks ahead; "
+                "that of a stream cannot, so the same band comes later (filter when cutting: run --filter)"
+            )
+        elif made_with is not None and made_with != self.filter:
+            told.append(f"the model's recordings were filtered {made_with}, which --filter auto would do here too")
+        return [
+            *told,
+            f"{self.source.name}: windows of {self.window:g} s every {self.hop:g} s at {self.sfreq:g} Hz, {what}",
+        ]
 
     def run(self, sink: Sink, seconds: float | None = None, live: LiveLine | None = None) -> Summary:
         """Until the source ends, so many seconds have passed (of a file: on its clock), or Ctrl-C."""
@@ -166,7 +185,14 @@ class Stream:
         elapsed = None if window.first or self.last is None else window.time - self.last
         self.last = window.time
         smooth = self.smoothing.feed(probability, elapsed)
-        self.sink.send(window.time, window.number, smooth)
+        activation = None
+        if self.detector is not None:
+            if window.first:
+                self.detector.reset()
+            activation = self.detector.feed(smooth, window.time, gap=window.number != self.number + 1)
+            self.summary.activations += activation is not None
+        self.number = window.number
+        self.sink.send(window.time, window.number, smooth, activation)
         self.summary.windows += 1
         clock: Any = getattr(self.source, "now", None)
         if clock is not None:
@@ -177,19 +203,12 @@ class Stream:
 
 
 def filter_from(text: str, notch: Sequence[float], card: object) -> Filter | None:
-    """As the command line gives it: auto (as the card of the model says), none, or LOW-HIGH; notches in Hz."""
-    if text == "auto":
-        own = filter_of(card)
-        if not notch:
-            return own
-        low, high = (None, None) if own is None else (own.highpass, own.lowpass)
-    elif text == "none":
-        low = high = None
-    else:
-        try:
-            low, high = (float(edge) if edge else None for edge in text.split("-"))
-        except ValueError:
-            raise UserError(f"filter is {shown(text)}; give a band such as 5-45, 20- or -40, auto or none") from None
+    """As the command line gives it: auto (as the card of the model says), or as `parse_filter` takes it; notches in
+    Hz."""
+    own = filter_of(card) if text == "auto" else parse_filter(text)
+    if not notch:
+        return own
+    low, high = (None, None) if own is None else (own.highpass, own.lowpass)
     return filter_of({"highpass": low, "lowpass": high, "notch": list(notch)})
 
 

@@ -12,30 +12,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError, shown
+from ..events import Activation
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would take for one
 
 
 class Sink(Protocol):
-    def send(self, time: float, window: int, probability: NDArray[np.float64]) -> None:
-        """Of the window that ended at `time`: probabilities (classes,)."""
+    def send(
+        self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
+    ) -> None:
+        """Of the window that ended at `time`: probabilities (classes,), and the activation that it brought."""
 
     def close(self) -> None: ...
 
 
-def open_sink(text: str | None, classes: Sequence[object], source: str) -> Sink:
-    """lsl:NAME, FILE.csv, or None for standard output."""
+def open_sink(text: str | None, classes: Sequence[object], source: str, *, events: bool = False) -> Sink:
+    """lsl:NAME, FILE.csv, or None for standard output. events: whether activations have a column of their own."""
     names = [str(name) for name in classes]
     if text is None:
-        return CsvSink(sys.stdout, names)
+        return CsvSink(sys.stdout, names, events)
     if text.startswith("lsl:"):
         from .lsl import LslSink
 
-        return LslSink(text.removeprefix("lsl:"), names, source)
+        return LslSink(text.removeprefix("lsl:"), names, source, events)
     if not text.lower().endswith(".csv"):
         raise UserError(f"the output is {shown(text)}; give lsl:NAME or a .csv file")
     try:
-        return CsvSink(Path(text).open("x", encoding="utf-8", errors="backslashreplace", newline=""), names)
+        return CsvSink(Path(text).open("x", encoding="utf-8", errors="backslashreplace", newline=""), names, events)
     except FileExistsError:
         raise UserError(f"{text} exists; choose another file, or remove it") from None
     except OSError as error:
@@ -45,15 +48,18 @@ def open_sink(text: str | None, classes: Sequence[object], source: str) -> Sink:
 class CsvSink:
     """A row for every decision, written when it is made: a stream may run for hours, and be cut off."""
 
-    def __init__(self, file: TextIO, classes: Sequence[str]) -> None:
-        self.file, self.classes = file, [_plain(name) for name in classes]
+    def __init__(self, file: TextIO, classes: Sequence[str], events: bool = False) -> None:
+        self.file, self.classes, self.events = file, [_plain(name) for name in classes], events
         self.rows = csv.writer(file)
-        self.rows.writerow(["time", "window", "prediction", *(f"p_{name}" for name in classes)])
+        self.rows.writerow(["time", "window", "prediction", *["event"] * events, *(f"p_{name}" for name in classes)])
         file.flush()
 
-    def send(self, time: float, window: int, probability: NDArray[np.float64]) -> None:
+    def send(
+        self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
+    ) -> None:
         shown = [f"{value:.6f}" for value in probability]
-        self.rows.writerow([f"{time:.6f}", window, self.classes[int(probability.argmax())], *shown])
+        event = ["" if activation is None else _plain(str(activation.label))] * self.events
+        self.rows.writerow([f"{time:.6f}", window, self.classes[int(probability.argmax())], *event, *shown])
         self.file.flush()
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import UserError, one_line, shown
 from ...recordings import read_npz
@@ -15,17 +14,11 @@ from ...recordings.container import check_sfreq
 from ...recordings.optional import need
 from ...recordings.windows import channel_names, channel_places, check_channel_count, check_rate, window_array
 from ...recordings.xdf import stream_labels
+from .chunk import Chunk
+from .lsl import LslSource
 
 RATES_AGREE = 1e-3  # share of a rate: streams state what their device was set to
 PIECE = 256  # samples of a file that are handed over at once
-
-
-class Chunk(NamedTuple):
-    """Samples in the order in which they were recorded."""
-
-    times: NDArray[np.float64]  # (n,) seconds, on the clock of the source
-    values: NDArray[np.float32]  # (n, channels)
-    fresh: bool = False  # a recording of its own begins here: what came before does not belong to it
 
 
 class Source(Protocol):
@@ -83,8 +76,6 @@ def _some(names: Sequence[str]) -> str:
 def open_source(text: str) -> Source:
     """lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams."""
     if text.startswith("lsl:"):
-        from .lsl import LslSource
-
         return LslSource(text.removeprefix("lsl:"))
     path, _, name = text.partition("?stream=")
     if path.lower().endswith(".npz") and not name:

@@ -1,0 +1,144 @@
+"""A model in use, window after window: stream."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import UserError, check_choice
+from .options import UNDETECTED, Detection, Folder, OwnEncoder, WhichModel, own_encoders
+from .voice import say
+
+if TYPE_CHECKING:
+    from ..person.session import Session
+
+
+def stream(
+    folder: Folder,
+    source: Annotated[
+        str | None,
+        typer.Option(help="lsl:NAME, a .npz of one person, or an .xdf (?stream=NAME where it has several)."),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="lsl:NAME or a .csv file; default: standard output. With --replay a .json file."),
+    ] = None,
+    hop: Annotated[float | None, typer.Option(help="Seconds between windows; default: half a window.")] = None,
+    smooth: Annotated[
+        str, typer.Option(help="majority:N (decisions), posterior:SECONDS (half-life), or none.")
+    ] = "none",
+    filter: Annotated[
+        str, typer.Option(help="Band in Hz, such as 5-45, 20- or -40; auto: as the model's recordings were; none.")
+    ] = "auto",
+    notch: Annotated[list[float] | None, typer.Option(help="Hz of the mains; may be given several times.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="End after so many; default: when the source does.")] = None,
+    session: Annotated[
+        Path | None, typer.Option(help="What is known of the person: read if it is there, and written at the end.")
+    ] = None,
+    new_day: Annotated[
+        bool, typer.Option("--new-day", help="Of --session, take what people keep from day to day.")
+    ] = False,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the person's windows as held-out people gained most by.")
+    ] = False,
+    by_position: Annotated[
+        bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")
+    ] = False,
+    detection: Detection = UNDETECTED,
+    model: WhichModel = "ensemble",
+    encoder: OwnEncoder = "eegnet",
+) -> None:
+    """Decode a person's signals as they come, until the source ends or Ctrl-C; or replay recordings with events, to see
+    how well they are detected."""
+    import torch
+
+    from ..person.events import EventDetector, debounce_of
+    from ..person.session import Session
+    from ..person.stream.run import LiveLine, Stream, filter_from
+    from ..person.stream.sink import open_sink
+    from ..person.stream.source import open_source
+
+    check_choice("model", model, ("ensemble", "refit"))
+    if (source is None) == (detection.replay is None):
+        raise UserError("give either --source, a stream or a file in its place, or --replay, recordings with events")
+    if seconds is not None and not seconds > 0:
+        raise UserError(f"seconds is {seconds:g}; it must be a positive number")
+    home, encoders = folder if model == "ensemble" else folder / "model" / "refit", own_encoders(encoder)
+    torch.set_num_threads(1)  # a window is so little work that threads would wait for each other
+    if source is None:
+        if wrong := [
+            name for name, value in (("session", session), ("new-day", new_day), ("seconds", seconds)) if value
+        ]:
+            raise UserError(f"--{wrong[0]} is for a stream of one person; leave it out with --replay")
+        person = Session(home, adapt=adapt, encoders=encoders)
+        filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
+        options = {"hop": hop, "smooth": smooth, "filtered": filtered, "by_position": by_position}
+        _replayed(person, detection, out, options)
+        return
+    found = session is not None and session.exists()
+    if session and found:  # goes on as it began
+        person = Session.load(session, home, encoders=encoders)
+    else:
+        person = Session(home, adapt=adapt, encoders=encoders)
+    if new_day:
+        person.new_day()
+    line = LiveLine()
+
+    def tell(text: str) -> None:
+        line.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    classes = person.classes_.tolist()
+    filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
+    with closing(open_source(source)) as samples:
+        decoded = Stream(person, samples, hop=hop, smooth=smooth, filtered=filtered, by_position=by_position, tell=tell)
+        if detection.asked:
+            rule = detection.rule
+            decoded.detector = EventDetector(classes, **rule | {"debounce": debounce_of(rule["debounce"], decoded.hop)})
+        with closing(open_sink(out, classes, str(folder), events=detection.asked)) as sink:
+            for text in decoded.describe():
+                tell(text)
+            try:
+                decoded.run(sink, seconds, line)
+            finally:  # whatever ended it, what was learned of the person stays
+                if session is not None:
+                    person.save(session)
+                tell(str(decoded.summary))
+
+
+def _replayed(person: Session, detection: Detection, out: str | None, options: dict[str, Any]) -> None:
+    """Everybody whose recordings are replayed begins as `person` does; options: of a stream."""
+    from ..files import write_atomically
+    from ..models.seen import named_alike_words
+    from ..person.events import EventDetector, events_between
+    from ..person.session import Session
+    from ..person.stream.replay import replay
+    from ..recordings import Cutting
+    from ..recordings.cutting import events_of
+    from ..recordings.whole import read_whole
+
+    assert detection.replay is not None, "asked for"
+    if out is not None and not out.lower().endswith(".json"):
+        raise UserError(f"the output of --replay is {out!r}; give a .json file, or none: figures are printed")
+    mapping, classes, rule = events_of(detection.events), person.classes_.tolist(), detection.rule
+    EventDetector(classes, **rule | {"debounce": (1, 1)})  # complains before anything is read
+    events_between((), mapping, classes, detection.rest, 0.0)
+    recordings = read_whole(detection.replay, Cutting.of(pattern=detection.pattern, sfreq=detection.sfreq))
+
+    def begin() -> Session:
+        return Session(person.model, adapt=person.adapts)
+
+    found = replay(recordings, begin, events=mapping, **rule, **options)
+    report = found.report(detection.false_per_hour)
+    for text in report.lines():
+        say(text)
+    whose = [recording.subject for recording in recordings]
+    if (told := named_alike_words(person.model.card.seen, recordings[0].study, whose)) is not None:
+        print(told, file=sys.stderr)
+    if out is not None:
+        write_atomically(Path(out), report.json())
+        say(f"figures: {out}")

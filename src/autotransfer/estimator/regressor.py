@@ -1,0 +1,143 @@
+"""AutoTransferRegressor: a continuous target as a scikit-learn regressor, measured on people left out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from .. import schema
+from ..errors import UserError
+from ..models.regression import RegressionModel
+from ..options import AskedOptions
+from ..recordings.container import check_sfreq
+from ..recordings.labels import check_length
+from ..recordings.targets import CONTINUOUS, Targets
+from ..recordings.windows import people_of_windows
+from ..report.regression_page import write_run
+from ..runs.options import RunOptions
+from ..runs.regression import check_free
+from ..search.regression import search
+from ..training.continuous import around, radius_at
+from .inputs import agreed_rate, ids_of, raw_windows
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AutoTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Predicts one number for each window, such as a force, an angle or a workload score, of people never seen.
+
+        regressor = AutoTransferRegressor().fit(X, y, subjects=ids)    # at least 3 subjects
+
+    Ridge regressions on several representations of a window, each with a strength that people left out decide, and
+    their average, with weights that people left out decide.
+
+    adaptation: what it may use of a new person: "zero-shot", nothing; "online", the windows so far; "transductive", all
+        windows at once, without their targets
+    kinds: signals (emg, eeg, …) or representations to try, with commas; None: by the data
+    folds: groups of people who are held out in turn: a number, "all" for each person alone; None: all, and 10 for more
+        than 20 people
+    at_least: the R² that you need of every person; `choice_` and the report say who is below it
+    run_folder: where choice.json, results.csv, report.html and the model are put; None: nowhere
+    sfreq: sampling rate in Hz; epochs bring their own
+    verbose: say what is done
+
+    After fit: `verdict_`, R² on people it has not seen beside a simple model, in a sentence; `next_person_` (low,
+    high), a 90 % prediction interval for the R² of one more person; `choice_` (what choice.json holds), `results_`
+    (what results.csv holds, a DataFrame), `held_out_` (N,), what was predicted of each training window without its
+    person; `n_features_in_` (channels), `feature_names_in_` (where X named them) and `model_`.
+    """
+
+    adaptation: str = "zero-shot"
+    kinds: str | None = None
+    folds: int | str | None = None
+    at_least: float | None = None
+    run_folder: str | os.PathLike[str] | None = None
+    sfreq: float | None = None
+    verbose: bool = False
+
+    __metadata_request__fit = {"subjects": True, "groups": False}  # noqa: RUF012  # scikit-learn reads it off the class
+    __metadata_request__predict = {"subjects": True}  # noqa: RUF012
+    __metadata_request__score = {"subjects": True}  # noqa: RUF012
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def fit(self, X: object, y: object, *, subjects: object = None, groups: object = None) -> Self:
+        """X: array, tensor (N, channels, times) or mne.Epochs; y (N,): numbers, NaN where one is missing.
+
+        subjects (N,): the subject of each window; `groups` is another name for it. Epochs whose metadata have a column
+        "subject" need neither.
+        """
+        asked = {one.name: getattr(self, one.name) for one in fields(AskedOptions) if hasattr(self, one.name)}
+        options = RunOptions.of("recommended", source="", target=CONTINUOUS, **asked)
+        folder = None if self.run_folder is None else Path(self.run_folder)
+        if folder is not None:
+            check_free(folder)
+        raw = raw_windows(X)
+        n_trials = raw.X.shape[0]
+        if y is None:
+            raise UserError("fit requires y to be passed, but the target y is None; give one number per window")
+        values = column_or_1d(y, warn=True)
+        check_length(len(values), n_trials, "y")
+        ids = ids_of(subjects, groups, None, raw.subject, n_trials)
+        rate = agreed_rate(self.sfreq, raw.sfreq)
+        targets = Targets.of(replace(raw, y=values, classes=None, subject=ids, subjects=None, sfreq=rate))
+        found = search(targets, options, print if self.verbose else None)
+        if folder is not None:
+            write_run(folder, found)
+        self.model_: RegressionModel = found.model
+        self.choice_, self.results_ = schema.to_values(found.choice), found.table
+        self.held_out_ = np.full(n_trials, np.nan)
+        self.held_out_[np.isfinite(values.astype(np.float64))] = found.predicted
+        self.verdict_, expected = found.choice.verdict, found.choice.next_person
+        self.next_person_ = (-np.inf, 1.0) if expected is None else (expected.low, expected.high)
+        self.n_features_in_ = targets.recordings.n_channels
+        if raw.channels is not None:
+            self.feature_names_in_ = np.array(targets.recordings.channels, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # of an earlier fit
+        return self
+
+    def predict(self, X: object, subjects: object = None) -> Floats:
+        """The target of each window (N,).
+
+        subjects (N,): whose each window is, where the model adapts to people; without it they are one person's, in the
+        order of recording. Every call starts anew with people nobody has seen.
+        """
+        windows, people = self._checked(X, subjects)
+        return self.model_.predict_checked(windows, people)
+
+    def predict_interval(self, X: object, coverage: float = 0.9, subjects: object = None) -> Floats:
+        """Low and high end (N, 2) of an interval for each window. It holds the target of a new person's window with
+        about the probability `coverage`, in the mean over people like those held out in fit."""
+        check_is_fitted(self)
+        radius = radius_at(self.model_.card.radii, coverage)
+        return around(self.predict(X, subjects), radius)
+
+    def score(self, X: object, y: object, sample_weight: object = None, subjects: object = None) -> float:
+        """R² of the windows together, as of scikit-learn's regressors."""
+        from sklearn.metrics import r2_score
+
+        return float(r2_score(column_or_1d(y), self.predict(X, subjects), sample_weight=sample_weight))
+
+    def _checked(self, X: object, subjects: object) -> tuple[Tensor, Tensor | None]:
+        check_is_fitted(self)
+        raw = raw_windows(X)
+        named = hasattr(self, "feature_names_in_")
+        windows = self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
+        if subjects is None and self.model_.adaptation != "none":
+            subjects = raw.subject
+        return windows, people_of_windows(subjects, len(windows), "subjects")

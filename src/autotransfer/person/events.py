@@ -1,0 +1,356 @@
+"""Events: when probabilities of successive windows become an action, and how well actions match what happened.
+
+A window votes for its likeliest class, unless that is the rest class or its probability lies below the threshold. A
+class becomes active when n of the last m windows vote for it, and stays so until fewer do: a gesture that is held is
+one activation. After its end nothing else becomes active for the refractory time, and the same class goes on without a
+new activation. `EventDetector` is what a stream uses, window after window; all else here calls it too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError, plain_value, shown
+from ..recordings.cutting import Event
+
+# What a curve shows. Decisions of good models are sure, so the high ones lie close together.
+THRESHOLDS = (
+    0.0, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.9925,
+    0.995, 0.9975, 0.999,
+)  # fmt: skip
+MOST_WINDOWS = 10_000  # that votes are kept of
+DEBOUNCE = "give N/M windows such as 3/5, more than half of them, or the seconds that a class must last, such as 0.4s"
+ROUNDING = 1e-9  # s
+
+
+class Activation(NamedTuple):
+    """A class has become active."""
+
+    time: float  # s: of the last sample of the window that did it
+    label: Any  # one of the classes
+    confidence: float  # the probability of the class in that window
+
+
+class EventDetector:
+    """From probabilities of successive windows to activations.
+
+    Parameters
+    ----------
+    classes : sequence of length n_classes
+        What the columns of the probabilities stand for, such as `session.classes_`.
+    rest : one of the classes, optional
+        The class that is no action. Without it every class is one.
+    threshold : float
+        The least probability of a window's vote.
+    debounce : (int, int)
+        (n, m): so many of the last m windows must vote for a class. n must be more than half of m, so that one class
+        at most is active.
+    refractory : float
+        Seconds after the end of an activation in which no other class becomes active; the same one goes on.
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[Any] | NDArray[Any],
+        *,
+        rest: object = None,
+        threshold: float = 0.5,
+        debounce: tuple[int, int] = (1, 1),
+        refractory: float = 0.0,
+    ) -> None:
+        self.classes = [plain_value(label) for label in classes]
+        self.rest = None if rest is None else _place(rest, self.classes)
+        if rest is not None and len(self.classes) < 2:
+            raise UserError("the rest class is the only one, so nothing can become active")
+        self.threshold = _number("threshold", threshold, 0.0, 1.0)
+        self.needed, self.windows = _checked_debounce(debounce)
+        self.refractory = _number("refractory", refractory, 0.0, 1e6)
+        self.reset()
+
+    def reset(self) -> None:
+        """The next window begins a recording."""
+        self._votes: deque[int] = deque(maxlen=self.windows)
+        self._active: int | None = None
+        self._last: int | None = None  # the class that was active last
+        self._ended = -math.inf  # when
+
+    def feed(self, probability: NDArray[np.float64], time: float, *, gap: bool = False) -> Activation | None:
+        """The probabilities (n_classes,) of the next window, whose last sample came at `time` (s). gap: whether windows
+        are missing before it, so that votes are counted anew."""
+        likeliest = int(probability.argmax())
+        return self._vote(likeliest, float(probability[likeliest]), time, gap)
+
+    def _vote(self, likeliest: int, confidence: float, time: float, gap: bool) -> Activation | None:
+        if gap:
+            self._votes.clear()
+        votes = likeliest != self.rest and confidence >= self.threshold
+        self._votes.append(likeliest if votes else -1)
+        if self._active is not None and self._votes.count(self._active) < self.needed:
+            self._last, self._ended, self._active = self._active, time, None
+        if not votes or self._active is not None or self._votes.count(likeliest) < self.needed:
+            return None
+        if time - self._ended < self.refractory - ROUNDING:
+            self._active = likeliest if likeliest == self._last else None
+            return None
+        self._active = likeliest
+        return Activation(time, self.classes[likeliest], confidence)
+
+    def feed_all(
+        self, probability: NDArray[np.float64], times: NDArray[np.float64], gaps: NDArray[np.bool_]
+    ) -> list[Activation]:
+        """The activations of a recording's windows (n, n_classes), from its beginning; times and gaps: (n,)."""
+        found, before = [], math.inf
+        likeliest, confidence = probability.argmax(1).tolist(), probability.max(1).tolist()
+        for label, sure, time, gap in zip(likeliest, confidence, times.tolist(), gaps.tolist(), strict=True):
+            if time <= before:  # time stamps go back where another recording begins
+                self.reset()
+            found.append(self._vote(label, sure, time, gap))
+            before = time
+        return [activation for activation in found if activation is not None]
+
+    def at(self, threshold: float) -> EventDetector:
+        """A new one with another threshold."""
+        return EventDetector(
+            self.classes, rest=None if self.rest is None else self.classes[self.rest], threshold=threshold,
+            debounce=(self.needed, self.windows), refractory=self.refractory,
+        )  # fmt: skip
+
+
+def debounce_of(text: str, hop: float) -> tuple[int, int]:
+    """From the command line: N/M windows, or SECONDSs, all windows for so long; hop: seconds between windows."""
+    if match := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text):
+        return _checked_debounce((int(match[1]), int(match[2])))
+    if match := re.fullmatch(r"(\d{1,6}(?:\.\d*)?|\.\d+)\s*s", text):
+        windows = math.ceil(float(match[1]) / hop - ROUNDING) + 1
+        return _checked_debounce((windows, windows))
+    raise UserError(f"debounce is {shown(text)}; {DEBOUNCE}")
+
+
+def _checked_debounce(debounce: object) -> tuple[int, int]:
+    given = tuple(plain_value(one) for one in debounce) if isinstance(debounce, (tuple, list)) else ()
+    if len(given) != 2 or not all(type(one) is int for one in given):
+        raise UserError(f"debounce is {shown(debounce)}; give (n, m), such as (3, 5): three of the last five windows")
+    needed, windows = given
+    if not 1 <= needed <= windows <= MOST_WINDOWS or 2 * needed <= windows:
+        raise UserError(f"debounce is {needed}/{windows}; {DEBOUNCE}")
+    return needed, windows
+
+
+def _number(name: str, value: object, least: float, most: float) -> float:
+    given = plain_value(value)
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not least <= given <= most:
+        raise UserError(f"{name} is {shown(value)}; it must be a number from {least:g} to {most:g}")
+    return float(given)
+
+
+def _place(label: object, classes: Sequence[Any]) -> int:
+    for place, known in enumerate(classes):
+        if known == label or str(known) == str(label):
+            return place
+    raise UserError(f"the rest class is {shown(label)}; choose from {', '.join(map(str, classes))}")
+
+
+def detect_events(
+    probability: object,
+    times: object,
+    classes: Sequence[Any] | NDArray[Any],
+    *,
+    rest: object = None,
+    threshold: float = 0.5,
+    debounce: tuple[int, int] = (1, 1),
+    refractory: float = 0.0,
+) -> list[Activation]:
+    """Activations in the windows of one recording, as a stream would have found them.
+
+    Parameters
+    ----------
+    probability : array of shape (n_windows, n_classes)
+        What a model or session says of the windows, in order.
+    times : array of shape (n_windows,)
+        Seconds at which each window ends, rising.
+    classes, rest, threshold, debounce, refractory
+        As of `EventDetector`.
+    """
+    detector = EventDetector(classes, rest=rest, threshold=threshold, debounce=debounce, refractory=refractory)
+    p, t = np.asarray(probability, dtype=np.float64), np.asarray(times, dtype=np.float64)
+    if p.ndim != 2 or p.shape[1] != len(detector.classes) or t.shape != p.shape[:1]:
+        raise UserError(
+            f"probabilities have the shape {p.shape} and times {t.shape}; they must be (windows, "
+            f"{len(detector.classes)} classes) and (windows,)"
+        )
+    if not (np.isfinite(p).all() and np.isfinite(t).all() and (np.diff(t) > 0).all()):
+        raise UserError("probabilities or times are not finite, or times do not rise; give windows in order")
+    return detector.feed_all(p, t, np.zeros(len(t), dtype=bool))
+
+
+@dataclass(frozen=True)
+class EventScores:
+    """How activations match events. Sums of several are those of all their recordings together."""
+
+    events: int = 0
+    detected: int = 0
+    false: int = 0  # activations that are not the first of an event's class in it
+    seconds: float = 0.0  # that were decoded
+    delays: tuple[float, ...] = ()  # s from the onset of each detected event to its activation
+
+    def __add__(self, other: Self) -> EventScores:
+        return EventScores(
+            self.events + other.events, self.detected + other.detected, self.false + other.false,
+            self.seconds + other.seconds, self.delays + other.delays,
+        )  # fmt: skip
+
+    @property
+    def share_detected(self) -> float | None:
+        """None where there were no events."""
+        return self.detected / self.events if self.events else None
+
+    @property
+    def false_per_hour(self) -> float | None:
+        """False activations in an hour of signal, with events or without; None where nothing was decoded."""
+        return 3600 * self.false / self.seconds if self.seconds > 0 else None
+
+    def delay(self, share: float = 0.5) -> float | None:
+        """s: the time to detection that this share of detected events does not exceed; the median by default."""
+        return float(np.quantile(self.delays, share)) if self.delays else None
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """For JSON."""
+        return {
+            "events": self.events, "detected": self.detected, "share_detected": self.share_detected,
+            "false_activations": self.false, "hours": self.seconds / 3600, "false_per_hour": self.false_per_hour,
+            "seconds_to_detection": self.delay(), "seconds_to_detection_90": self.delay(0.9),
+        }  # fmt: skip
+
+
+def score_events(
+    activations: Sequence[Activation],
+    events: Sequence[tuple[float, float, Any]],
+    *,
+    seconds: float,
+    tolerance: float = 0.0,
+) -> EventScores:
+    """How activations match the events of one recording.
+
+    An event is detected by the first activation of its class from its onset to its end, or `tolerance` later. Every
+    other activation is false: of another class, outside all events, or a second one in an event.
+
+    Parameters
+    ----------
+    activations : list of Activation
+        In the order of their times.
+    events : list of (onset, duration, label)
+        In seconds on the same clock.
+    seconds : float
+        How much signal was decoded, for the rate of false activations.
+    tolerance : float
+        Seconds; a window that ends a little after an event still holds its end.
+    """
+    _number("seconds", seconds, 0.0, math.inf)
+    _number("tolerance", tolerance, 0.0, math.inf)
+    left, delays = list(activations), []
+    for onset, duration, label in sorted(events, key=lambda event: event[0]):
+        until = onset + duration + tolerance + ROUNDING
+        for place, activation in enumerate(left):
+            if onset <= activation.time <= until and str(activation.label) == str(label):
+                delays.append(activation.time - onset)
+                del left[place]
+                break
+    return EventScores(len(events), len(delays), len(left), float(seconds), tuple(delays))
+
+
+# ---- what was decoded, with any threshold ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DecodedRecording:
+    """What a session made of one recording.
+
+    probability: (n, classes); times: (n,) s at which windows end; gaps: (n,) whether windows are missing before one
+    events: what happened; an event of the rest class is none
+    """
+
+    probability: NDArray[np.float64]
+    times: NDArray[np.float64]
+    gaps: NDArray[np.bool_]
+    events: tuple[Event, ...]
+    hop: float  # s from one window to the next
+    window: float  # s
+
+    def activations(self, detector: EventDetector) -> list[Activation]:
+        return detector.feed_all(self.probability, self.times, self.gaps)
+
+    def scores(self, detector: EventDetector) -> EventScores:
+        seconds = self.hop * len(self.times)
+        return score_events(self.activations(detector), self.events, seconds=seconds, tolerance=self.window)
+
+
+def total(recordings: Sequence[DecodedRecording], detector: EventDetector) -> EventScores:
+    """Of all of them together."""
+    return sum((one.scores(detector) for one in recordings), EventScores())
+
+
+def curve(
+    recordings: Sequence[DecodedRecording], detector: EventDetector, thresholds: Sequence[float] = THRESHOLDS
+) -> dict[float, EventScores]:
+    """The same by threshold."""
+    return {threshold: total(recordings, detector.at(threshold)) for threshold in thresholds}
+
+
+def threshold_for(false_per_hour: float, curves: Sequence[dict[float, EventScores]]) -> float:
+    """The lowest threshold at which people, whose curves these are, had at most so many false activations an hour, and
+    so at all higher ones.
+
+    One more false activation than was seen is counted: from an hour without any, nobody knows that there is less than
+    one an hour.
+    """
+    wanted = _number("false_per_hour", false_per_hour, 1e-6, 1e6)
+    pooled = {threshold: sum((own[threshold] for own in curves), EventScores()) for threshold in curves[0]}
+    found: float | None = None
+    for threshold in sorted(pooled, reverse=True):
+        scores = pooled[threshold]
+        if (scores.false_per_hour or 0.0) * scores.seconds + 3600 > wanted * scores.seconds:
+            break
+        found = threshold
+    if found is not None:
+        return found
+    best = pooled[max(pooled)]
+    hours = best.seconds / 3600
+    if hours * wanted < 1:
+        raise UserError(
+            f"{hours:.2g} h of other people cannot tell {wanted:g} false activations an hour from more; it takes "
+            f"{1 / wanted:.2g} h at least: replay more recordings, or give a larger --false-per-hour"
+        )
+    raise UserError(
+        f"no threshold leads to {wanted:g} false activations an hour: at {max(pooled):g} other people have "
+        f"{best.false_per_hour:.2g}; debounce more, give a --rest class or a larger --false-per-hour"
+    )
+
+
+def events_between(
+    events: Sequence[Event], mapping: dict[str, str] | None, classes: Sequence[Any], rest: object, end: float
+) -> tuple[Event, ...]:
+    """Events as classes of the model, each with a duration: without one it lasts until the next, or to the end.
+
+    mapping: names of events and their classes, where a class of no letters only ends what came before; None: events
+    that are called like classes.
+    """
+    names = {str(label) for label in classes}
+    known = {name: name for name in names} if mapping is None else mapping
+    if wrong := sorted({label for label in known.values() if label} - names):
+        raise UserError(f"events are of the class {wrong[0]!r}; the model has {', '.join(sorted(names))}")
+    own = [event for event in sorted(events) if event.name in known]
+    following = [*(other.onset for other in own[1:]), end]
+    lasting = [_lasting(event, known[event.name], after) for event, after in zip(own, following, strict=False)]
+    return tuple(event for event in lasting if event.name and event.name != (None if rest is None else str(rest)))
+
+
+def _lasting(event: Event, name: str, after: float) -> Event:
+    return event._replace(name=name, duration=event.duration if event.duration > 0 else max(0.0, after - event.onset))

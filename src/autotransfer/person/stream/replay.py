@@ -1,0 +1,257 @@
+"""Recordings with events, replayed as streams: what the decisions would have done, and how well that matches.
+
+Samples go through the same filter, cutter, session, smoothing and detector as those of a live stream, faster than they
+were recorded. Everybody begins a session of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UserError
+from ...recordings.cutting import Event
+from ...recordings.filters import Filter
+from ...recordings.whole import WholeRecording
+from ...words import count
+from ..events import (
+    THRESHOLDS,
+    Activation,
+    DecodedRecording,
+    EventDetector,
+    EventScores,
+    curve,
+    debounce_of,
+    events_between,
+    threshold_for,
+    total,
+)  # fmt: skip
+from ..session import Session
+from .chunk import Chunk
+from .run import Stream
+from .source import PIECE
+
+
+class RecordingSource:
+    """A whole recording in the place of a stream."""
+
+    live = False
+
+    def __init__(self, recording: WholeRecording) -> None:
+        self.recording, self.name = recording, recording.name
+        self.channels, self.n_channels = recording.channels, recording.values.shape[1]
+        self.sfreq = recording.sfreq
+
+    def chunks(self) -> Iterator[Chunk | None]:
+        own = self.recording
+        for start in range(0, len(own.times), PIECE):
+            rows = slice(start, start + PIECE)
+            yield Chunk(own.times[rows], own.values[rows])
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class _Decisions:
+    """A sink that keeps them."""
+
+    times: list[float] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    probabilities: list[NDArray[np.float64]] = field(default_factory=list)
+
+    def send(
+        self, time: float, window: int, probability: NDArray[np.float64], activation: Activation | None = None
+    ) -> None:
+        self.times.append(time)
+        self.numbers.append(window)
+        self.probabilities.append(probability)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Replay:
+    """People whose recordings were replayed, and the rule that makes activations of their windows."""
+
+    people: dict[str, list[DecodedRecording]]
+    detector: EventDetector
+
+    def curves(self) -> dict[str, dict[float, EventScores]]:
+        """Of each person, by threshold."""
+        return {name: curve(own, self.detector) for name, own in self.people.items()}
+
+    def report(self, false_per_hour: float | None = None) -> ReplayReport:
+        """With the detector's threshold, or with thresholds for so many false activations an hour: for everybody one
+        that the others chose."""
+        curves = self.curves()
+        if false_per_hour is None:
+            chosen = dict.fromkeys(self.people, self.detector.threshold)
+            everybody = self.detector.threshold
+        else:
+            if len(self.people) < 2:
+                raise UserError(
+                    "a threshold is chosen on other people than the one who is replayed, and there is nobody else; "
+                    "replay recordings of several people, or give --threshold"
+                )
+            chosen = {
+                name: threshold_for(false_per_hour, [own for other, own in curves.items() if other != name])
+                for name in self.people
+            }
+            everybody = threshold_for(false_per_hour, list(curves.values()))
+        detectors = {name: self.detector.at(threshold) for name, threshold in chosen.items()}
+        return ReplayReport(
+            detector=self.detector, false_per_hour=false_per_hour, threshold=everybody, thresholds=chosen,
+            scores={name: total(own, detectors[name]) for name, own in self.people.items()},
+            curve={t: sum((own[t] for own in curves.values()), EventScores()) for t in THRESHOLDS},
+            activations={
+                name: [one.activations(detectors[name]) for one in own] for name, own in self.people.items()
+            },
+            hop=next(one.hop for own in self.people.values() for one in own),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What a replay came to, as text and as JSON."""
+
+    detector: EventDetector
+    false_per_hour: float | None  # that were asked for
+    threshold: float  # for a new person
+    thresholds: dict[str, float]  # of each person, chosen without them where it was chosen
+    scores: dict[str, EventScores]
+    curve: dict[float, EventScores]  # of all people together
+    activations: dict[str, list[list[Activation]]]  # of each person and recording
+    hop: float  # s
+
+    @property
+    def all(self) -> EventScores:
+        return sum(self.scores.values(), EventScores())
+
+    def lines(self) -> Iterator[str]:
+        own, detector = self.all, self.detector
+        rest = "no rest class" if detector.rest is None else f"rest class {detector.classes[detector.rest]}"
+        yield (
+            f"replayed {count(len(self.scores), 'person', 'people')}, {own.seconds / 3600:.3g} h, "
+            f"{count(own.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
+            f"{self.hop:g} s), refractory time {detector.refractory:g} s"
+        )
+        head = ["person", "threshold", "events", "detected", "false/h", "s to detection", "90 %"]
+        rows = [[name, f"{self.thresholds[name]:g}", *_cells(scores)] for name, scores in self.scores.items()]
+        yield from _table([head, *rows, ["all", "", *_cells(own)]])
+        yield ""
+        together = [[f"{threshold:g}", *_cells(scores)[1:]] for threshold, scores in self.curve.items()]
+        yield from _table([["threshold", *head[3:]], *together])
+        if self.false_per_hour is not None:
+            yield ""
+            yield (
+                f"everybody's threshold was chosen on the others, for at most {self.false_per_hour:g} false "
+                f"activations an hour; for a new person: --threshold {self.threshold:g}"
+            )
+
+    def json(self) -> str:
+        detector = self.detector
+        rest = None if detector.rest is None else str(detector.classes[detector.rest])
+        return json.dumps(
+            {
+                "rest": rest, "debounce": [detector.needed, detector.windows], "refractory": detector.refractory,
+                "hop": self.hop, "false_per_hour_asked": self.false_per_hour, "threshold": self.threshold,
+                "all": self.all.as_dict(),
+                "people": {
+                    name: scores.as_dict() | {
+                        "threshold": self.thresholds[name],
+                        "activations": [
+                            [[one.time, str(one.label), one.confidence] for one in recording]
+                            for recording in self.activations[name]
+                        ],
+                    }
+                    for name, scores in self.scores.items()
+                },
+                "curve": [{"threshold": t} | scores.as_dict() for t, scores in self.curve.items()],
+            },
+            indent=1,
+        )  # fmt: skip
+
+
+def _cells(scores: EventScores) -> list[str]:
+    """events, detected, false an hour, seconds to detection."""
+    values = (scores.share_detected, scores.false_per_hour, scores.delay(), scores.delay(0.9))
+    return [str(scores.events), *("–" if value is None else f"{value:.2f}" for value in values)]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join([first.strip().ljust(widths[0]), *others])
+
+
+def replay(
+    recordings: Sequence[WholeRecording],
+    begin: Callable[[], Session],
+    *,
+    events: dict[str, str] | None = None,
+    rest: str | None = None,
+    threshold: float = 0.5,
+    debounce: str = "1/1",
+    refractory: float = 0.0,
+    tell: Callable[[str], None] = lambda line: None,
+    hop: float | None = None,
+    smooth: str | None = None,
+    filtered: Filter | None = None,
+    by_position: bool = False,
+) -> Replay:
+    """Decode recordings as streams, each person's in their order with a session that `begin` opens.
+
+    events: names of events and their classes, None where they have the names of classes; rest, threshold, debounce,
+    refractory: see `EventDetector` and `debounce_of`; all others as of `Stream`.
+    """
+    people: dict[str, list[DecodedRecording]] = {}
+    sessions: dict[str, Session] = {}
+    detector: EventDetector | None = None
+    for recording in recordings:
+        if recording.subject not in sessions:
+            sessions[recording.subject] = begin()
+        session = sessions[recording.subject]
+        stream = Stream(
+            session, RecordingSource(recording), hop=hop, smooth=smooth, filtered=filtered, by_position=by_position,
+            tell=tell,
+        )  # fmt: skip
+        classes = session.classes_.tolist()
+        if detector is None:
+            detector = EventDetector(
+                classes,
+                rest=rest,
+                threshold=threshold,
+                debounce=debounce_of(debounce, stream.hop),
+                refractory=refractory,
+            )
+        end = float(recording.times[-1]) + 1 / stream.sfreq
+        happened = events_between(recording.events, events, classes, rest, end)
+        people.setdefault(recording.subject, []).append(_decoded(stream, happened))
+    if detector is None or not any(len(one.times) for own in people.values() for one in own):
+        raise UserError("no recording holds a whole window of the model; replay longer ones")
+    if not any(one.events for own in people.values() for one in own):
+        there = sorted({event.name for recording in recordings for event in recording.events})
+        raise UserError(
+            f"the recordings have no events of the model's classes {', '.join(map(str, detector.classes))}; they have "
+            f"{', '.join(there[:8]) or 'none'}: say which is which, --events NAME=CLASS,..."
+        )
+    return Replay(people, detector)
+
+
+def _decoded(stream: Stream, events: tuple[Event, ...]) -> DecodedRecording:
+    sink = _Decisions()
+    stream.run(sink)
+    n_classes = len(stream.session.classes_)
+    return DecodedRecording(
+        probability=np.array(sink.probabilities, dtype=np.float64).reshape(-1, n_classes),
+        times=np.array(sink.times, dtype=np.float64),
+        gaps=np.diff(np.array(sink.numbers, dtype=np.int64), prepend=-1) != 1,
+        events=events, hop=stream.hop, window=stream.window,
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Targets: one number for each window, such as a force, an angle or a score, in place of a class.
+
+`Recordings` know classes alone. What carries a target is therefore a pair: recordings whose classes are bins of the
+target, which are validated like any others and can be divided by person, and the numbers themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError, shown
+from .columns import Column
+from .container import Recordings
+from .labels import as_list, check_length, is_missing, named
+from .messages import show
+from .raw import Raw
+from .unlabelled import rows_of, told
+from .windows import window_array
+
+Floats = NDArray[np.float64]
+
+CLASSES, CONTINUOUS = "classes", "continuous"
+BINS = 5  # quantiles that stand for classes
+
+
+def target_name(target: str) -> str | None:
+    """What `--target` says of where the numbers are: None for y, else the name of a column or of a channel."""
+    kind, mark, name = target.partition(":")
+    if target != CLASSES and (kind != CONTINUOUS or (mark and not name)):
+        raise UserError(
+            f"target is {shown(target)}; give classes, continuous (y holds a number for each window) or "
+            "continuous:NAME, a column beside the data or a channel whose mean over the window it is"
+        )
+    return name or None
+
+
+class Targets(NamedTuple):
+    """Windows with a number each."""
+
+    recordings: Recordings  # whose classes are bins of the values
+    values: Floats  # (N,)
+
+    @classmethod
+    def of(cls, raw: Raw, target: str = CONTINUOUS) -> Self:
+        """Validate what a reader found. Windows without a number are left out, with a warning."""
+        raw, values = with_target(raw, target)
+        if values is None:
+            hint = raw.hints.get("y", "y must give one number per window, or --target continuous:NAME name a channel")
+            raise UserError(f"{raw.name!r} holds no y; to train, {hint}")
+        known = np.isfinite(values)
+        if not known.any():
+            raise UserError("no window has a target; y must give a number for those that train")
+        if not known.all():
+            warnings.warn(told(int((~known).sum()), len(known)), stacklevel=2)
+            raw, values = rows_of(raw, np.flatnonzero(known)), values[known]
+        if values.min() == values.max():
+            raise UserError(f"every target is {values[0]:g}; there is nothing to predict")
+        raw = replace(raw, y=_bins(values), classes=None, hints={})
+        return cls(Recordings.of(raw), values)
+
+    def words(self) -> str:
+        """What they are, in a line."""
+        own, y = self.recordings, self.values
+        return (
+            f"{own.name}: {own.n_trials} windows of {own.n_channels} channels and {own.n_times} samples, "
+            f"{own.n_subjects} people, target from {y.min():g} to {y.max():g}"
+        )
+
+
+def with_target(raw: Raw, target: str = CONTINUOUS) -> tuple[Raw, Floats | None]:
+    """The windows without the target among their columns and channels, and its values (N,), NaN where it is missing;
+    None where there is none, which a prediction does not need."""
+    name, X = target_name(target), window_array(raw.X)
+    columns: dict[Any, Any] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
+    channels = None if raw.channels is None else [str(one) for one in as_list(raw.channels, "channels")]
+    if name is None:
+        y = raw.y if raw.y is None or raw.classes is None else named(raw.y, int(X.shape[0]), "y", raw.classes)
+        return raw, None if y is None else numbers(y, int(X.shape[0]))
+    if name in columns:
+        column = columns.pop(name)
+        values = column.values if isinstance(column, Column) and column.labels is None else _named(column)
+        return replace(raw, columns=columns), numbers(values, int(X.shape[0]), f"the column {shown(name)}")
+    if channels is not None and name in channels:
+        place = channels.index(name)
+        rest = [n for n in range(len(channels)) if n != place]
+        if not rest:
+            raise UserError(f"{shown(name)} is the only channel, and nothing is left to predict it from")
+        own = np.asarray(X[:, place], dtype=np.float64).mean(-1)
+        ring = raw.ring if raw.ring in (None, True, False) else None
+        return replace(raw, X=X[:, rest], channels=[channels[n] for n in rest], ring=ring), own
+    there = ", ".join(map(shown, [*columns, *(channels or ())]))
+    raise UserError(f"there is no column and no channel {shown(name)} for the target; there are {there[:400]}")
+
+
+def _named(column: Any) -> Any:
+    """The values of a column whose whole numbers or texts are stored as codes."""
+    if not isinstance(column, Column):
+        return column
+    assert column.labels is not None, "codes stand for labels"
+    return [None if code < 0 else column.labels[code] for code in column.values.tolist()]
+
+
+def numbers(y: object, n_trials: int, what: str = "y") -> Floats:
+    """(N,) floats from numbers, or from text that is numbers; NaN where one is missing."""
+    values = as_list(y, what)
+    check_length(len(values), n_trials, what)
+    return np.array([_number(value, n, what) for n, value in enumerate(values)], dtype=np.float64)
+
+
+def _number(value: Any, row: int, what: str) -> float:
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+        return math.nan
+    try:
+        found = math.inf if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.inf
+    if not abs(found) < 1e30:
+        raise UserError(f"{what}[{row}] is {show(value)}; a continuous target is a finite number for each window")
+    return found
+
+
+def _bins(values: Floats) -> NDArray[np.int64]:
+    """Places among quantiles (N,), at least two of which occur."""
+    edges = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
+    edges = edges[edges > values.min()]
+    return np.searchsorted(edges if len(edges) else values.max(keepdims=True), values, "right")

@@ -1,0 +1,130 @@
+"""Whole recordings with their events, as a stream would have brought them: for replay, uncut and unfiltered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError, shown
+from .bids import bids_block, open_bids
+from .blocks import Block
+from .child import blocks_in_child
+from .container import check_sfreq
+from .continuous import FORMATS, ending, with_labels
+from .cutting import Continuous, Cutting, Event
+from .labels import named
+from .npy import check_memory
+from .pattern import Labels
+from .raw import Array
+from .sources import continuous_files, read
+from .windows import channel_names, window_array
+
+BYTES = 16  # of a value while a file is read: 64 bits here and in the format's own reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeRecording:
+    """One person's recording from its beginning to its end, or to a hole of unknown length.
+
+    values: (n, channels) float32, NaN where a stretch is marked as bad
+    times: (n,) s, with gaps where samples are missing
+    """
+
+    name: str
+    study: str  # the file or folder that it is of
+    subject: str
+    values: Array
+    times: Array
+    channels: tuple[str, ...] | None
+    sfreq: float | None  # Hz
+    events: tuple[Event, ...]
+
+
+def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecording]:
+    """Of a file or folder of continuous recordings; or, from windows that are cut already, every trial by itself, where
+    its class is an event that lasts as long as the trial. Of `cutting`, the pattern and the rate count."""
+    cutting = cutting or Cutting()
+    find = continuous_files(source, cutting)
+    if find is None:
+        return _trials(source, cutting)
+    found = find()
+    known = {str(path): labels for path, labels in found.files}
+    reader = bids_whole if found.reader is bids_block else whole_block
+    seconds = Cutting(sfreq=cutting.sfreq).seconds
+    with blocks_in_child(reader, [path for path, _ in found.files], known, found.options, seconds) as blocks:
+        return [piece for block in blocks for piece in _pieces(block, found.name)]
+
+
+def whole_block(path: Path, known: dict[str, Labels], options: dict[str, str], cutting: dict[str, Any]) -> Block:
+    """All samples of one file; runs in the child."""
+    recording = FORMATS[ending(path) or ""].open(path, Cutting(**cutting), options)
+    block = with_labels(_block(recording, path), known[str(path)])
+    if "class" in known[str(path)]:  # the file is one event
+        block.timeline = [(0.0, float(block.X[0, -1, -1]) + 1 / (block.sfreq or 1.0), known[str(path)]["class"])]
+    return block
+
+
+def bids_whole(path: Path, known: dict[str, Labels], _: dict[str, str], cutting: dict[str, Any]) -> Block:
+    """The same of a BIDS folder; runs in the child."""
+    return with_labels(_block(open_bids(path), path), known[str(path)])
+
+
+def _block(recording: Continuous, path: Path) -> Block:
+    """X (1, channels + 1, times) of 64 bits, because times are its last row."""
+    n, sfreq = recording.n_times, recording.sfreq
+    if sfreq is None:
+        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    check_memory(BYTES * n * (len(recording.channels) + 1), "the samples", path, "record in shorter files")
+    X = np.empty((1, len(recording.channels) + 1, n))
+    X[0, :-1] = recording.read(0, n)
+    X[0, -1] = np.arange(n) / sfreq if recording.times is None else recording.times
+    for bad in recording.bad:
+        X[0, :-1, (X[0, -1] >= bad.onset) & (X[0, -1] <= bad.onset + bad.duration)] = np.nan
+    return Block(
+        X=X, channels=recording.channels, sfreq=sfreq, name=path.name,
+        timeline=[(*event,) for event in recording.events],
+        breaks=[] if recording.times is not None else list(recording.breaks),
+    )  # fmt: skip
+
+
+def _pieces(block: Block, study: str) -> Iterator[WholeRecording]:
+    """The recording, or what lies between its holes."""
+    assert block.subject is not None, "with_labels gave it"
+    times, events = block.X[0, -1], sorted(Event(*one) for one in block.timeline)
+    with np.errstate(over="ignore"):  # what overflows is infinite, which counts as lost
+        values = np.ascontiguousarray(block.X[0, :-1].T, dtype=np.float32)
+    edges = [0, *block.breaks, len(times)]
+    for begin, end in pairwise(edges):
+        first = -math.inf if begin == 0 else times[begin]
+        last = math.inf if end == len(times) else times[end]
+        yield WholeRecording(
+            name=block.name, study=study, subject=str(block.subject[0]), values=values[begin:end],
+            times=times[begin:end], channels=block.channels, sfreq=block.sfreq,
+            events=tuple(event for event in events if first <= event.onset < last),
+        )  # fmt: skip
+
+
+def _trials(source: str, cutting: Cutting) -> list[WholeRecording]:
+    raw = read(source, Cutting(sfreq=cutting.sfreq))
+    X, sfreq = np.asarray(window_array(raw.X)), check_sfreq(raw.sfreq)
+    if sfreq is None:
+        raise UserError(f"{shown(source, 200)} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    n, channels, length = X.shape
+    names = None if raw.channels is None else channel_names(raw.channels, channels)
+    whose = [""] * n if raw.subject is None else named(raw.subject, n, "subject", raw.subjects)
+    labels = [None] * n if raw.y is None else named(raw.y, n, "y", raw.classes)
+    return [
+        WholeRecording(
+            name=f"trial {row}", study=raw.name, subject=str(whose[row]),
+            values=np.ascontiguousarray(X[row].T, dtype=np.float32), times=np.arange(length) / sfreq, channels=names,
+            sfreq=sfreq,
+            events=() if labels[row] is None else (Event(0.0, length / sfreq, str(labels[row])),),
+        )
+        for row in range(n)
+    ]  # fmt: skip

@@ -1,0 +1,135 @@
+"""The page of a run with a continuous target, and the files of such a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..errors import UserError
+from ..files import write_atomically
+from ..runs.csv_tables import csv_of
+from ..runs.lock import Lock
+from ..runs.regression import CONSTANT, PEER, RegressionChoice, headline, mean, write_choice
+from ..search.regression import AVERAGE, Regression
+from .answer import asides, led
+from .escaping import Html, joined, tag
+from .page import FOOTER, NOSCRIPT, figure_html, header_html, page_html, plotly_library
+from .plot import ACCENT, GREY, MUTED, Figure, axes, level, names_axis, plain_axis, points, stacked
+from .tables import folded, table
+from .wording import count, score
+
+REPORT, RESULTS = "report.html", "results.csv"
+LOWEST_SHOWN = -1.0  # R²: who is below it is told in words and tables, and would flatten everybody else
+
+
+def write_run(folder: str | os.PathLike[str], found: Regression) -> Path:
+    """Everything that such a run leaves: model, results.csv, choice.json and the report; gives the path of the last."""
+    home = Path(folder)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with Lock(home):
+            found.model.save(home / "model")
+            write_atomically(home / RESULTS, csv_of(found.table))
+            write_choice(home, found.choice)
+            return write_page(home, found.choice)
+    except OSError as error:
+        raise UserError(f"cannot write to {home} ({error.strerror or error}); choose another folder") from None
+
+
+def write_page(folder: Path, choice: RegressionChoice) -> Path:
+    path = folder / REPORT
+    write_atomically(path, page(choice))
+    return path
+
+
+def page(choice: RegressionChoice) -> str:
+    """The whole page as text."""
+    figures = [by_person(choice)]
+    sentence, *people = headline(choice)
+    kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
+    size = [count(len(choice.nested_test_scores), "person", "people"), f"target: {choice.target}", choice.adaptation]
+    main = tag(
+        "section",
+        tag("h2", *asides(sentence), id="answer-title"),
+        tag("div", *(tag("p", *led(line)) for line in people), class_="people"),
+        *map(figure_html, figures),
+        folded("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
+        folded("Every person", _people(choice)),
+        folded("What is delivered", _parts(choice)),
+        class_=f"answer {kind}",
+        id="answer",
+        aria_labelledby="answer-title",
+    )
+    body = joined(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
+    return page_html(f"{choice.name} – AutoTransfer report", body, figures, plotly=plotly_library())
+
+
+def by_person(choice: RegressionChoice) -> Figure:
+    """R² of everybody: what is delivered, the simple model, the constant."""
+    order = sorted(choice.nested_test_scores, key=lambda who: choice.nested_test_scores[who])
+    series = {
+        "the model": (choice.nested_test_scores, ACCENT, "circle"),
+        PEER: (choice.test_scores[PEER], GREY, "diamond-open"),
+        CONSTANT: (choice.test_scores[CONSTANT], MUTED, "x"),
+    }
+    data = [
+        points(
+            list(range(len(order))), [max(own[who], LOWEST_SHOWN) for who in order], name, fill=fill, symbol=symbol,
+            text=[f"{who}: {name} {score(own[who])}" for who in order],
+        )
+        for name, (own, fill, symbol) in series.items()
+    ]  # fmt: skip
+    layout = stacked(
+        axes(names_axis(order, "person"), plain_axis("R²", range=[LOWEST_SHOWN - 0.05, 1.05])),
+        level(0.0, "a person's own mean"),
+    )
+    return Figure(
+        key="people",
+        title="R² of every person left out",
+        caption="1 is perfect; 0 is as good as the person's own mean, which nobody knows beforehand. "
+        "Values below −1 are drawn at −1.",
+        data=data,
+        layout=layout,
+        columns=("person", *series),
+        rows=[[who, *(own[who] for own, _, _ in series.values())] for who in order],
+    )
+
+
+def _notes(choice: RegressionChoice) -> list[str]:
+    return [
+        f"Groups of people were held out in turn ({choice.folds} groups). What predicted a person was neither trained "
+        "on them nor given strengths or weights by their windows.",
+        f"The simple model is {PEER} (means of stretches and log power of bands of each channel), on the same folds; "
+        "the constant is the mean of the training people's targets.",
+        "R² is of each person alone, against their own mean: who differs from others by an offset has a low one, even "
+        "where ups and downs are predicted well. Correlation does not see offsets.",
+        "Intervals are calibrated by person: people left out gave their half-width, and its coverage is measured on "
+        "people who did not.",
+    ]
+
+
+def _people(choice: RegressionChoice) -> Html:
+    rows = [
+        [
+            who, score(own), score(choice.correlations[who]), f"{choice.errors[who]:.4g}",
+            score(choice.test_scores[PEER][who]), score(choice.test_scores[CONSTANT][who]),
+            score(choice.coverage.get(who)),
+        ]
+        for who, own in choice.nested_test_scores.items()
+    ]  # fmt: skip
+    return table(
+        "R² and errors of every person left out",
+        ("person", "R²", "correlation", "error (RMS)", PEER, CONSTANT, "in 90 % interval"),
+        rows,
+        numeric=1,
+    )
+
+
+def _parts(choice: RegressionChoice) -> Html:
+    rows = [[part.name, f"{part.strength:g}", f"{part.weight:.2f}", score(part.r2)] for part in choice.chosen]
+    rows.append([CONSTANT, "–", f"{1 - sum(part.weight for part in choice.chosen):.2f}",
+                 score(mean(choice.test_scores[CONSTANT]))])  # fmt: skip
+    rows.append([AVERAGE, "–", "–", score(mean(choice.nested_test_scores))])
+    return table(
+        "The closed forms of the average", ("closed form", "ridge strength", "weight", "R² alone"), rows, numeric=1
+    )

@@ -1,0 +1,139 @@
+"""Forgetting people: what a run holds of them is deleted, and what is left is a folder in which it can be done again.
+
+Nothing trained can stay. A training either saw a person's windows or held them out: then it keeps what it says of each
+of their windows, and without them the fold that it belongs to has other people in it. Weights of the average,
+thresholds, model and report rest on all trainings together. The options of the run stay, as study.toml.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError, shown
+from ..files import sync_folder, write_atomically
+from ..folds import held_out_groups
+from ..words import count
+from .data_facts import Data
+from .ledger import REMEDY, Ledger, backup_of
+from .lock import Lock
+from .options import RunOptions
+from .run import BASE, check_is_run
+from .sqlite_errors import DamagedLedger
+from .study import NAME, study_text
+
+# What a run, and commands that were not told another place, write into its folder, and what of a person is in it. The
+# ledger is deleted last: as long as it is there, whoever was interrupted can forget again.
+HOLDS = {
+    "recordings.npz": "windows and labels",
+    "report.html": "names, scores, coordinates of windows",
+    "choice.json": "names and scores",
+    "results.csv": "names and scores",
+    "plan.json": "a plan that rests on their windows",
+    "optuna.sqlite*": "scores",
+    "model.*": "an exported model that was fitted to them",
+    "model": "the model that was fitted to them",
+    "population-*.checkpoint": "weights that were fitted to them",
+    "ledger.damaged-*": "weights, predictions, names and scores",
+    "ledger.backup.sqlite*": "weights, predictions, names and scores",
+    "ledger.sqlite-*": "weights, predictions, names and scores",
+    "ledger.sqlite": "weights, predictions, names and scores",
+}
+STAYS = (NAME, "lock", BASE)
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What `forget` deletes, or has deleted."""
+
+    people: tuple[str, ...]  # whom it was asked to forget
+    files: dict[str, str]  # what holds something of them, by the name in the folder, and what that is
+    trained_on_them: int  # finished trainings that saw their windows
+    held_them_out: int  # finished trainings that were scored on their windows
+    others: tuple[str, ...]  # what lies in the folder and is not the run's: it stays
+    source: str  # where the recordings were
+
+    def lines(self, folder: Path, *, done: bool) -> list[str]:
+        """For people to read. done: not a dry run."""
+        verb = "deleted" if done else "would delete"
+        trainings = self.trained_on_them + self.held_them_out
+        told = [f"{verb} {name}: {what}" for name, what in self.files.items()]
+        told += [
+            f"{count(trainings, 'training')} to be done again: {self.trained_on_them} saw them, "
+            f"{self.held_them_out} held them out and kept what they say of them"
+        ]
+        if self.others:
+            told += [f"not the run's own, left alone: {', '.join(self.others)}; delete what was made from them"]
+        again = f"autotransfer run DATA --config {folder / NAME} --out {folder}"
+        return [*told, f"take them out of {self.source}, then: {again}"]
+
+
+def forget(run: str | Path, people: Sequence[str], *, dry_run: bool = False) -> Forgotten:
+    """Delete everything that a run holds of people.
+
+    All trainings of the run saw their windows, or were scored on them, so ledger, models, predictions and report go;
+    the options stay in study.toml, with which the run can be done again on recordings without them. Copies, exported
+    files and predictions that lie elsewhere are not known to the run.
+
+    run: its folder. people: names, as the report has them.
+    dry_run: delete nothing.
+    Returns what was deleted, or would be. Where it was interrupted, call it again.
+    """
+    folder, names = Path(run), tuple(dict.fromkeys(str(name) for name in people))
+    if not names or isinstance(people, str):
+        raise UserError(f"people is {shown(people)}; give a list of names")
+    check_is_run(folder)
+    with Lock(folder):  # which also refuses links
+        options, plan = _plan(folder, names)
+        if dry_run:
+            return plan
+        write_atomically(folder / NAME, study_text(options))
+        for name in plan.files:
+            _delete(folder / name)
+        sync_folder(folder)
+    return plan
+
+
+def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
+    with closing(_ledger(folder)) as ledger:
+        data, stored = ledger.recall("data", Data), ledger.recall("options", dict[str, Any])
+        if data is None or stored is None:
+            raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
+        for name in names:
+            data.check_person(name)
+        options = RunOptions.from_dict(stored)
+        units = data.units
+        theirs = {k for k, name in enumerate(data.subjects) if (name if units is None else units.people[k]) in names}
+        groups = held_out_groups(len(data.subjects), units, options.n_folds)
+        those = {place for place, own in enumerate(groups) if theirs & set(own)}
+        finished = [entry for entry in ledger.entries(records=False) if entry.status in ("done", "failed")]
+        held = sum(bool({entry.validation, entry.test} & those) for entry in finished)
+    present = sorted(path.name for path in folder.iterdir())
+    files = {name: what for pattern, what in HOLDS.items() for name in present if fnmatch(name, pattern)}
+    others = tuple(name for name in present if name not in files and name not in STAYS)
+    return options, Forgotten(names, files, len(finished) - held, held, others, options.source)
+
+
+def _ledger(folder: Path) -> Ledger:
+    """The ledger or, where it is damaged or missing, the copy of it."""
+    path = folder / "ledger.sqlite"
+    for one in (path, backup_of(path)):
+        try:
+            if one.exists():
+                return Ledger(one, read_only=True)
+        except DamagedLedger:
+            continue
+    raise UserError(f"the ledger {path} is damaged, and there is no sound copy of it; {REMEDY}, or delete the folder")
+
+
+def _delete(path: Path) -> None:
+    """A file, or a folder with all that is in it. Links in it are deleted, not followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

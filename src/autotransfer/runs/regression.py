@@ -1,0 +1,174 @@
+"""What a run with a continuous target found: its choice.json, and the sentences that every door has."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import schema
+from ..errors import UserError
+from ..files import read_plain, write_atomically
+from ..training.intervals import NextPerson, bootstrap_interval, next_person
+from ..words import count, printable, range_words, score, signed
+from .verdict import BestPeer, best_peer
+
+Scores = dict[str, float]
+
+CHOICE = "choice.json"
+PEER = "ridge on features"  # the simple model: ridge regression on what any signal has
+CONSTANT = "constant"  # the mean of the training people's targets, which is what guessing comes to
+LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
+
+
+@dataclass(frozen=True)
+class Part:
+    """A closed form of what is delivered."""
+
+    name: str
+    strength: float  # of the ridge penalty, for standardised numbers, in units of the training windows
+    weight: float  # in the average
+    r2: float | None  # alone: mean over people left out
+
+
+@dataclass(frozen=True)
+class RegressionChoice:
+    """Scores are of people left out, by name; nothing that predicts, weighs or chooses for somebody has seen them."""
+
+    target: str  # continuous, or continuous:NAME
+    name: str  # of the data set
+    adaptation: str
+    folds: int  # groups of people who were held out in turn
+    chosen: list[Part]
+    baseline: str  # the simple model
+    baseline_won: bool
+    nested_test_scores: Scores  # R² of what is delivered
+    correlations: Scores
+    errors: Scores  # root mean squared
+    test_scores: dict[str, Scores]  # R² of the simple model and of the constant
+    coverage: Scores  # of 90 % intervals that the other people gave; empty: there are too few people
+    radius: float | None  # half the width of the delivered 90 % interval; None: infinite, or unknown
+    not_scored: list[str]  # people whose target never changes
+    at_least: float | None = None  # the score that the user asks of every person
+    # What follows from the scores, for readers of choice.json; whatever is given is replaced.
+    verdict: str = ""
+    best_peer: BestPeer | None = None
+    next_person: NextPerson | None = None
+
+    def __post_init__(self) -> None:
+        if not self.nested_test_scores:
+            raise UserError("nobody has a score")
+        object.__setattr__(
+            self, "best_peer", best_peer(self.nested_test_scores, {PEER: self.test_scores[self.baseline]})
+        )
+        object.__setattr__(self, "next_person", next_person(list(self.nested_test_scores.values()), lowest=LOWEST))
+        object.__setattr__(self, "verdict", verdict(self))
+
+    @property
+    def guesses(self) -> bool:
+        """Whether it is not clearly better than the mean of the training people's targets."""
+        gains = [own - self.test_scores[CONSTANT][who] for who, own in self.nested_test_scores.items()]
+        limits = bootstrap_interval(gains, seed=0)
+        return limits is None or limits[0] <= 0
+
+    @property
+    def below(self) -> Scores:
+        """Who scores less than the user asks for."""
+        least = -math.inf if self.at_least is None else self.at_least
+        return {who: own for who, own in sorted(self.nested_test_scores.items(), key=lambda one: one[1]) if own < least}
+
+
+def mean(scores: Scores) -> float | None:
+    """Over people who have one."""
+    known = [value for value in scores.values() if math.isfinite(value)]
+    return sum(known) / len(known) if known else None
+
+
+def verdict(choice: RegressionChoice) -> str:
+    """What is delivered scores on people it has not seen, how sure that is, and how the simple model does."""
+    start = "Not better than a constant: the" if choice.guesses else "The"
+    own, people = choice.nested_test_scores, count(len(choice.nested_test_scores), "person", "people")
+    limits = bootstrap_interval(list(own.values()), seed=0)
+    told = [] if limits is None else [f"95 % interval {score(limits[0])} to {score(limits[1])}"]
+    told += [
+        f"correlation {score(mean(choice.correlations))}",
+        f"a constant {score(mean(choice.test_scores[CONSTANT]))}",
+    ]
+    return f"{start} model has R² {score(mean(own))} on {people} it has not seen ({'; '.join(told)}){_beside(choice)}."
+
+
+def _beside(choice: RegressionChoice) -> str:
+    peer = choice.best_peer
+    if peer is None:
+        return ""
+    difference = signed(peer.difference)
+    if peer.comparison == "few":
+        return f"; {PEER} has {score(peer.mean)} (difference {difference}), and so few people do not tell them apart"
+    words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[peer.comparison]
+    return (
+        f": {words} the simple model, {PEER}, which has {score(peer.mean)} (difference {difference}, 95 % interval "
+        f"{range_words(peer.interval)})"
+    )
+
+
+def headline(choice: RegressionChoice) -> list[str]:
+    """The verdict, the next person, the worst one, the intervals: the same at every door."""
+    lines = [choice.verdict]
+    if (expected := choice.next_person) is not None:
+        rests = (
+            "with no distribution assumed" if expected.assumes == "nothing" else "assuming normally distributed scores"
+        )
+        low = "far below 0" if expected.low <= LOWEST else score(expected.low)
+        lines.append(
+            f"Next person: R² {low} to {score(expected.high)} ({100 * expected.level:.0f} % prediction interval from "
+            f"{expected.people} people, {rests})."
+        )
+    person, lowest = min(choice.nested_test_scores.items(), key=lambda item: item[1])
+    worst = f"Worst person: R² {score(lowest)} (subject {printable(person)[:40]})."
+    if choice.at_least is not None:
+        n = len(choice.below)
+        worst += f" Below {choice.at_least:g}: {n} of {count(len(choice.nested_test_scores), 'person', 'people')}."
+    lines.append(worst)
+    if choice.coverage:
+        wide = "of unlimited width" if choice.radius is None else f"of ±{choice.radius:.3g}"
+        lines.append(
+            f"Intervals: 90 % ones {wide} hold {100 * (mean(choice.coverage) or 0):.0f} % of new people's targets."
+        )
+    if choice.not_scored:
+        lines.append(f"Not scored: {count(len(choice.not_scored), 'person', 'people')} whose target never changes.")
+    return lines
+
+
+def write_choice(folder: Path, choice: RegressionChoice) -> None:
+    write_atomically(folder / CHOICE, json.dumps(schema.to_values(choice), indent=1))
+
+
+def is_regression(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds a run with a continuous target: such runs have no ledger."""
+    path = Path(folder)
+    if (path / "ledger.sqlite").exists() or not (path / CHOICE).is_file():
+        return False
+    try:
+        values = json.loads(read_plain(path / CHOICE))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and str(values.get("target", "")).startswith("continuous")
+
+
+def read_choice(folder: Path, at_least: float | None = None) -> RegressionChoice:
+    """at_least: another score that the user asks of every person."""
+    try:
+        choice = schema.from_json(RegressionChoice, read_plain(folder / CHOICE))
+    except UserError as error:
+        raise UserError(f"{folder / CHOICE} is damaged ({error}); run it again into another folder") from None
+    return choice if at_least is None else replace(choice, at_least=at_least)
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that holds a run, before any work is done for it."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; choose another folder")
+    if (folder / "ledger.sqlite").exists() or (folder / CHOICE).exists():
+        raise UserError(f"{folder} holds a run already; choose another folder")

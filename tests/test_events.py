@@ -1,0 +1,380 @@
+"""Events in a stream: counts by hand, live equals replay, and thresholds that nobody chose for themselves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.errors import UserError
+from autotransfer.models.mixture import Mixture
+from autotransfer.person.events import (
+    Activation,
+    DecodedRecording,
+    EventDetector,
+    EventScores,
+    curve,
+    debounce_of,
+    events_between,
+    threshold_for,
+)
+from autotransfer.person.stream.replay import RecordingSource, replay
+from autotransfer.person.stream.run import Stream
+from autotransfer.person.stream.sink import CsvSink
+from autotransfer.recordings.cutting import Event
+from autotransfer.recordings.whole import WholeRecording, read_whole
+from test_session import REC, model
+
+CLASSES = ["rest", "left", "right"]
+RATE = 4.0
+
+
+def says(text: str, sure: float = 0.9) -> np.ndarray:
+    """A letter for each window, r, l or R for right -> (n, 3); a capital L is a left that is hardly sure."""
+    rows = {"r": (sure, 0.05, 0.05), "l": (0.05, sure, 0.05), "R": (0.05, 0.05, sure), "L": (0.25, 0.45, 0.3)}
+    return np.array([rows[letter] for letter in text])
+
+
+def detected(text: str, **rule: Any) -> list[tuple[int, str]]:
+    """Windows, a second apart, at which a class becomes active."""
+    found = at.detect_events(says(text), np.arange(len(text)), CLASSES, rest="rest", **rule)
+    return [(int(one.time), one.label) for one in found]
+
+
+# detection
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "expected"),
+    [
+        ("rrllrrRRrr", {}, [(2, "left"), (6, "right")]),  # a gesture that is held is one activation
+        ("rlRlr", {}, [(1, "left"), (2, "right"), (3, "left")]),
+        ("rrLLrr", {}, []),  # not sure enough
+        ("rrLLrr", {"threshold": 0.4}, [(2, "left")]),
+        ("rlrlrrllrl", {"debounce": (2, 2)}, [(7, "left")]),
+        ("rlrlrrllrl", {"debounce": (2, 3)}, [(3, "left"), (7, "left")]),  # 3: l-l; off at 5 (l, r, r); 7: l-l
+        ("llrllrr", {"debounce": (2, 3)}, [(1, "left")]),  # one wrong window does not end it
+        ("llrlrrrl", {"refractory": 3}, [(0, "left"), (7, "left")]),  # off at 2, goes on at 3, off at 4
+        ("llrlrrrl", {}, [(0, "left"), (3, "left"), (7, "left")]),
+        ("llRRRRr", {"refractory": 3}, [(0, "left"), (5, "right")]),  # off at 2, another class waits until 5
+        ("llRrrRr", {"refractory": 3}, [(0, "left"), (5, "right")]),
+    ],
+)
+def test_activations_by_hand(text: str, rule: dict[str, Any], expected: list[tuple[int, str]]) -> None:
+    assert detected(text, **rule) == expected
+
+
+def test_a_gap_starts_votes_anew_and_without_a_rest_class_every_class_is_an_action() -> None:
+    own = EventDetector(CLASSES, rest="rest", debounce=(2, 2))
+    p = says("lll")
+    assert own.feed(p[0], 0.0) is None
+    assert own.feed(p[1], 5.0, gap=True) is None
+    assert own.feed(p[2], 6.0) == Activation(6.0, "left", 0.9)
+    assert [one.label for one in at.detect_events(says("rrl"), [0, 1, 2], CLASSES)] == ["rest", "left"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"rest": "still"}, "'still'; choose from rest, left, right"),
+        ({"threshold": 1.5}, "threshold is 1.5"),
+        ({"threshold": float("nan")}, "threshold is nan"),
+        ({"debounce": (2, 4)}, "more than half"),
+        ({"debounce": (0, 1)}, "debounce is 0/1"),
+        ({"debounce": 3}, "debounce is 3"),
+        ({"refractory": -1}, "refractory is -1"),
+    ],
+)
+def test_rules_that_cannot_work(rule: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        EventDetector(CLASSES, **rule)
+    assert "\n" not in str(caught.value)
+
+
+def test_windows_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError, match=r"shape \(2, 2\)"):
+        at.detect_events(np.ones((2, 2)), [0, 1], CLASSES)
+    with pytest.raises(UserError, match="do not rise"):
+        at.detect_events(says("ll"), [1, 1], CLASSES)
+
+
+def test_debounce_in_windows_and_seconds() -> None:
+    assert debounce_of("3/5", 0.1) == (3, 5)
+    assert debounce_of("0.4s", 0.1) == (5, 5)  # the fifth window ends 0.4 s after the first
+    assert debounce_of(".35 s", 0.1) == (5, 5)
+    assert debounce_of("0s", 0.1) == (1, 1)
+    for wrong in ("", "3", "1/2", "5/3", "-1s", "1e9s", "9999s", "a/b"):
+        with pytest.raises(UserError):
+            debounce_of(wrong, 0.1)
+
+
+# scores
+
+
+def activations(*given: tuple[float, str]) -> list[Activation]:
+    return [Activation(time, label, 1.0) for time, label in given]
+
+
+def test_scores_by_hand() -> None:
+    events = [(10, 2, "left"), (20, 2, "right"), (30, 2, "left"), (40, 1, "left")]
+    found = at.score_events(
+        activations(
+            (9.9, "left"),  # before its onset: false
+            (10.5, "left"), (11.5, "left"),  # detected after 0.5 s; a second time: false
+            (20.5, "left"),  # another class: false
+            (22.8, "right"),  # 0.8 s after its end, within the tolerance: detected after 2.8 s
+            (33.5, "left"),  # too late: false
+        ),
+        events, seconds=1800, tolerance=1,
+    )  # fmt: skip
+    assert (found.events, found.detected, found.false) == (4, 2, 4)
+    assert found.delays == pytest.approx((0.5, 2.8))
+    assert found.share_detected == 0.5
+    assert found.false_per_hour == 8
+    assert found.delay() == pytest.approx(1.65)
+    both = found + at.score_events([], [(0, 1, "left")], seconds=1800)
+    assert (both.events, both.detected, both.false_per_hour) == (5, 2, 4)
+    nothing = EventScores()
+    assert nothing.as_dict()["false_per_hour"] is nothing.share_detected is nothing.delay() is None
+
+
+def test_two_events_share_no_activation() -> None:
+    events = [(0, 1, "left"), (1.5, 1, "left")]
+    assert at.score_events(activations((1.6, "left")), events, seconds=10, tolerance=1).detected == 1
+    assert at.score_events(activations((0.5, "left"), (1.6, "left")), events, seconds=10, tolerance=1).detected == 2
+
+
+def test_events_as_classes_with_durations() -> None:
+    events = [Event(5, 0, "T1"), Event(0, 2, "T2"), Event(9, 0, "T0"), Event(12, 0, "T1"), Event(13, 0, "noise")]
+    found = events_between(events, {"T1": "left", "T2": "right", "T0": ""}, CLASSES, "rest", 20)
+    assert found == (Event(0, 2, "right"), Event(5, 4, "left"), Event(12, 8, "left"))
+    named = events_between([Event(0, 1, "left"), Event(2, 1, "rest"), Event(3, 1, "x")], None, CLASSES, "rest", 9)
+    assert named == (Event(0, 1, "left"),)
+    with pytest.raises(UserError, match="class 'up'"):
+        events_between(events, {"T1": "up"}, CLASSES, "rest", 20)
+
+
+def test_the_threshold_is_the_lowest_that_keeps_the_rate() -> None:
+    def person(*false: int, hours: float = 2.0) -> dict[float, EventScores]:
+        return {t: EventScores(false=n, seconds=3600 * hours) for t, n in zip((0.5, 0.7, 0.9), false, strict=True)}
+
+    assert threshold_for(1, [person(9, 1, 0)]) == 0.7  # one more than was seen: 2 in 2 h
+    assert threshold_for(1, [person(9, 2, 0)]) == 0.9
+    assert threshold_for(1, [person(0, 2, 0)]) == 0.9, "what a higher threshold breaks is not kept by chance"
+    assert threshold_for(1, [person(9, 2, 0), person(0, 0, 0)]) == 0.7
+    with pytest.raises(UserError, match=r"2 h of other people cannot tell 0.4 .* takes 2.5 h"):
+        threshold_for(0.4, [person(0, 0, 0)])
+    with pytest.raises(UserError, match="no threshold leads to 1 false"):
+        threshold_for(1, [person(9, 9, 9)])
+
+
+# a stream and its replay
+
+
+class Shares:
+    """A session that says which share of a window's samples has the value 0, 1 and 2."""
+
+    def __init__(self) -> None:
+        card = SimpleNamespace(sfreq=RATE, channels=["a"], n_times=4)
+        self.model, self.classes_ = SimpleNamespace(card=card), np.array(CLASSES)
+
+    def predict_proba(self, window: np.ndarray) -> np.ndarray:
+        return np.array([(window == k).mean() for k in range(3)])
+
+
+def recording(subject: str, seconds: int, *events: tuple[float, float, str]) -> WholeRecording:
+    values = np.zeros((int(seconds * RATE), 1), np.float32)
+    for onset, duration, name in events:
+        values[int(onset * RATE) : int((onset + duration) * RATE)] = CLASSES.index(name)
+    return WholeRecording(
+        name=subject, study="study", subject=subject, values=values, times=np.arange(len(values)) / RATE,
+        channels=("a",), sfreq=RATE, events=tuple(Event(*one) for one in events),
+    )  # fmt: skip
+
+
+def test_a_replay_by_hand() -> None:
+    own = recording("ann", 60, (10, 3, "left"), (20, 1, "right"), (30, 0.5, "left"), (40, 2, "right"))
+    own = WholeRecording(**vars(own) | {"events": (*own.events[:3], Event(50, 2, "left"))})  # 40 s: nobody asked
+    found = replay([own], Shares, rest="rest", threshold=0.7, hop=0.25)  # type: ignore[arg-type]
+    report = found.report()
+    # The third of four samples at 0.5 s is the first with 0.75 of a window; half a second never reaches that.
+    assert [(one.time, one.label) for one in report.activations["ann"][0]] == [
+        (10.5, "left"), (20.5, "right"), (40.5, "right"),
+    ]  # fmt: skip
+    scores = report.scores["ann"]
+    assert (scores.events, scores.detected, scores.false, scores.delays) == (4, 2, 1, (0.5, 0.5))
+    assert scores.seconds == 0.25 * (60 * 4 - 3)
+    # Half of a window is a tie with rest, which wins it; with no threshold the third sample is needed all the same.
+    assert report.curve[0.0].detected == report.curve[0.75].detected == 2
+    assert (report.curve[0.8].detected, report.curve[0.8].delays) == (2, (0.75, 0.75))
+    slow = replay([own], Shares, rest="rest", threshold=0.7, hop=0.25, debounce="0.75s").report()  # type: ignore[arg-type]
+    assert slow.scores["ann"].delays == (1.25,), "a second of right has three such windows only"
+    told = json.loads(report.json())
+    assert told["all"]["false_activations"] == 1
+    assert told["people"]["ann"]["activations"] == [
+        [[10.5, "left", 0.75], [20.5, "right", 0.75], [40.5, "right", 0.75]]
+    ]
+    assert any("ann" in line and "0.50" in line for line in report.lines())
+
+
+def test_live_equals_replay_with_a_gap_and_lost_values() -> None:
+    own = recording("ann", 100, (10, 6, "left"), (20, 3, "right"), (30, 9, "left"), (60, 9, "right"))
+    kept = np.ones(len(own.times), bool)
+    kept[[45, 130, 131, 255]] = False
+    own.values[260] = np.nan
+    own = WholeRecording(**vars(own) | {"values": own.values[kept], "times": own.times[kept]})
+    rule: dict[str, Any] = {"rest": "rest", "threshold": 0.6, "refractory": 0.5}
+    text = io.StringIO()
+    live = Stream(
+        Shares(), RecordingSource(own), hop=0.25, detector=EventDetector(CLASSES, debounce=(2, 3), **rule)  # type: ignore[arg-type]
+    )  # fmt: skip
+    summary = live.run(CsvSink(text, CLASSES, events=True))
+    rows = [row for row in csv.DictReader(io.StringIO(text.getvalue())) if row["event"]]
+    found = replay([own], Shares, hop=0.25, debounce="2/3", **rule).report()  # type: ignore[arg-type]
+    replayed = found.activations["ann"][0]
+    assert [(float(row["time"]), row["event"]) for row in rows] == [(one.time, one.label) for one in replayed]
+    assert summary.activations == len(replayed) >= 4
+    assert summary.missed > 0
+
+
+def test_nobody_chooses_their_own_threshold() -> None:
+    def people(flips: int) -> list[WholeRecording]:
+        """Ann has some short lefts that nobody asked for, which only a high threshold keeps out; others have none."""
+        asked = [(50 * k + 30, 4, "left") for k in range(4)]
+        some = [(50 * k + 10, 0.75, "left") for k in range(flips)]
+        ann = recording("ann", 200, *asked, *some)
+        others = [recording(name, 200, *asked) for name in ("ben", "eve")]
+        return [WholeRecording(**vars(ann) | {"events": tuple(Event(*one) for one in asked)}), *others]
+
+    def report(flips: int) -> Any:
+        return replay(people(flips), Shares, rest="rest", hop=0.25).report(28)  # type: ignore[arg-type]
+
+    calm, busy = report(0), report(4)
+    assert busy.thresholds["ann"] == calm.thresholds["ann"] < busy.thresholds["ben"] == busy.thresholds["eve"]
+    assert busy.threshold == busy.thresholds["ben"], "a new person's is chosen on all"
+    assert busy.scores["ann"].false == 4, "what others chose does not keep them out"
+    with pytest.raises(UserError, match="nobody else"):
+        replay(people(0)[:1], Shares, rest="rest").report(28)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"0.11 h of other people cannot tell 1 false"):
+        replay(people(0), Shares, rest="rest", hop=0.25).report(1)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="no events of the model's classes rest, left, right; they have left"):
+        replay(people(0), Shares, events={"right": "right"})  # type: ignore[arg-type]
+
+
+def test_higher_thresholds_never_activate_more_windows() -> None:
+    draw = np.random.default_rng(0)
+    p = draw.dirichlet(np.ones(3), 400)
+    own = DecodedRecording(p, np.arange(400) * 0.5, np.zeros(400, bool), (Event(20, 10, "left"),), 0.5, 1.0)
+    active = [
+        sum(EventDetector(CLASSES, rest="rest", threshold=t).feed(one, 0.0) is not None for one in p)
+        for t in (0.0, 0.5, 0.8)
+    ]
+    assert active == sorted(active, reverse=True)
+    points = curve([own], EventDetector(CLASSES, rest="rest"), (0.0, 0.5, 0.999999))
+    assert points[0.999999].false <= points[0.5].false <= points[0.0].false
+    assert points[0.0].seconds == 200
+
+
+# files and the command
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    Mixture([model(standardise="online"), model(1, encoder="shallow")], [0.5, 0.7]).save(folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of tables, a person each, with a column of labels."""
+    folder = tmp_path_factory.mktemp("study")
+    for person in (1, 3):
+        X, y = REC.X[REC.subject == person].numpy(), REC.y[REC.subject == person].numpy()
+        values = np.concatenate(list(X[np.argsort(np.arange(len(y)) // 5 % 2 * 2 + y, kind="stable")]), 1).T
+        names = np.repeat(np.array(["left", "", "right", "pause"])[np.arange(len(y)) // 5 % 4], X.shape[2])
+        rows = [["time", *REC.channels, "label"]]
+        rows += [[f"{k / REC.sfreq:.6f}", *v, name] for k, (v, name) in enumerate(zip(values, names, strict=True))]
+        with (folder / f"p{person}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+    return folder
+
+
+def command(*given: object) -> Any:
+    result = CliRunner().invoke(app, ["stream", *map(str, given)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_whole_recordings_of_a_folder(study: Path) -> None:
+    found = read_whole(str(study), at.recordings.Cutting(pattern="{subject}.csv"))
+    assert [one.subject for one in found] == ["p1", "p3"]
+    assert found[0].values.shape == (40 * REC.n_times, len(REC.channels))
+    assert found[0].channels == REC.channels
+    seconds = REC.n_times / REC.sfreq
+    lefts = [event for event in found[0].events if event.name == "left"]
+    assert [event.onset for event in lefts] == pytest.approx([0, 20 * seconds])
+    assert [event.duration for event in lefts] == pytest.approx([5 * seconds] * 2)
+
+
+def test_trials_of_a_file_are_recordings_with_one_event(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "some.npz", X=REC.X[:3].numpy(), y=["a", "b", "a"], subject=["u", "u", "v"], meta='{"sfreq": 24}'
+    )
+    found = read_whole(str(tmp_path / "some.npz"))
+    assert [(one.subject, one.events) for one in found] == [
+        ("u", (Event(0, 1, "a"),)), ("u", (Event(0, 1, "b"),)), ("v", (Event(0, 1, "a"),)),
+    ]  # fmt: skip
+    np.testing.assert_array_equal(found[1].values, REC.X[1].numpy().T)
+
+
+def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_path: Path) -> None:
+    rule = ("--threshold", 0.55, "--debounce", "2/3", "--hop", 0.5)
+    result = command(
+        run, "--replay", study, "--pattern", "{subject}.csv", "--events", "left=left,right=right,pause=", *rule,
+        "--out", tmp_path / "out.json",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert sorted(told["people"]) == ["p1", "p3"]
+    assert told["all"]["events"] == 8
+    whole = read_whole(str(study), at.recordings.Cutting(pattern="{subject}.csv"))[1]
+    meta = json.dumps({"sfreq": REC.sfreq, "channels": list(REC.channels)})
+    np.savez(tmp_path / "p3.npz", X=whole.values.T[None], meta=meta)
+    streamed = command(run, "--source", tmp_path / "p3.npz", *rule)
+    rows = [row for row in csv.DictReader(io.StringIO(streamed.stdout)) if row["event"]]
+    assert [(float(row["time"]), row["event"]) for row in rows] == [
+        (pytest.approx(time, abs=1e-5), label) for time, label, _ in told["people"]["p3"]["activations"][0]
+    ]
+    assert len(rows) > 1
+    assert "threshold" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--rest", "left"], "either --source"),
+        (["--source", "x.npz", "--replay", "y"], "either --source"),
+        (["--source", "x.npz", "--false-per-hour", "1"], "--false-per-hour is for --replay"),
+        (["--replay", "x.csv", "--threshold", ".5", "--false-per-hour", "1"], "either --threshold"),
+        (["--replay", "x.csv", "--rest", "still"], "choose from left, right"),
+        (["--replay", "x.csv", "--seconds", "3"], "--seconds is for a stream"),
+        (["--replay", "x.csv", "--out", "x.csv"], "give a .json file"),
+        (["--replay", "x.csv", "--events", "a=up"], "class 'up'"),
+        (["--replay", "x.csv"], "no file 'x.csv'"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_read(run: Path, given: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        command(run, *given)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,101 @@
+"""Costs of mistakes as a metric: the score by hand, what guessing gets, and files that make no sense."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.runs.options import RunOptions
+from autotransfer.training.mistake_costs import for_classes, read_costs
+from autotransfer.training.scoring import CHOICES, label_of, metric_of
+
+COSTS = "cost:[[0,1,4],[2,0,2],[10,3,0]]"
+
+
+def test_the_score_is_the_share_of_the_worst_cost_that_was_avoided() -> None:
+    y, predicted = np.array([0, 0, 1, 2, 2]), np.array([0, 2, 0, 2, 1])
+    metric = metric_of(COSTS)
+    assert metric.score(y, np.eye(3)[predicted]) == pytest.approx(1 - (0 + 4 + 2 + 0 + 3) / (4 + 4 + 2 + 10 + 10))
+    weight = np.array([1.0, 0, 0, 0, 3])
+    assert metric.score(y, np.eye(3)[predicted], weight) == pytest.approx(1 - 3 * 3 / (4 + 3 * 10))
+    assert metric.score(y, np.eye(3)[y]) == 1
+    assert metric.score(y, np.eye(3)[[2, 2, 0, 0, 0]]) == 0
+    assert np.isnan(metric.score(y[:2], np.eye(3)[predicted[:2]]))  # one class alone
+    assert label_of(COSTS) == "avoided cost"
+
+
+def test_guessing_gets_what_is_called_chance() -> None:
+    draw = np.random.default_rng(0)
+    y = draw.choice(3, 20_000, p=[0.6, 0.3, 0.1])
+    guessed = metric_of(COSTS).score(y, np.eye(3)[draw.integers(0, 3, len(y))])
+    assert metric_of(COSTS).chance(y, 3) == pytest.approx(guessed, abs=0.01)
+
+
+def test_equal_costs_in_equal_classes_are_accuracy() -> None:
+    draw = np.random.default_rng(0)
+    y, p = np.tile([0, 1, 2], 20), draw.random((60, 3))
+    expected = metric_of("accuracy").score(y, p)
+    assert metric_of("cost:[[0,7,7],[7,0,7],[7,7,0]]").score(y, p) == pytest.approx(expected)
+
+
+def test_named_classes_are_put_in_order() -> None:
+    named = 'cost:{"classes":["c","a","b"],"costs":[[0,1,2],[3,0,4],[5,6,0]]}'
+    assert for_classes(named, ["a", "b", "c"]) == "cost:[[0.0,4.0,3.0],[6.0,0.0,5.0],[1.0,2.0,0.0]]"
+    again = for_classes(named, ["a", "b", "c"])
+    assert for_classes(again, ["a", "b", "c"]) == again
+    with pytest.raises(at.UserError, match="costs are of the classes c, a, b; the recordings have a, b, x"):
+        for_classes(named, ["a", "b", "x"])
+    with pytest.raises(at.UserError, match="costs are of 3 classes, and there are 2"):
+        for_classes(COSTS, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "is not JSON"),
+        ("[[0, 1]]", "must be a square table of numbers"),
+        ("[[0, 1], [1]]", "must be a square table of numbers"),
+        ('[[0, "a"], [1, 0]]', "must be a square table of numbers"),
+        ("[[0, true], [1, 0]]", "must be a square table of numbers"),
+        ("[[0, -1], [1, 0]]", "must be a number of at least 0"),
+        ("[[0, NaN], [1, 0]]", "must be a number of at least 0"),
+        ("[[1, 1], [1, 0]]", "the diagonal must be 0"),
+        ("[[0, 0], [1, 0]]", "some mistake must cost more"),
+        ('{"costs": [[0, 1], [1, 0]]}', "costs have the entries"),
+        ('{"classes": ["a", "a"], "costs": [[0, 1], [1, 0]]}', "must be a square table of numbers"),
+    ],
+)
+def test_files_that_make_no_sense_are_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "costs.json").write_text(text)
+    with pytest.raises(at.UserError, match=complaint) as error:
+        RunOptions.of("recommended", source="x", metric=str(tmp_path / "costs.json"))
+    assert "\n" not in str(error.value)
+
+
+def test_only_what_the_user_names_is_read(tmp_path: Path) -> None:
+    """The folder of a run may be a stranger's: its options open no file."""
+    (tmp_path / "costs.json").write_text("[[0, 1], [1, 0]]")
+    assert read_costs(tmp_path / "costs.json") == "cost:[[0,1],[1,0]]"
+    with pytest.raises(at.UserError, match="there is no file"):
+        read_costs(tmp_path / "missing.json")
+    with pytest.raises(at.UserError, match="unknown metric"):
+        RunOptions.from_dict({"source": "x", "metric": str(tmp_path / "costs.json")})
+
+
+def test_an_unknown_metric_is_answered_with_the_names_of_the_help() -> None:
+    with pytest.raises(at.UserError) as error:
+        metric_of("recall")
+    told = re.findall(r"'(\w+)'", str(error.value))
+    assert told == ["recall", *CHOICES]
+    for command in ("run", "predict"):
+        text = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300", "TERM": "dumb"}).stdout
+        line = next(line for line in text.splitlines() if "--metric" in line)
+        listed = re.search(r"balanced_accuracy, [\w, ]+", line)
+        assert listed is not None
+        assert set(re.findall(r"\w+", listed[0])) - {"or"} == set(CHOICES)

@@ -1,0 +1,175 @@
+"""One path for continuous recordings: what is filtered when it is cut is filtered alike in a stream."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.signal import butter, sosfilt, sosfilt_zi
+
+import autotransfer as at
+from autotransfer.cli.options import Windowing
+from autotransfer.errors import UserError
+from autotransfer.person.stream.replay import RecordingSource
+from autotransfer.person.stream.run import Stream, filter_from
+from autotransfer.recordings import Cutting
+from autotransfer.recordings.blocks import Block
+from autotransfer.recordings.cutting import Continuous, cut
+from autotransfer.recordings.filters import Filter, filter_of, parse_filter
+from autotransfer.recordings.whole import WholeRecording
+
+RATE, LENGTH = 100.0, 50
+CUT = Cutting.of(window=0.5, hop=0.1, filter="5-40,notch:30")
+
+
+def signal(n: int = 3000, seed: int = 0) -> np.ndarray:
+    """(n, 2), far from 0, as electrodes are."""
+    return (np.random.default_rng(seed).standard_normal((n, 2)).cumsum(0) + 500).astype(np.float32)
+
+
+def continuous(values: np.ndarray, **changes: Any) -> Continuous:
+    return Continuous(
+        read=lambda start, stop: values[start:stop].T.astype(np.float64), n_times=len(values), channels=("a", "b"),
+        sfreq=RATE, **changes,
+    )  # fmt: skip
+
+
+class Kept:
+    """A session that keeps the windows it is given."""
+
+    def __init__(self, card: Any) -> None:
+        self.windows: list[np.ndarray] = []
+        self.classes_ = np.array(["x", "y"])
+        self.model: Any = type("Model", (), {"card": card, "parts": [type("Part", (), {"card": card})]})
+
+    def predict_proba(self, window: np.ndarray) -> np.ndarray:
+        self.windows.append(window)
+        return np.array([0.5, 0.5])
+
+
+class Sink:
+    def send(self, *_: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def streamed(values: np.ndarray, times: np.ndarray, filtered: Filter | None) -> tuple[np.ndarray, Stream]:
+    card = type("Card", (), {"sfreq": RATE, "channels": ["a", "b"], "n_times": LENGTH, "filter": None})
+    session: Any = Kept(card)
+    own = WholeRecording(
+        name="ann", study="s", subject="ann", values=values, times=times, channels=("a", "b"), sfreq=RATE, events=()
+    )
+    stream = Stream(session, RecordingSource(own), hop=0.1, filtered=filtered)
+    stream.run(Sink())
+    return np.stack(session.windows), stream
+
+
+def block_of(recording: Continuous, cutting: Cutting = CUT) -> Block:
+    return cut(recording, cutting, Path("ann.edf"))
+
+
+def test_windows_of_a_file_are_those_of_a_stream() -> None:
+    values = signal()
+    offline = block_of(continuous(values)).X
+    spec = filter_of(CUT.filter)
+    assert spec is not None
+    online, _ = streamed(values, np.arange(len(values)) / RATE, spec.designed(RATE))
+    np.testing.assert_array_equal(offline, online)
+    sections = butter(4, [5, 40], "bandpass", fs=RATE, output="sos")
+    only = block_of(continuous(values), Cutting.of(window=0.5, filter="5-40")).X
+    start = sosfilt_zi(sections)[:, :, None] * values[0].astype(float)
+    by_scipy = sosfilt(sections, values.astype(float), axis=0, zi=start)[0]
+    np.testing.assert_allclose(np.concatenate(list(only), 1).T, by_scipy, atol=1e-3)
+    assert not np.allclose(only[3], block_of(continuous(values), Cutting.of(window=0.5)).X[3], atol=1)
+
+
+@pytest.mark.parametrize("hole", ["stamps", "values"])
+def test_a_hole_begins_the_filter_anew_in_both(hole: str) -> None:
+    values, times = signal(), np.arange(3000) / RATE
+    if hole == "stamps":
+        kept = np.r_[0:1010, 1090:3000]  # windows on both sides begin at multiples of the hop
+        values, times = values[kept], times[kept]
+        offline = block_of(continuous(values, times=times)).X
+    else:
+        values[1015] = np.nan
+        X = block_of(continuous(values)).X
+        offline = X[np.isfinite(X).all((1, 2))]
+    online, _ = streamed(values, times, filter_of(CUT.filter))
+    assert len(online) == len(offline) > 200
+    np.testing.assert_array_equal(offline, online)
+
+
+def files(folder: Path, people: int = 3) -> Path:
+    for person in range(people):
+        values = signal(1200, person)
+        with (folder / f"p{person}.csv").open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["a", "b", "label"])
+            rows.writerows([*map(float, v), ("x", "y")[k // 100 % 2]] for k, v in enumerate(values))
+    return folder
+
+
+def test_the_model_keeps_the_filter_and_everything_uses_it(tmp_path: Path) -> None:
+    folder = files(tmp_path)
+    rec = at.load(
+        folder, window=0.5, hop=0.25, events=["x", "y"], pattern="{subject}.csv", sfreq=RATE, filter="5-40,notch:30"
+    )
+    assert rec.filter is not None
+    assert len(rec.filter.sections) == 5
+    at.recordings.save_npz(tmp_path / "rec.npz", rec)
+    assert at.load(tmp_path / "rec.npz").filter == rec.filter
+    setting = at.Setting(encoder="linear", represent="tangent", standardise="none")
+    outcome = at.train(rec, [at.Job(setting, at.leave_one_subject_out(rec)[0], 0)])[0]
+    model = outcome.model()
+    model.save(tmp_path / "model")
+    kept = at.load_model(tmp_path / "model").parts[0].card.filter
+    assert filter_from("auto", [], kept) == rec.filter
+    # Predicting on a continuous file filters it with the same coefficients, unless somebody says otherwise.
+    windowing = Windowing(hop=0.25, events="x,y", pattern="{subject}.csv", sfreq=RATE)
+    raw = windowing.read_for(model, str(folder))
+    np.testing.assert_array_equal(np.asarray(raw.X), rec.X.numpy())
+
+
+def test_a_filter_from_elsewhere_is_said_to_look_ahead() -> None:
+    values, times = signal(600), np.arange(600) / RATE
+    _, stream = streamed(values, times, Filter(5, 40))
+    card = stream.session.model.parts[0].card
+    assert not any("looks ahead" in line for line in stream.describe())
+    card.filter = Filter(5, 40).as_dict()
+    assert sum("looks ahead" in line for line in stream.describe()) == 1
+    card.filter = Filter(5, 40).designed(RATE).as_dict()
+    assert sum("--filter auto" in line for line in stream.describe()) == 1, "a filter of the user's own"
+    stream.filter = filter_of(card.filter)
+    assert len(stream.describe()) == 1
+
+
+def test_text_of_filters() -> None:
+    assert parse_filter("5-45,notch:50,notch:100") == Filter(5, 45, (50, 100))
+    assert parse_filter("notch:50") == Filter(notch=(50.0,))
+    assert (parse_filter("20-"), parse_filter("-40"), parse_filter("none")) == (Filter(20), Filter(None, 40), None)
+    for wrong in ("", "-", "5", "45-5", "5-45,6-7", "notch:", "5-45 notch:50", "1.2.3-4", "notch:a"):
+        with pytest.raises(UserError, match="filter") as caught:
+            parse_filter(wrong)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="end below 50 Hz"):
+        block_of(continuous(signal(100)), Cutting.of(window=0.5, filter="5-60"))
+
+
+@pytest.mark.parametrize(
+    "row", [[1.0, 0, 0, 1, 0], [1.0, 0, 0, 2, 0, 0], [1.0, 0, 0, 1, 0, 1.5], [1.0, 0, 0, 1, 2.5, 0.9], ["a"] * 6, 3]
+)
+def test_sections_that_are_damaged_or_unstable(row: Any) -> None:
+    with pytest.raises(UserError, match="section"):
+        filter_of({"lowpass": 40, "sections": [row]})
+
+
+def test_designed_sections_are_accepted_and_survive_json() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(50):
+        low, high = sorted(draw.uniform(0.5, 49, 2))
+        own = Filter(float(low), float(high + 0.5), (float(draw.uniform(1, 49)),)).designed(RATE)
+        assert filter_of(json.loads(json.dumps(own.as_dict())), RATE) == own

@@ -1,0 +1,373 @@
+"""A continuous target: ridge against scikit-learn, a set whose truth is stated, intervals, files and doors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.linear_model import Ridge as TheirRidge
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.preprocessing import StandardScaler
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.models.loading import load_classifier
+from autotransfer.models.regression import RegressionModel
+from autotransfer.recordings.raw import Raw
+from autotransfer.recordings.targets import Targets
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.regression import is_regression, read_choice
+from autotransfer.search import regression
+from autotransfer.search.regression import STRENGTHS, search, shares
+from autotransfer.training.continuous import correlation, held_out_coverage, interval_radii, r2, radius_at
+from autotransfer.training.ridge import ridge
+
+Array = NDArray[Any]
+TIMES = 128
+
+
+def truth(people: int = 6, windows: int = 24, *, gain: float = 1.0, reference: bool = True, seed: int = 0) -> Any:
+    """X, y, subject. The target is the log power of a source; a person's gain multiplies all channels. With a channel
+    of constant power beside it the ratio tells the target but for the 2 · 2/TIMES that two estimates of log power
+    vary by, so R² may come to 1 − 4/TIMES. Without one a gain cannot be told from a power."""
+    rng = np.random.default_rng(seed)
+    who = np.repeat(np.arange(people), windows)
+    y = rng.normal(size=len(who))
+    source = np.exp(y / 2)[:, None] * rng.normal(size=(len(who), TIMES))
+    other = rng.normal(size=source.shape) if reference else source + 0.1 * rng.normal(size=source.shape)
+    gains = np.exp(gain * rng.normal(size=people))[who]
+    return np.stack([source, other], 1) * gains[:, None, None], y, [f"p{n}" for n in who]
+
+
+def options(**given: Any) -> RunOptions:
+    return RunOptions.of("recommended", source="x", target="continuous", **{"kinds": "features"} | given)
+
+
+# ---- ridge, weights, scores ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(40, 7), (12, 30)])
+def test_ridge_is_scikit_learns(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.normal(size=shape) * np.exp(rng.normal(size=shape[1])) + 5
+    codes[:, 2] = 3.7  # tells nothing
+    target = rng.normal(size=shape[0]) + 2
+    new = rng.normal(size=(5, shape[1]))
+    found = ridge(codes, target, STRENGTHS)
+    scaler = StandardScaler().fit(codes)
+    for place, strength in enumerate(STRENGTHS):
+        own = TheirRidge(alpha=strength * shape[0]).fit(scaler.transform(codes), target)
+        np.testing.assert_allclose(found.predict(codes)[place], own.predict(scaler.transform(codes)), rtol=1e-6)
+        fresh = new.copy()
+        fresh[:, 2] = 3.7
+        np.testing.assert_allclose(found.predict(fresh)[place], own.predict(scaler.transform(fresh)), rtol=1e-6)
+    assert (found.weight[:, 2] == 0).all()
+
+
+def test_weights_are_the_best_that_are_not_negative_and_at_most_one_together() -> None:
+    rng = np.random.default_rng(1)
+    for scale in (0.3, 1.0, 3.0):
+        said = rng.normal(size=(60, 3))
+        target = said @ np.array([0.7, 0.5, -0.4]) * scale + 0.1 * rng.normal(size=60)
+        found = shares(said, target)
+        assert (found >= 0).all()
+        assert found.sum() <= 1 + 1e-9
+        best = minimize(
+            lambda w, said=said, target=target: np.square(said @ w - target).sum(), np.full(3, 0.2),
+            bounds=[(0, 1)] * 3, constraints={"type": "ineq", "fun": lambda w: 1 - w.sum()}, tol=1e-12,
+        )  # fmt: skip
+        np.testing.assert_allclose(found, best.x, atol=1e-4)
+
+
+def test_scores_are_the_usual_ones() -> None:
+    rng = np.random.default_rng(2)
+    y, predicted = rng.normal(size=30), rng.normal(size=30)
+    assert r2(y, predicted) == pytest.approx(r2_score(y, predicted))
+    assert correlation(y, predicted) == pytest.approx(np.corrcoef(y, predicted)[0, 1])
+    assert np.isnan(r2(np.ones(3), np.zeros(3)))
+    assert np.isnan(correlation(y, np.ones(30)))
+
+
+# ---- the whole search ------------------------------------------------------------------------------------------------
+
+
+def test_what_can_be_reached_is_reached_and_the_constant_is_not_passed_off_as_more() -> None:
+    X, y, who = truth(windows=80)
+    found = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    choice = found.choice
+    reachable = 1 - 4 / TIMES
+    assert reachable - 0.06 < np.mean(list(choice.nested_test_scores.values())) < reachable + 0.02
+    assert np.mean(list(choice.test_scores["constant"].values())) <= 0
+    assert not choice.guesses
+    assert choice.best_peer is not None
+    assert set(found.table.columns) >= {"candidate", "test_subject", "r2", "correlation", "rmse"}
+
+
+def test_a_target_that_nothing_tells_is_called_so() -> None:
+    X, y, who = truth()
+    y = np.random.default_rng(9).normal(size=len(y))
+    choice = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
+    assert choice.guesses
+    assert choice.verdict.startswith("Not better than a constant")
+
+
+def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used() -> None:
+    X, y, who = truth(reference=False)
+    targets = Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0))
+    means = {
+        name: np.mean(list(search(targets, options(adaptation=name)).choice.nested_test_scores.values()))
+        for name in ("zero-shot", "transductive")
+    }
+    assert means["transductive"] > 0.8 > means["zero-shot"] + 0.2
+
+
+def test_nobody_decides_about_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever's targets are changed, nothing about how they are predicted is, given the same trainings."""
+    X, y, who = truth()
+    asked: list[set[int]] = []
+    decide = regression._decide
+
+    def watched(found: Any, people: Any, *rest: Any) -> Any:
+        asked.append(set(people.tolist()))
+        return decide(found, people, *rest)
+
+    monkeypatch.setattr(regression, "_decide", watched)
+    search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    assert asked == [set(range(6)) - {person} for person in range(6)] + [set(range(6))]
+
+
+def test_decisions_do_not_see_who_is_left_out() -> None:
+    rng = np.random.default_rng(0)
+    rows_of = [np.arange(10) + 10 * person for person in range(4)]
+    y, constant = rng.normal(size=40), np.zeros(40)
+    predicted = y + rng.normal(size=(len(STRENGTHS), 40))
+    changed = predicted.copy()
+    changed[:, rows_of[0]] = 1e3
+
+    def decided(said: Array, target: Array) -> Any:
+        errors = np.stack([np.square(said - target)[:, rows].mean(1) for rows in rows_of], axis=1)
+        one = regression.HeldOut("one", at.Setting(), said, errors)
+        return regression._decide([one], np.array([1, 2, 3]), target, constant, rows_of)
+
+    other = y.copy()
+    other[rows_of[0]] = -50
+    first, second = decided(predicted, y), decided(changed, other)
+    assert first[0] == second[0]
+    np.testing.assert_array_equal(first[1], second[1])
+
+
+def test_what_is_said_of_held_out_people_comes_from_trainings_without_them() -> None:
+    X, y, who = truth()
+    targets = Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0))
+    folds = [np.flatnonzero(np.array(who) == name) for name in targets.recordings.subjects]
+    setting = regression.candidates(options(), targets.recordings)[0]
+    found = regression._held_out(setting, targets.recordings, y, folds)
+    codes = regression._ready(setting, targets.recordings)[1].flatten(1).double().numpy()
+    train = np.delete(np.arange(len(y)), folds[2])
+    np.testing.assert_allclose(found[:, folds[2]], ridge(codes[train], y[train], STRENGTHS).predict(codes[folds[2]]))
+
+
+# ---- intervals -------------------------------------------------------------------------------------------------------
+
+
+def test_intervals_cover_new_people() -> None:
+    """People whose errors differ in size: in the mean over draws a new person's windows are covered as promised."""
+    rng = np.random.default_rng(3)
+    reached = []
+    for _ in range(60):
+        sizes = np.exp(0.5 * rng.normal(size=13))
+        residuals = [np.abs(size * rng.normal(size=40)) for size in sizes]
+        radii = interval_radii(residuals[:-1])
+        reached.append(np.mean(residuals[-1] <= radius_at(radii, 0.9)))
+    assert 0.86 < np.mean(reached) < 0.96
+    assert 0.8 < np.mean(held_out_coverage(residuals, 0.9)) <= 1
+
+
+def test_intervals_grow_with_coverage_and_are_infinite_where_people_are_too_few() -> None:
+    rng = np.random.default_rng(4)
+    radii = interval_radii([np.abs(rng.normal(size=30)) for _ in range(4)])
+    assert radii is not None
+    wide = [np.inf if one is None else one for one in radii]
+    assert wide == sorted(wide)
+    assert interval_radii([np.ones(3)] * 2) is None
+    with pytest.raises(at.UserError, match="fewer than 3 people"):
+        radius_at(None, 0.9)
+    for bad in (0, 1, 1.5, "x"):
+        with pytest.raises(at.UserError, match="coverage"):
+            radius_at(radii, bad)  # type: ignore[arg-type]
+
+
+# ---- the estimator ---------------------------------------------------------------------------------------------------
+
+
+def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
+    X, y, who = truth()
+    y = y.copy()
+    y[3] = np.nan  # left out, and told
+    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0, run_folder=tmp_path / "run")
+    assert clone(own).get_params() == own.get_params()
+    with pytest.warns(UserWarning, match="1 of 144"):
+        own.fit(X, y, subjects=who)
+    predicted = own.predict(X)
+    assert predicted.shape == (len(X),)
+    assert np.isnan(own.held_out_[3])
+    assert np.isfinite(np.delete(own.held_out_, 3)).all()
+    low, high = own.predict_interval(X, coverage=0.9).T
+    np.testing.assert_allclose((low + high) / 2, predicted)
+    known = np.isfinite(y)
+    assert own.score(X[known], y[known]) == pytest.approx(r2_score(y[known], predicted[known]))
+    assert own.verdict_ == own.choice_["verdict"]
+    assert own.next_person_[0] < own.next_person_[1]
+    again = at.load_model(tmp_path / "run")
+    assert isinstance(again, RegressionModel)
+    np.testing.assert_array_equal(again.predict(X), predicted)
+    at.save_model(own, tmp_path / "other")
+    np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)
+    with pytest.raises(at.UserError, match="holds a run already"):
+        own.fit(X, y, subjects=who)
+
+
+def test_cross_validation_by_person() -> None:
+    X, y, who = truth(windows=40, gain=0.3)
+    own = at.AutoTransferRegressor(kinds="features", sfreq=128.0)
+    found = cross_val_score(own, X, y, groups=who, cv=GroupKFold(3), params={"subjects": who})
+    assert (found > 0.7).all()
+
+
+def test_mistakes_are_one_line() -> None:
+    X, y, who = truth()
+    with pytest.raises(at.UserError, match="subject ids are missing"):
+        at.AutoTransferRegressor().fit(X, y)
+    with pytest.raises(at.UserError, match="one number per window"):
+        at.AutoTransferRegressor().fit(X, None, subjects=who)
+    with pytest.raises(at.UserError, match="finite number for each window"):
+        at.AutoTransferRegressor().fit(X, ["left"] * len(X), subjects=who)
+    with pytest.raises(at.UserError, match="nothing to predict"):
+        at.AutoTransferRegressor().fit(X, np.ones(len(X)), subjects=who)
+    with pytest.raises(at.UserError, match="adaptation"):
+        at.AutoTransferRegressor(adaptation="magic").fit(X, y, subjects=who)
+    with pytest.raises(at.UserError, match="use AutoTransferRegressor"):
+        at.AutoTransferClassifier(target="continuous").fit(X, y, subjects=who)
+    with pytest.raises(at.UserError, match="--target continuous"):
+        at.Recordings(X, y, who)
+    for other in ({"grid": "paper"}, {"metric": "f1"}, {"hold_out": "session"}, {"encoder": "shallow"}):
+        with pytest.raises(at.UserError, match=next(iter(other))):
+            options(**other)
+
+
+# ---- where the numbers are -------------------------------------------------------------------------------------------
+
+
+def test_the_target_may_be_a_column_or_a_channel() -> None:
+    X, y, who = truth()
+    force = np.repeat(y[:, None, None], TIMES, 2) + np.linspace(-1, 1, TIMES)
+    raw = Raw(X=np.concatenate([X, force], 1), subject=who, channels=["a", "b", "force"], columns={"angle": y.tolist()})
+    by_channel = Targets.of(raw, "continuous:force")
+    np.testing.assert_allclose(by_channel.values, y, atol=1e-9)
+    assert by_channel.recordings.channels == ("a", "b")
+    by_column = Targets.of(raw, "continuous:angle")
+    np.testing.assert_array_equal(by_column.values, y)
+    assert not by_column.recordings.columns
+    with pytest.raises(at.UserError, match="'a', 'b', 'force'"):
+        Targets.of(raw, "continuous:torque")
+    with pytest.raises(at.UserError, match="holds no y"):
+        Targets.of(raw)
+
+
+def test_text_that_is_numbers_is_numbers() -> None:
+    X, y, who = truth()
+    levels = np.round(y, 1)
+    found = Targets.of(Raw(X=X, y=[str(one) for one in levels], subject=who))
+    np.testing.assert_array_equal(found.values, levels)
+    names = sorted(set(levels.tolist()))
+    counted = Targets.of(Raw(X=X, y=[names.index(one) for one in levels.tolist()], classes=names, subject=who))
+    np.testing.assert_array_equal(counted.values, levels)
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+
+def call(*words: object) -> Any:
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+def test_run_report_predict(tmp_path: Path) -> None:
+    X, y, who = truth()
+    data, run = tmp_path / "force.npz", tmp_path / "run"
+    np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 128.0, "name": "<b>force</b>"}))
+    assert "--target continuous" in str(call("run", data, "--out", tmp_path / "no").exception)
+    words = ("run", data, "--target", "continuous", "--kinds", "features")
+    assert "features" in call(*words, "--dry-run").stdout
+    result = call(*words, "--out", run, "--at-least", 0.9)
+    assert result.exception is None, result.exception
+    assert is_regression(run)
+    choice = read_choice(run)
+    assert choice.verdict in result.stdout
+    assert choice.at_least == 0.9
+    page = (run / "report.html").read_text()
+    assert "<b>force" not in page
+    assert "R²" in page
+    assert (run / "results.csv").read_text().startswith("candidate,test_subject")
+    (run / "report.html").unlink()
+    assert call("report", run).exception is None
+    assert (run / "report.html").exists()
+    for command in ("status", "resume"):
+        assert "finished" in call(command, run).stdout
+    out, scores = tmp_path / "out.csv", tmp_path / "scores.csv"
+    told = call("predict", run, data, "--coverage", 0.9, "--out", out, "--scores", scores)
+    assert told.exception is None, told.exception
+    assert out.read_text().startswith("window,subject,prediction,low,high")
+    assert len(scores.read_text().splitlines()) == 7
+    assert "were trained on" in told.output or "was trained on" in told.output
+    np.savez(tmp_path / "new.npz", X=X, meta=json.dumps({"sfreq": 128.0}))
+    assert "prediction" in call("predict", run, tmp_path / "new.npz").stdout
+    for other in (("--abstain", 0.1), ("--adapt", "all")):
+        assert "predicts a number" in str(call("predict", run, data, *other).exception)
+    assert "predicts a number" in str(call("export", run, "--format", "onnx").exception)
+    with pytest.raises(at.UserError, match="predicts a number"):
+        at.Session(run)
+    for other in (("--cluster", "local:2"), ("--live",), ("--grid", "paper")):
+        assert "closed forms alone" in str(call(*words, "--out", tmp_path / "no", *other).exception)
+    assert "holds a run already" in str(call(*words, "--out", run).exception)
+
+
+@pytest.mark.parametrize("change", ["mean", "parts", "radii", "digest"])
+def test_a_changed_card_is_refused(tmp_path: Path, change: str) -> None:
+    X, y, who = truth(windows=8)
+    found = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options())
+    found.model.save(tmp_path)
+    path = tmp_path / "model.json"
+    values = json.loads(path.read_text())
+    values[change] = {"mean": 3.0, "parts": [], "radii": values["radii"][::-1], "digest": {}}[change]
+    path.write_text(json.dumps(values))
+    with pytest.raises(at.UserError):
+        at.load_model(tmp_path)
+
+
+def test_models_that_adapt_predict_everybody_by_themselves(tmp_path: Path) -> None:
+    X, y, who = truth(reference=False)
+    found = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options(adaptation="transductive"))
+    found.model.save(tmp_path)
+    model = at.load_model(tmp_path)
+    assert isinstance(model, RegressionModel)
+    assert model.adaptation == "transductive"
+    rows = np.array([one == "p2" for one in who])
+    np.testing.assert_allclose(model.predict(X, subject=who)[rows], model.predict(X[rows]), rtol=1e-6)
+    mixed = torch.randperm(len(X), generator=torch.Generator().manual_seed(0)).numpy()
+    np.testing.assert_allclose(
+        model.predict(X[mixed], subject=[who[n] for n in mixed]),
+        model.predict(X, subject=who)[mixed],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    with pytest.raises(at.UserError, match="predicts a number"):
+        load_classifier(tmp_path)
