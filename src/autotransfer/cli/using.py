@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UserError, check_choice
-from .options import UNSAID, Folder, OwnEncoder, Source, WhichModel, Windowing, own_encoders
+from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
 from .regressing import predict_numbers
 from .voice import Log, Quiet, Verbose, say
 
@@ -48,6 +48,7 @@ def predict(
         ),
     ] = False,
     model: WhichModel = "ensemble",
+    rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
@@ -76,7 +77,7 @@ def predict(
             raise UserError(
                 "the model predicts a number, and no classes; leave --abstain, --adapt, --metric and --sequence out"
             )
-        predict_numbers(saved, windowing.read_for(saved, data), out, scores, coverage, quiet=quiet)
+        predict_numbers(saved, windowing.read_for(saved, data, rename or ()), out, scores, coverage, quiet=quiet)
         return
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
@@ -85,7 +86,7 @@ def predict(
         usable_stay(saved.card.stay, len(saved.card.classes))
     if metric.startswith(mistake_costs.PREFIX):
         metric = mistake_costs.for_classes(metric, saved.card.classes)
-    raw = windowing.read_for(saved, data)
+    raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     found = probabilities(saved, raw, None if adapt == "none" else adapt)
@@ -123,6 +124,7 @@ def calibrate(
     new_day: Annotated[
         bool, typer.Option("--new-day", help="For another day than those of the file; default: for its last session.")
     ] = False,
+    rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
@@ -138,7 +140,7 @@ def calibrate(
     for known in (folder, out):
         refuse_links(known)
     own = load_classifier(folder / "model", own_encoders(encoder))
-    raw = windowing.read_for(own, data)
+    raw = windowing.read_for(own, data, rename or ())
     made, counts = calibrated_with(own, raw, new_day=new_day)
     made.save(out / "model")
     say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")

@@ -22,9 +22,11 @@ from ..models.binding import digest_of
 from ..models.ensemble import refuse_parts
 from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model, normalised
+from ..models.montage import Arrangement
 from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
-from ..recordings.windows import LARGEST
+from ..recordings.labels import as_list
+from ..recordings.windows import LARGEST, channel_places, missing_words, window_array
 from ..runs.lock import refuse_links
 from ..training.centring import Known
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
@@ -58,6 +60,8 @@ class Session:
         often as in the recordings that the model was trained on (training/sequence.py). Prediction sets and abstention
         are not calibrated for that, and refused
     encoders: the factory of a user's own encoder, by name, where a folder is given
+    channels: names of the channels of the windows that will come, where these are not the model's in its order. Missing
+        ones are estimated from the others, with a warning, where training people's tell how
 
     Every call of `predict_proba` or `predict` takes the person's next windows, once: for class and probabilities of a
     window ask for the probabilities. They are those that `model.predict_proba` gives for all windows in this order. A
@@ -69,9 +73,14 @@ class Session:
     """
 
     def __init__(
-        self, model: Model | BaseEstimator | str | Path, *, adapt: bool = False, smooth: bool = False,
+        self,
+        model: Model | BaseEstimator | str | Path,
+        *,
+        adapt: bool = False,
+        smooth: bool = False,
         encoders: Encoders | None = None,
-    ) -> None:  # fmt: skip
+        channels: object = None,
+    ) -> None:
         self.model, self.classes_ = _model_and_classes(model, encoders)
         self._stay = usable_stay(self.model.card.stay, len(self.classes_)) if smooth else None
         refuse_parts(self.model.parts, lambda part: check_online(part.setting.preprocessing))
@@ -80,7 +89,18 @@ class Session:
         self._decoder = Decoder(self.model)
         self._online_decoder = Decoder(self.model, online=True) if self._uses_online else self._decoder
         self._shape = (len(self.model.card.channels), self.model.card.n_times)
+        self._arrangement = None if channels is None else self._arrange(channels)
         self.reset()
+
+    def _arrange(self, channels: object) -> Arrangement:
+        found = self.model.arrange(channels)
+        if found is None:
+            names = [str(name) for name in as_list(channels, "channels")]
+            _, missing = channel_places(names, self.model.card.channels)
+            raise UserError(missing_words(missing[0], names))
+        for line in found.told:
+            warnings.warn(line, stacklevel=3)
+        return found
 
     def _may_adapt(self) -> bool:
         check_effects(self.model)
@@ -242,6 +262,8 @@ class Session:
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
+        if self._arrangement is not None:
+            window = self._arranged(window, self._arrangement)
         # An array of what is nearly always given needs no further look, and the rest takes longer. A subclass does:
         # the data of a masked array hold what is to be left out.
         if (
@@ -254,6 +276,18 @@ class Session:
             return torch.from_numpy(window.copy())[None], True
         single = _axes(window) == 2
         return self.model.check(_alone(window) if single else window), single
+
+    def _arranged(self, window: object, own: Arrangement) -> object:
+        """The model's channels of windows with others."""
+        given = window_array(_alone(window) if _axes(window) == 2 else window)
+        n_channels = len(own.names)
+        if given.shape[1] != n_channels:
+            raise UserError(
+                f"a window has {given.shape[1]} channels, and the session was opened with {n_channels} names"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused afterwards
+            found = own.apply(np.asarray(given))
+        return found[0] if _axes(window) == 2 else found
 
     # ---- what is known of the person -----------------------------------------------------------------------------
 
@@ -300,16 +334,23 @@ class Session:
 
     @classmethod
     def load(
-        cls, path: str | Path, model: Model | BaseEstimator | str | Path, *, encoders: Encoders | None = None
+        cls,
+        path: str | Path,
+        model: Model | BaseEstimator | str | Path,
+        *,
+        encoders: Encoders | None = None,
+        channels: object = None,
     ) -> Self:
-        """The session that `save` wrote, with the model that it was opened with; another one is refused."""
+        """The session that `save` wrote, with the model that it was opened with; another one is refused. channels: of
+        the windows that will come now, as when a session is opened."""
         try:
             content = read_plain(Path(path))
         except OSError as error:
             raise UserError(f"cannot read {path} ({error.strerror or error})") from None
         try:
             told, tensors = _read(content)
-            session = cls(model, adapt=told["adapts"], smooth=told.get("smooths") is True, encoders=encoders)
+            smooths = told.get("smooths") is True
+            session = cls(model, adapt=told["adapts"], smooth=smooths, encoders=encoders, channels=channels)
             if told["model"] != _digest(session.model):
                 raise UserError(f"{path} belongs to another model; open it with the one that it was saved with")
             session._restore(tensors)
