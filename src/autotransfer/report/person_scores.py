@@ -114,6 +114,12 @@ class PersonScores:
             lines += self._listed(found)
         return [*lines, *self._confused()]
 
+    def mean_words(self, name: str = BALANCED_ACCURACY) -> str:
+        """The mean over people, alone."""
+        metric = metric_of(name)
+        values = [value for value in self.by_person(metric).values() if math.isfinite(value)]
+        return f"{metric.label} {score(sum(values) / len(values) if values else None)}"
+
     def _guessing(self, metric: Metric, values: list[float]) -> list[str]:
         chance, limits = metric.chance(self.y, len(self.classes)), bootstrap_interval(values, seed=0)
         return [f"Not better than guessing ({chance_words(chance)})"] if limits and limits[0] <= chance else []
