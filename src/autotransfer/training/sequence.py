@@ -61,7 +61,8 @@ def evidence(log_probs: Floats) -> Floats:
     """What windows (n, K) say, up to a factor for each, nothing quite ruled out."""
     if (log_probs.max(1) == -np.inf).any():
         raise UserError("log_probs hold a window without any likely class")
-    return np.maximum(np.exp(log_probs - log_probs.max(1, keepdims=True)), LEAST)
+    said: Floats = np.maximum(np.exp(log_probs - log_probs.max(1, keepdims=True)), LEAST)
+    return said
 
 
 def forward(said: Floats, stay: float, before: Floats | None = None) -> tuple[Floats, Floats]:
@@ -85,7 +86,8 @@ def _backward(said: Floats, stay: float) -> Floats:
 
 def _step(belief: Floats, stay: float) -> Floats:
     """From one window to the next, or back: the same, because all changes are alike."""
-    return stay * belief + (1 - stay) / (len(belief) - 1) * (belief.sum() - belief)
+    moved: Floats = stay * belief + (1 - stay) / (len(belief) - 1) * (belief.sum() - belief)
+    return moved
 
 
 def _normalised(values: Floats) -> Floats:
