@@ -124,11 +124,8 @@ def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
     assert in_units(units, "session") is units, "they are units already"
     again = whole_people(units)
     assert whole_people(rec) is rec
-    for one, other in (
-        (rec, units),
-        (units, again),
-    ):  # what was worked out of one is wrong of the other
-        one.derived["kept"] = 1
+    for one, other in ((rec, units), (units, again)):
+        one.derived["kept"] = 1  # what was worked out of one is wrong of the other
         assert "kept" not in other.derived
     assert again.subject.tolist() == rec.subject.tolist()
     assert list(again.subjects) == NAMES
