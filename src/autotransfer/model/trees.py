@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import check_at_most, check_positive
-from .encoder import Size
 from .solved import Batches, Solved, SolvedOptions
+from .stack import Size
 
 SMALLEST = 5  # windows of a leaf
 DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of none would rule a class out
