@@ -19,6 +19,7 @@ from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.days import Days, fit_days
 from ..training.effects import Effects, fit_effects, stacked
+from ..training.sequence import stay_of
 from ..training.windows import represented
 from .card import ModelCard, OnlineCard
 from .mixture import Mixture
@@ -64,6 +65,7 @@ def assemble(
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
         scale=scale_of(recordings),
+        stay=stay_of(recordings),
     )
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)
