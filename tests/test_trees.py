@@ -12,7 +12,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 import autotransfer as at
 from autotransfer.folds import Fold
 from autotransfer.model import trees
-from autotransfer.model.encoder import Size
+from autotransfer.model.stack import Size
 from autotransfer.model.trees import DOUBT, SMALLEST, TreesOptions
 from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import closed_forms, online_forms
