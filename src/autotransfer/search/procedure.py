@@ -153,7 +153,7 @@ class Conductor:
         """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
         stage, statuses = self.plan.stages[number], self.run.ledger.statuses()
         undone = {(e.setting, e.seed) for e in entries if statuses.get(e.key) not in FINISHED}
-        whole, online = ([own for own in every if own not in undone] for every in (stage.trainings, stage.online))
+        whole, online = ([one for one in every if one not in undone] for every in (stage.trainings, stage.online))
         self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone], finished=True)
         if not whole:
             self._leave_out(number, "it was given up when the time was over")
@@ -226,7 +226,7 @@ class Conductor:
         late = began + (max(self.left, least) if last else least)
         with working("peers", shown=self.shown):
             beside = peer_scores(run, late if math.isfinite(late) else None)
-        peers = {name: run.by_person(own) for name, own in beside.scores.items()}
+        peers = {name: run.by_person(scores) for name, scores in beside.scores.items()}
         choice = replace(choice, peers=peers, skipped_peers=beside.skipped)
         online = None
         if nested is not None:
@@ -323,5 +323,5 @@ class Conductor:
 
 
 def write_results(run: Run) -> None:
-    found = trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups)
-    write_atomically(run.folder / "results.csv", csv_of(results_table(found)))
+    trainings = trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups)
+    write_atomically(run.folder / "results.csv", csv_of(results_table(trainings)))
