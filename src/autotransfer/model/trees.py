@@ -32,8 +32,8 @@ DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of no
 class TreesOptions(SolvedOptions):
     """Of votes. There is no covariance to shrink."""
 
-    trees: int = 100
-    depth: int = 9
+    trees: int = 100  # that vote
+    depth: int = 9  # levels of a tree, at most
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +44,7 @@ class TreesOptions(SolvedOptions):
         return size.classes
 
     def member_bytes(self, size: Size, batch: int, itemsize: int) -> int:
-        tables = 4 * self.trees * 2**self.depth * (2 + size.classes)
+        tables = 4 * self.trees * (1 << self.depth) * (2 + size.classes)
         return super().member_bytes(size, batch, itemsize) + itemsize * (tables + 4 * batch * self.trees)
 
     def stack(self, size: Size, members: int, seeds: Sequence[int]) -> Trees:
