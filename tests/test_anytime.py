@@ -368,8 +368,8 @@ def test_time_left_counts_what_remains(answered_once: Path, tmp_path: Path) -> N
 
 
 def test_a_machine_that_trains_slower_than_planned_answers_no_slower() -> None:
-    """What a stage costs is told from how long training took so far, and from how long answers did: of a GPU's stage the
-    answer is the larger part."""
+    """What a stage costs is told from how long training took so far, and from how long answers did, which are most
+    of a stage on a GPU."""
     conductor = Conductor.__new__(Conductor)
     conductor.run = SimpleNamespace(recordings=tiny(4))  # type: ignore[assignment]  # all that it is asked for
     stage = Stage("networks", [], seconds=10.0 + answer_seconds(tiny(4)))
