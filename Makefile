@@ -7,13 +7,17 @@ PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # compile the package again and again if no bytecode were kept.
 TEST   := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: demo test test-slow sanitize coverage check bench bench-gpu docs clean
+.PHONY: demo test suite test-slow sanitize coverage check bench bench-gpu docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/autotransfer demo
 	$(BIN)/autotransfer export demo-run --format onnx
 
-test: $(VENV)/.dev check
+# Types are checked while the first tests run: mypy has use for one core alone.
+test: lint
+	@$(MAKE) --no-print-directory --jobs 2 types suite
+
+suite: $(VENV)/.dev
 	$(TEST)
 
 test-slow: $(VENV)/.dev
@@ -30,9 +34,13 @@ coverage: $(VENV)/.dev
 	$(TEST) --cov --cov-report=
 	@printf 'coverage: %s%%\n' "$$($(BIN)/coverage report --format=total)"
 
-check: $(VENV)/.dev
+check: lint types
+
+lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
+
+types: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev

@@ -40,20 +40,26 @@ def _columns(shipped: pd.DataFrame, field: pd.DataFrame, adaptation: str) -> Col
     }
     peers: Columns = {}
     own = field[(field["adaptation"] == adaptation) & field["set"].isin(list(runs))]
-    means = own.groupby(["peer", "set", "person"])["score"].mean()  # over seeds
-    for (peer, data), scores in means.groupby(level=["peer", "set"]):
-        people = {str(person): float(value) for (_, _, person), value in scores.items()}
-        if set(people) >= set(runs[data].index):
-            peers.setdefault(str(peer), {})[str(data)] = people
+    means = own.groupby(["peer", "set", "person"])["score"].mean().reset_index()  # over seeds
+    for row in means.to_dict("records"):
+        peers.setdefault(row["peer"], {}).setdefault(row["set"], {})[row["person"]] = float(row["score"])
+    peers = {
+        peer: {data: people for data, people in scores.items() if set(people) >= set(runs[data].index)}
+        for peer, scores in sorted(peers.items())
+    }
     sets = {data for scores in peers.values() for data in scores}
-    ours = {data: runs[data]["score"].astype(float).to_dict() for data in sorted(sets)}
+    ours = {data: _by_person(runs[data]["score"]) for data in sorted(sets)}
     simple: Scores = {}
     for data in sorted(sets):
         numbers = runs[data].drop(columns=[name for name in FIXED if name in runs[data]])
         numbers = numbers.apply(pd.to_numeric, errors="coerce").dropna(axis=1)
         if numbers.shape[1]:
-            simple[data] = numbers[numbers.mean().idxmax()].to_dict()
-    return {OURS: ours, SIMPLE: simple} | dict(sorted(peers.items()))
+            simple[data] = _by_person(numbers[numbers.mean().idxmax()])
+    return {OURS: ours, SIMPLE: simple} | {peer: scores for peer, scores in peers.items() if scores}
+
+
+def _by_person(column: pd.Series[float]) -> dict[str, float]:
+    return {str(person): float(value) for person, value in zip(column.index, column, strict=True)}
 
 
 def ahead(evidence: Evidence, folder: Path) -> str:

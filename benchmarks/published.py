@@ -102,8 +102,9 @@ def arithmetic(folder: Path, people: Sequence[int]) -> Part:
     for path in files:
         person, state = path.stem.removeprefix("Subject").split("_")
         raw = read(path, Cutting(window=float(WINDOW), hop=float(WINDOW)))
-        channels = [place for place, name in enumerate(raw.channels) if NOT_EEG not in name]
-        windows = resample_poly(np.asarray(raw.X)[:, channels], RATE, round(raw.sfreq), axis=2)
+        names, rate = np.asarray(raw.channels, dtype=str).tolist(), round(float(np.asarray(raw.sfreq)))
+        channels = [place for place, name in enumerate(names) if NOT_EEG not in name]
+        windows = resample_poly(np.asarray(raw.X)[:, channels], RATE, rate, axis=2)
         X.append(windows[..., : RATE * WINDOW].astype(np.float32))
         y += [STATES[state]] * len(windows)
         subject += [person] * len(windows)

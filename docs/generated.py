@@ -55,7 +55,8 @@ def _part(found: re.Match[str]) -> str:
 
 def commands() -> str:
     """Every command with its arguments and options, from the functions that typer calls."""
-    return "\n\n".join(_command(info.name or info.callback.__name__, info.callback) for info in app.registered_commands)
+    named = ((info.name or info.callback.__name__.replace("_", "-"), info.callback) for info in app.registered_commands)
+    return "\n\n".join(_command(name, function) for name, function in named)
 
 
 def _command(name: str, function: Callable[..., None]) -> str:

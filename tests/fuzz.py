@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import random
 import shutil
@@ -19,10 +20,12 @@ import time
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -38,18 +41,21 @@ from autotransfer.models.card import DIGEST
 from autotransfer.models.loading import load_model
 from autotransfer.models.mixture import Mixture
 from autotransfer.models.saving import write_model
-from autotransfer.recordings import Raw, load, read
+from autotransfer.recordings import Raw, continuous, load, read
+from autotransfer.recordings.npy import readable
 from autotransfer.recordings.npz import save_folder, save_npz
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.predictions import predictions
 from fuzz_runs import RunTargets, unchanged_outside
-from mutations import NASTY, damaged, twisted
+from mutations import NASTY, damaged, name, twisted
+from test_formats import mne_raw, xdf_file
 from test_schema import KINDS, changed
 from tiny import tiny
 
-# Shares of the cases. fif and mat files are read in a child process, which takes a second.
+# Shares of the cases. Files of fif, mat and bids are read in a child process, which takes a second or more.
 SOME = {
-    "npz": 600, "folder": 100, "fif": 1, "mat": 1, "csv": 60, "setting": 1000, "options": 300, "record": 2600,
+    "npz": 600, "folder": 100, "fif": 1, "mat": 1, "bids": 1, "csv": 60, "columns": 400, "xdf": 100, "names": 200,
+    "setting": 1000, "options": 300, "record": 2600,
     "model": 120, "mixture": 80, "predict": 60, "run": 4, "report": 4,
 }  # fmt: skip
 LEAST = 40  # cases of a target, where there are thousands
@@ -87,6 +93,54 @@ def arrays(draw: random.Random, trap: Path) -> dict[str, Any]:
     return found
 
 
+# Cells of a CSV file as devices, spreadsheets and enemies write them.
+CELLS = (
+    "", " ", "nan", "NaN", "inf", "-inf", "1e999", "-", "+", "0x10", "1,5", "1.5.2", '"', '""', '"1', "é", "\x00",
+    "1e-400",
+    "9" * 400, "2024-02-30", "2024-01-01T25:61:00", "2024-01-01 10:00:00", "2024-01-01T10:00:00+99:99", "12:00", "True",
+    "=1+1", "left", "1_000", "١٢", "1e", "None", "\r", "1;2", "0", "-0", "1e30", "1.7e308",
+)  # fmt: skip
+
+
+def table(draw: random.Random) -> bytes:
+    """A CSV file of samples with stamps of some kind and events, and perhaps a few cells of another kind."""
+    stamps: tuple[Callable[[int], str], ...] = (
+        lambda i: f"{i / 20}",
+        lambda i: f"{1700000000000 + 50 * i}",
+        lambda i: f"2024-01-01T10:00:{i / 20:06.3f}",
+        lambda i: str(i % 16),
+    )
+    stamp, rows = draw.choice(stamps), draw.choice((0, 2, 40, 40, 40, 40))
+    cells = [[draw.choice(("time", "time", "timestamp", "sample")), "emg1", "emg2", "label"]]
+    cells += [[stamp(i), f"{i % 7}.5", str(-i), ("rest", "fist")[i // 20]] for i in range(rows)]
+    if draw.random() < 0.1:
+        del cells[0]
+    for row in [draw.choice(cells) for _ in range(draw.choice((0, 1, 1, 2, 20)) if cells else 0)]:
+        kind = draw.random()
+        if kind < 0.7 and row:
+            row[draw.randrange(len(row))] = draw.choice(CELLS)
+        elif kind < 0.85:
+            row.append(draw.choice(CELLS))
+        else:
+            del row[-1:]
+    between, after = draw.choice((",", ",", ";", "\t")), draw.choice(("\n", "\n", "\r\n", "\r"))
+    body = after.join(between.join(row) for row in cells).encode(draw.choice(("utf-8", "utf-8", "utf-8-sig", "utf-16")))
+    return damaged(body, draw) if draw.random() < 0.3 and body else body
+
+
+@contextlib.contextmanager
+def blocks_here(reader: Callable[..., Any], paths: Sequence[Path], *arguments: object) -> Iterator[Iterator[Any]]:
+    """As `blocks_in_child`, without the child, which takes a second to start."""
+
+    def block(path: Path) -> Any:
+        with readable(path, "contents"):
+            found = reader(path, *json.loads(json.dumps(arguments)))
+            json.dumps({key: value for key, value in vars(found).items() if key != "X"})
+        return found
+
+    yield map(block, paths)
+
+
 class Stuck(BaseException):
     """A case that does not end. Nobody catches this one by mistake."""
 
@@ -98,11 +152,13 @@ def _give_up(*_: object) -> None:
 class Fuzz(RunTargets):
     """Targets over seeds made once in `folder`. A case is (target, seed) and can be repeated."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, targets: Sequence[str] = ()) -> None:
+        """targets: those that will be run, by default all: runs take a while to prepare."""
         self.folder, self.trap = folder, folder / "trap"
         self.work = folder / "work"
         self.work.mkdir(parents=True)
-        self.prepare_runs(folder)
+        if not targets or {"run", "report"} & set(targets):
+            self.prepare_runs(folder)
         recordings = tiny()
         save_npz(folder / "good.npz", recordings)
         save_folder(folder / "good", recordings)
@@ -111,6 +167,7 @@ class Fuzz(RunTargets):
         self.npz = (folder / "good.npz").read_bytes()
         self.mat = self._mat(recordings)
         self.fif = self._fif(recordings)
+        self.xdf = xdf_file(folder / "good.xdf").read_bytes()
         fold = at.leave_one_subject_out(recordings)[0]
         setting = at.Setting(max_epochs=1, batch_size=16)
         (outcome,) = at.train(recordings, [at.Job(setting, fold)], "cpu")
@@ -141,6 +198,21 @@ class Fuzz(RunTargets):
         )  # fmt: skip
         epochs.save(self.folder / "good-epo.fif", verbose="ERROR")
         return (self.folder / "good-epo.fif").read_bytes()
+
+    @cached_property
+    def bids(self) -> Path | None:
+        """Made when asked for: what writes it takes seconds to import."""
+        try:
+            import edfio  # noqa: F401 - writes the files
+            import mne_bids
+        except ImportError:
+            return None
+        raw = mne_raw(unit=1e-8)
+        raw.info["line_freq"] = 50
+        for person in ("01", "02", "03"):
+            place = mne_bids.BIDSPath(subject=person, task="move", root=self.folder / "bids", datatype="eeg")
+            mne_bids.write_raw_bids(raw, place, format="EDF", allow_preload=True, verbose=False)
+        return self.folder / "bids"
 
     # targets: each does what a user would with something bad
 
@@ -198,6 +270,69 @@ class Fuzz(RunTargets):
         text = labels.encode()
         (self.work / "TrainLabels.csv").write_bytes(damaged(text, draw) if draw.random() < 0.4 else text)
         load(f"errp:{self.work}")
+
+    def run_columns(self, draw: random.Random) -> None:
+        """Samples with columns of times and events."""
+        good = "\n".join(
+            ["time,emg1,emg2,label", *(f"{i / 20},{i % 7},{-i},{('rest', 'fist')[i // 20]}" for i in range(40))]
+        )
+        for person in "abc":
+            (self.work / f"{person}_1.csv").write_bytes(table(draw) if person == "b" else good.encode())
+        asked: dict[str, Any] = {"window": draw.choice((0.2, 0.5, 0.5, 1e-9, 100.0)), "pattern": "{subject}_*.csv"}
+        if draw.random() < 0.9:
+            asked["events"] = draw.choice(("rest,fist", "rest,fist", "rest=a,fist=b", "left"))
+        if draw.random() < 0.2:
+            asked["sfreq"] = draw.choice((20.0, 1e-300, 1e9))
+        options = (
+            ""
+            if draw.random() < 0.8
+            else draw.choice(("?time=time", "?label=label", "?ignore=x", "?channels=emg1", "?=&"))
+        )
+        with mock.patch.object(continuous, "blocks_in_child", blocks_here):
+            load(f"{self.work}{options}", **asked)
+
+    def run_xdf(self, draw: random.Random) -> None:
+        for person in "abc":
+            body = self.xdf if person == "b" else damaged(self.xdf, draw)
+            (self.work / f"{person}.xdf").write_bytes(body)
+        with mock.patch.object(continuous, "blocks_in_child", blocks_here):
+            load(self.work, window=draw.choice((1.0, 0.3)), events="T1=left,T2=right")
+
+    def run_bids(self, draw: random.Random) -> None:
+        if self.bids is None:
+            return
+        path = self.work / "study"
+        shutil.copytree(self.bids, path)
+        for _ in range(draw.choice((1, 2))):
+            file = draw.choice(sorted(one for one in path.rglob("*") if one.is_file()))
+            if file.suffix == ".json" and draw.random() < 0.7:
+                file.write_text(json.dumps(twisted(json.loads(file.read_text(errors="replace") or "{}"), draw)))
+            else:
+                file.write_bytes(damaged(file.read_bytes(), draw))
+        load(path, window=1.0, events="T1,T2")
+
+    def run_names(self, draw: random.Random) -> None:
+        """Labels and people that are texts, some of them odd; of more than one kind, or too many."""
+        rec = tiny()
+        n = rec.n_trials
+        names: dict[str, Any] = {
+            "y": np.array(["left", "right"])[rec.y],
+            "subject": np.array(list("abcd"))[rec.subject],
+        }
+        which = draw.choice(("y", "subject"))
+        values = [str(value) for value in names[which]]
+        for _ in range(draw.choice((1, 1, 3, n))):
+            values[draw.randrange(n)] = draw.choice((*CELLS, name(draw), "left ", "Left", "a\x00"))
+        kind = draw.choice(("U", "S", "U", "O", "T"))
+        if kind == "S":
+            names[which] = np.array([value.encode(errors="replace") for value in values])
+        else:
+            names[which] = np.array(values, dtype=object if kind == "O" else None)
+        names[draw.choice(("session", "fold", which))] = draw.choice((np.array(values), np.arange(n), np.zeros((n, 2))))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            np.savez(self.work / "case.npz", X=rec.X.numpy(), sfreq=draw.choice((16, "16", np.nan)), **names)
+        load(self.work / "case.npz")
 
     def run_setting(self, draw: random.Random) -> None:
         text = draw.choice(self.settings)
@@ -297,6 +432,7 @@ class Fuzz(RunTargets):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as name:
+    logging.disable()  # of other readers, which tell what they skip
+    with tempfile.TemporaryDirectory() as home:
         number, seed, *targets = [*sys.argv[1:], "0"] if len(sys.argv) == 2 else sys.argv[1:]
-        Fuzz(Path(name)).run(int(number), int(seed), targets=targets, tell=print)
+        Fuzz(Path(home), targets).run(int(number), int(seed), targets=targets, tell=partial(print, flush=True))

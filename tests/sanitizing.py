@@ -39,9 +39,9 @@ from autotransfer.cpu import compiling, in_use
 from autotransfer.gpu import Dropping
 from autotransfer.gpu.autograd import apply
 from autotransfer.model import layers
-from autotransfer.model.encoder import Size
 from autotransfer.model.norm_pool import kept
 from autotransfer.model.power import square_pool
+from autotransfer.model.stack import Size
 from autotransfer.model.templates import Templates
 from autotransfer.preprocessing.append_scale import WithScale
 from autotransfer.preprocessing.represent import REPRESENTATIONS

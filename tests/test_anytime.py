@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,11 +27,11 @@ from autotransfer.runs.progress import standing
 from autotransfer.runs.run import Run
 from autotransfer.search import plan as plans
 from autotransfer.search import planning, procedure, stopping
-from autotransfer.search.plan import Plan, read_plan
-from autotransfer.search.planning import begin
-from autotransfer.search.procedure import conduct
+from autotransfer.search.plan import Plan, Stage, read_plan
+from autotransfer.search.planning import answer_seconds, begin
+from autotransfer.search.procedure import Conductor, conduct
 from faults import Interrupted, quiet, table_of
-from tiny import tiny_file
+from tiny import tiny, tiny_file
 
 STAGES = ["closed forms", "eegnet, seed 0", "shallow, seed 0", "eegnet as published, seed 0"]
 
@@ -364,3 +365,16 @@ def test_time_left_counts_what_remains(answered_once: Path, tmp_path: Path) -> N
     run.ledger.remember(complete=True)
     assert "1:40" not in " ".join(standing(run.folder))
     run.ledger.close()
+
+
+def test_a_machine_that_trains_slower_than_planned_answers_no_slower() -> None:
+    """What a stage costs is told from how long training took so far, and from how long answers did, which are most
+    of a stage on a GPU."""
+    conductor = Conductor.__new__(Conductor)
+    conductor.run = SimpleNamespace(recordings=tiny(4))  # type: ignore[assignment]  # all that it is asked for
+    stage = Stage("networks", [], seconds=10.0 + answer_seconds(tiny(4)))
+    conductor.trained = conductor.foreseen = conductor.answering = 0.0
+    assert conductor._cost(stage) == pytest.approx(stage.seconds), "as planned"
+    conductor.trained, conductor.foreseen, conductor.answering = 60.0, 20.0, 4.0
+    assert conductor._cost(stage) == pytest.approx(3 * 10.0 + 4.0)
+    assert conductor._cost(Stage("untimed", [])) == 0.0

@@ -25,7 +25,7 @@ from test_schema import choice
 from tiny import tiny, tiny_file
 
 EXECUTABLE = [sys.executable, "-m", "autotransfer"]
-LONG = ["--epochs", "5000", "--patience", "5000"]
+LONG = ["--epochs", "5000", "--patience", "5000", "--kinds", "features", "--networks", "main"]
 
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:

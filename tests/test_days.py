@@ -86,6 +86,72 @@ def test_shares_are_found_from_people_of_several_days(kept: float) -> None:
     assert fit_days(effects, z.float(), y, person, torch.zeros_like(day), 3) is None, "one day tells nothing"
 
 
+def shares_by_loops(x: np.ndarray, y: np.ndarray, person: np.ndarray, day: np.ndarray) -> list[float]:
+    """Products of two days over squares of one, less what a day's few windows add to them, person by person."""
+    kept, total = np.zeros(2), np.zeros(2)
+    for who in np.unique(person):
+        days = np.unique(day[person == who])
+        cells = {(d, c): x[(person == who) & (day == d) & (y == c)] - MU[c].item() for d in days for c in range(3)}
+        classes = [c for c in range(3) if all(len(cells[d, c]) for d in days)]
+        shift = {d: np.mean([cells[d, c].mean() for c in classes]) for d in days}
+        own = {(d, c): cells[d, c].mean() - shift[d] for d in days for c in classes}
+        noise = np.mean([1 / len(cells[d, c]) for d in days for c in classes])
+        pairs = [(d, f) for d in days for f in days if d != f]
+        kept[0] += np.mean([shift[d] * shift[f] for d, f in pairs])
+        kept[1] += np.mean([own[d, c] * own[f, c] for d, f in pairs for c in classes])
+        total[0] += np.mean([value**2 for value in shift.values()]) - noise / len(classes)
+        total[1] += np.mean([value**2 for value in own.values()]) - noise * (1 - 1 / len(classes))
+    return list(np.clip(kept / total, 0, 1))
+
+
+def few_windows(kept: float, people: int = 12) -> tuple[np.ndarray, ...]:
+    """One to three windows of each class on each of three days; every third person lacks a class on one of them."""
+    draw = np.random.default_rng(1)
+    rows = [
+        (who, d, c) for who in range(people) for d in range(3) for c in range(3)
+        for _ in range(0 if who % 3 == 0 and (d, c) == (1, 2) else 1 + (who + d + c) % 3)
+    ]  # fmt: skip
+    person, day, y = np.array(rows).T
+    stay, go = (np.sqrt(2 * share) * draw.normal(size=(people, 3)) for share in (kept, 1 - kept))
+    own, odd = (np.sqrt(0.7 * share) * draw.normal(size=(people, 3, 3)) for share in (kept, 1 - kept))
+    x = MU.numpy()[y] + stay[person, 0] + go[person, day] + own[person, 0, y] + odd[person, day, y]
+    return x + draw.normal(size=len(x)), y, person, day
+
+
+def test_shares_are_those_of_loops_over_people_and_pairs_of_days() -> None:
+    x, y, person, day = few_windows(0.5)
+    codes = torch.from_numpy(x)[:, None].float()
+    found = fit_days(EVERYONE, codes, *map(torch.from_numpy, (y, person, day)), 3)
+    assert found is not None
+    expected = shares_by_loops(x, y, person, day)
+    assert all(0.05 < share < 0.95 for share in expected), "nothing is cut off"
+    np.testing.assert_allclose([own.item() for own in found], expected, rtol=1e-4)
+
+
+def test_shares_stay_within_0_and_1() -> None:
+    """Days that are opposite share less than nothing; a shift that windows hide shares all there is."""
+    y, person, day = (np.tile(np.repeat([0, 1, 2], 4), 6), np.repeat(np.arange(6), 12), np.tile([0, 1], 36))
+    opposite = MU.numpy()[y] + 3 * np.where(day == 0, 1.0, -1.0)
+    codes = torch.from_numpy(opposite)[:, None].float()
+    found = fit_days(EVERYONE, codes, *map(torch.from_numpy, (y, person, day)), 3)
+    assert found is not None
+    assert found.shift.item() == 0
+
+
+@pytest.mark.parametrize("people", [2, 3])
+def test_three_people_must_have_come_on_several_days(people: int) -> None:
+    x, y, person, day = few_windows(0.5)
+    day = np.where(person < people, day, 0)
+    codes = torch.from_numpy(x)[:, None].float()
+    found = fit_days(EVERYONE, codes, *map(torch.from_numpy, (y, person, day)), 3)
+    assert (found is None) == (people < 3)
+
+
+def test_days_without_a_label_say_nothing() -> None:
+    nothing = evidence(np.zeros(0), np.zeros(0, dtype=np.int64))
+    assert on_another_day(EVERYONE, shares(0.5, 0.5), [nothing]) is EVERYONE
+
+
 REC = at.synthetic(n_subjects=6, n_classes=3, trials_per_class=12, n_channels=4, n_times=32, subject_shift=1.0)
 NEW = np.flatnonzero(REC.subject.numpy() == 5)
 DAYS = np.where(np.arange(REC.n_trials) % 36 < 18, 1, 2)  # halves of what everybody did

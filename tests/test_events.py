@@ -27,6 +27,7 @@ from autotransfer.person.events import (
     events_between,
     threshold_for,
 )
+from autotransfer.person.stream import lsl
 from autotransfer.person.stream.replay import RecordingSource, replay
 from autotransfer.person.stream.run import Stream
 from autotransfer.person.stream.sink import CsvSink
@@ -378,3 +379,23 @@ def test_what_cannot_work_is_refused_before_anything_is_read(run: Path, given: l
     with pytest.raises(UserError, match=words) as caught:
         command(run, *given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_stream_that_is_sent_has_a_channel_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[list[float], float]] = []
+    named: list[list[str]] = []
+
+    def outlet(info: Any) -> Any:
+        return SimpleNamespace(push_sample=lambda sample, timestamp: sent.append((sample.tolist(), timestamp)))
+
+    fake = SimpleNamespace(
+        StreamInfo=lambda *given: SimpleNamespace(set_channel_names=named.append), StreamOutlet=outlet
+    )
+    monkeypatch.setattr(lsl, "import_lsl", lambda: fake)
+    sink = lsl.LslSink("decoded", CLASSES, "run", events=True)
+    sink.send(1.5, 0, np.array([0.25, 0.25, 0.5]), Activation(1.5, "right", 0.5))
+    sink.send(2.0, 1, np.array([0.5, 0.25, 0.25]), None)
+    plain = lsl.LslSink("decoded", CLASSES, "run")
+    plain.send(2.5, 2, np.array([0.5, 0.25, 0.25]))
+    assert named == [[*CLASSES, "class", "event"], [*CLASSES, "class"]]
+    assert sent == [([0.25, 0.25, 0.5, 2, 2], 1.5), ([0.5, 0.25, 0.25, 0, -1], 2.0), ([0.5, 0.25, 0.25, 0], 2.5)]

@@ -672,7 +672,7 @@ def test_many_populations_leave_nothing_behind(tmp_path: Path, source: Path, cap
         whole_run(tmp_path / "run", source, population=1, epochs=2)
         shutil.rmtree(tmp_path / "run")
 
-    told = assert_nothing_piles_up(run, SOAK)
+    told = assert_nothing_piles_up(run, SOAK, least=10)
     with capsys.disabled():
         print(f"\n48 populations a round: {told}")
 
@@ -698,3 +698,25 @@ def test_many_fits_leave_nothing_behind(capsys: pytest.CaptureFixture) -> None:
     told = assert_nothing_piles_up(fit, SOAK, least=20)
     with capsys.disabled():
         print(f"\n{len(FITS)} fits a round: {told}")
+
+
+def test_many_sessions_leave_nothing_behind(capsys: pytest.CaptureFixture) -> None:
+    """1,000 people, 25 in a round, one after the other, who predict, give a label, adapt, are saved and come back."""
+    from test_doors import MIXTURE
+    from test_session import OWN
+
+    windows = OWN.numpy()
+
+    def people(_: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for person in range(25):
+                session = at.Session(MIXTURE, adapt=person % 2 == 0)
+                for window in windows[:4]:
+                    session.predict_proba(window)
+                session.label(windows[0], session.classes_[person % 2])
+                session.save(Path(folder) / "ann.session")
+                at.Session.load(Path(folder) / "ann.session", MIXTURE).predict_proba(windows[4])
+
+    told = assert_nothing_piles_up(people, 0.0, least=40)
+    with capsys.disabled():
+        print(f"\n25 sessions a round: {told}")

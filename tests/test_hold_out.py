@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from autotransfer.folds import groups_of, in_units, leave_groups_out, whole_peop
 from autotransfer.models.loading import load_model
 from autotransfer.models.model_page import model_page
 from autotransfer.recordings import save_npz
+from autotransfer.recordings.units import Units
 from autotransfer.report.collect import collect
 from autotransfer.report.methods import methods_paragraph
 from autotransfer.report.moabb_results import moabb_results
@@ -100,6 +103,17 @@ def test_a_value_of_a_column_is_left_out_as_a_whole() -> None:
     assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(rec.n_trials))
 
 
+def test_scores_of_units_become_those_of_people() -> None:
+    units = Units(hold_out="session", names=("a, 1", "a, 2", "b, 1"), people=("a", "a", "b"), parts=(0, 1, 0))
+    assert (units.n_parts, units.everybody) == (2, ("a", "b"))
+    assert units.by_person({"b, 1": 0.5, "a, 1": 0.25, "a, 2": 0.75}) == {"a": 0.5, "b": 0.5}
+    assert units.by_person({"a, 2": 0.75}) == {"a": 0.75}, "a unit without a score counts nothing"
+    broken: list[dict[str, Any]] = [{"parts": (0, 2, 0)}, {"people": ("a", "b")}, {"names": ("a, 1",)}]
+    for changes in broken:
+        with pytest.raises(UserError, match="do not agree"):
+            replace(units, **changes)
+
+
 def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
     rec = recorded()
     assert in_units(rec, "subject") is rec
@@ -107,7 +121,12 @@ def test_people_are_held_out_as_ever_and_units_become_people_again() -> None:
     assert units.n_subjects == PEOPLE * SESSIONS
     assert list(units.people) == NAMES
     assert len(groups_of(in_units(recorded([4] * PEOPLE), "session"), 3)) == 6
+    assert in_units(units, "session") is units, "they are units already"
     again = whole_people(units)
+    assert whole_people(rec) is rec
+    for one, other in ((rec, units), (units, again)):
+        one.derived["kept"] = 1  # what was worked out of one is wrong of the other
+        assert "kept" not in other.derived
     assert again.subject.tolist() == rec.subject.tolist()
     assert list(again.subjects) == NAMES
 

@@ -63,6 +63,23 @@ def test_groups_are_those_of_a_session_and_missing_ones_are_alone() -> None:
     assert len(set(found)) == 5
 
 
+def test_the_first_windows_of_each_class_are_taken() -> None:
+    y = np.array([0, 1, 0, 0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(first_of_each(y, np.arange(8), 2), [0, 1, 2, 4])
+    np.testing.assert_array_equal(first_of_each(y, np.arange(2, 8), 1), [2, 4])
+    known, left = labelled_and_scored(y, np.arange(8), 1, 3)
+    np.testing.assert_array_equal(known, [0, 1])
+    np.testing.assert_array_equal(left, [2, 3, 4, 5])
+
+
+def test_a_continuous_column_makes_no_groups() -> None:
+    rec = at.synthetic(n_subjects=3, trials_per_class=4, n_channels=2, n_times=16)
+    level = np.repeat([0.25, 1.5], rec.n_trials // 2)  # such as a force, under the name of groups
+    rec = at.Recordings(rec.X, rec.y, rec.subject, columns={"group": level})
+    assert rec.columns["group"].continuous
+    np.testing.assert_array_equal(groups_of(rec, np.arange(3, 9)), np.arange(6))
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_windows_like_labelled_ones_are_not_scored(told: bool) -> None:
     """Labels of a group tell all of its other windows, and nothing of other groups: where a column says so, a person's

@@ -45,18 +45,19 @@ NEEDED = {"centre": "represent"}  # what must come before a transform
 
 
 def ways() -> dict[str, Preprocessing]:
-    """Every transform at its default and at other values, alone and after one by fold; pairs that adapt; those that the
-    search tries."""
+    """Every transform at its default and at other values; at its default after one by fold, too; pairs that adapt;
+    those that the search tries."""
     single = {
         (name, value): kind(value)  # type: ignore[call-arg]
         for name, kind in TRANSFORMS.items()
         for value in dict.fromkeys([next(iter(vars(kind()).values())), *VALUES.get(name, ())])
     }
     found = [Preprocessing(())]
-    for (name, _), transform in single.items():
+    for (name, value), transform in single.items():
+        usual = value == next(key for other, key in single if other == name)
         for before in [(one,) for (other, _), one in single.items() if other == NEEDED.get(name)] or [()]:
             found.append(Preprocessing((*before, transform)))
-            if name != "standardise":
+            if name != "standardise" and usual:
                 together = {type(one): one for one in (single["standardise", "train"], *before, transform)}
                 found.append(Preprocessing(tuple(together[kind] for kind in TRANSFORMS.values() if kind in together)))
     found.append(Preprocessing((single["delays", 2], single["align", "online"], single["represent", "tangent"])))
@@ -316,10 +317,10 @@ def test_nobody_need_be_held_out(way: Preprocessing, in_memory: bool) -> None:
 def test_a_member_of_a_stack_equals_itself_alone(way: Preprocessing) -> None:
     """To the last bit where moments are tabulated; else sums of a stack are taken in another order."""
     rec, dtype = people(), torch.float32 if way.tabulated else torch.float64
-    jobs = stacked_jobs(rec, preprocessing=way)
+    jobs = stacked_jobs(rec, preprocessing=way)[2::4]
     together = at.train(rec, jobs, "cpu", dtype=dtype)
     assert {outcome.population for outcome in together} == {len(jobs)}
-    for place in (3, 7):
+    for place in (0, len(jobs) - 1):  # without a penalty and with one, of two seeds
         (alone,) = at.train(rec, [jobs[place]], "cpu", dtype=dtype)
         assert_same_outcome(alone, together[place], 0.0 if way.tabulated else 1e-9)
 

@@ -405,5 +405,6 @@ def test_confusions_and_reliability_are_those_of_the_delivered_model() -> None:
     assert f"subject {worst}" in found["reliability-people"].caption
     page = light(run)
     assert page.index("Mistakes of every person") < page.index("Counts of ")
+    assert "Recall and precision of each class" in page
     lacking = replace(run, choice=replace(run.choice, confusions={}, reliability={}))
     assert [figure.key for figure in figures(lacking)["mistakes"]] == ["reliability"], "an earlier version's run"

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .training.latent import encode as encode
     from .training.leakage import Leakage as Leakage
     from .training.leakage import leakage as leakage
+    from .training.sequence import smooth as smooth
 
 __version__ = "0.2.0.dev0"
 
@@ -89,6 +90,7 @@ _HOME = {
     "save_model": ".models.interface",
     "score_events": ".person.events",
     "scores": ".censoring.scores",
+    "smooth": ".training.sequence",
     "synthetic": ".recordings.sources",
     "train": ".models.outcome",
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -39,6 +39,12 @@ Moved = Annotated[
 ToTensorBoard = Annotated[
     Path | None,
     typer.Option("--tensorboard", metavar="DIR", help="Folder for TensorBoard's event files, one for each training."),
+]
+Rename = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rename", metavar="A=B", help="Channel A of the data is B in the model; may be given several times."
+    ),
 ]
 WhichModel = Annotated[str, typer.Option("--model", help="ensemble, or refit where the run made one.")]
 
@@ -84,11 +90,12 @@ class Windowing:
 
         return read(data, Cutting.of(**asdict(self)))
 
-    def read_for(self, model: Model | RegressionModel, data: str) -> Raw:
+    def read_for(self, model: Model | RegressionModel, data: str, rename: Sequence[str] = ()) -> Raw:
         """The same, in windows as long as the model's where the user does not say how long, and filtered as its
-        recordings were where the user does not say how."""
+        recordings were where the user does not say how. rename: A=B for channels that the model calls B."""
         from ..models.regression import RegressionModel
         from ..recordings import Cutting, is_continuous, read
+        from ..recordings.windows import renamed_channels
 
         card = model.card
         band = model.card.filter if isinstance(model, RegressionModel) else model.parts[0].card.filter
@@ -98,7 +105,8 @@ class Windowing:
                 given["window"] = card.n_times / card.sfreq
             if self.filter is None and band is not None and band.get("sections"):
                 given["filter"] = band
-        return read(data, Cutting.of(**given))
+        raw = read(data, Cutting.of(**given))
+        return replace(raw, channels=renamed_channels(raw.channels, rename)) if rename else raw
 
 
 def _event(help: str) -> Any:

@@ -46,17 +46,20 @@ def report(
     methods: Annotated[
         bool, typer.Option("--methods", help="Print a paragraph for the methods section of a paper instead.")
     ] = False,
+    person: Annotated[
+        str | None, typer.Option("--person", metavar="NAME", help="Print what one person got from it instead.")
+    ] = None,
     at_least: AtLeast = None,
 ) -> None:
     """Write RUN/report.html anew, also of a run that is not finished. The recordings need not be there. With --watch,
-    --tensorboard, --moabb or --methods, write or serve that instead."""
+    --tensorboard, --moabb, --methods or --person, write, serve or print that instead."""
     from ..runs.regression import is_regression
     from ..runs.run import Run, check_is_run
     from ..training.intervals import check_at_least
 
     check_at_least(at_least)
     if is_regression(folder):
-        if watch or tensorboard is not None or moabb is not None or methods:
+        if watch or tensorboard is not None or moabb is not None or methods or person is not None:
             raise UserError(
                 f"{folder} has a continuous target, of which there is the page alone; leave the options out"
             )
@@ -78,6 +81,14 @@ def report(
             from ..report.methods import methods_paragraph
 
             print(methods_paragraph(collect(opened, weights=False), at_least))
+            return
+        if person is not None:
+            from ..report.collect import collect
+            from ..report.one_person import person_lines
+
+            summary = collect(opened, weights=False)
+            for line in person_lines(summary if at_least is None else summary.asking(at_least), person):
+                say(line)
             return
         say(f"report: {write_report(opened, at_least).resolve()}")
 

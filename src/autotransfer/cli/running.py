@@ -246,11 +246,13 @@ def resume(
 def status(folder: Folder) -> None:
     """How far a run is: jobs done, running, failed, time left."""
     from ..runs.progress import standing
-    from ..runs.regression import is_regression
 
-    if is_regression(folder):
-        say(f"{folder} is finished; its report is {folder / 'report.html'}")
-        return
+    if not (folder / "ledger.sqlite").exists():  # else SciPy need not be imported: this answers at once
+        from ..runs.regression import is_regression
+
+        if is_regression(folder):
+            say(f"{folder} is finished; its report is {folder / 'report.html'}")
+            return
     for line in standing(folder):
         say(line)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UserError, check_choice
-from .options import UNDETECTED, Detection, Folder, OwnEncoder, WhichModel, own_encoders
+from .options import UNDETECTED, Detection, Folder, OwnEncoder, Rename, WhichModel, own_encoders
 from .voice import say
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def stream(
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Take channels in their order, whatever they are called.")
     ] = False,
+    rename: Rename = None,
     detection: Detection = UNDETECTED,
     model: WhichModel = "ensemble",
     encoder: OwnEncoder = "eegnet",
@@ -76,7 +77,13 @@ def stream(
             raise UserError(f"--{wrong[0]} is for a stream of one person; leave it out with --replay")
         person = Session(home, adapt=adapt, encoders=encoders)
         filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
-        options = {"hop": hop, "smooth": smooth, "filtered": filtered, "by_position": by_position}
+        options = {
+            "hop": hop,
+            "smooth": smooth,
+            "filtered": filtered,
+            "by_position": by_position,
+            "rename": rename or (),
+        }
         _replayed(person, detection, out, options)
         return
     found = session is not None and session.exists()
@@ -95,7 +102,10 @@ def stream(
     classes = person.classes_.tolist()
     filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
     with closing(open_source(source)) as samples:
-        decoded = Stream(person, samples, hop=hop, smooth=smooth, filtered=filtered, by_position=by_position, tell=tell)
+        decoded = Stream(
+            person, samples, hop=hop, smooth=smooth, filtered=filtered, by_position=by_position, rename=rename or (),
+            tell=tell,
+        )  # fmt: skip
         if detection.asked:
             rule = detection.rule
             decoded.detector = EventDetector(classes, **rule | {"debounce": debounce_of(rule["debounce"], decoded.hop)})

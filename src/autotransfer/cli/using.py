@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..errors import UserError, check_choice
-from .options import UNSAID, Folder, OwnEncoder, Source, WhichModel, Windowing, own_encoders
+from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
 from .regressing import predict_numbers
 from .voice import Log, Quiet, Verbose, say
 
@@ -39,7 +40,15 @@ def predict(
     adapt: Annotated[
         str, typer.Option(help="all: use all windows of each person, without labels; none: every window by itself.")
     ] = "none",
+    sequence: Annotated[
+        bool,
+        typer.Option(
+            "--sequence",
+            help="Windows are in the order of recording: a column smoothed, the class of each given those around it.",
+        ),
+    ] = False,
     model: WhichModel = "ensemble",
+    rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
     quiet: Quiet = False,
@@ -52,10 +61,11 @@ def predict(
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished
     from ..runs.csv_tables import csv_of
-    from ..runs.predictions import predictions, probabilities
+    from ..runs.predictions import in_sequence, predictions, probabilities
     from ..training import mistake_costs
     from ..training.conformal import least_confidence, least_probability
     from ..training.scoring import metric_asked, metric_of
+    from ..training.sequence import usable_stay
 
     check_choice("model", model, ("ensemble", "refit"))
     check_choice("adapt", adapt, ("all", "none"))
@@ -63,28 +73,37 @@ def predict(
     home = folder / "model" if model == "ensemble" else folder / "model" / "refit"
     saved = load_model(home, own_encoders(encoder))
     if isinstance(saved, RegressionModel):
-        if abstain is not None or adapt != "none" or metric != "balanced_accuracy":
-            raise UserError("the model predicts a number, and no classes; leave --abstain, --adapt and --metric out")
-        predict_numbers(saved, windowing.read_for(saved, data), out, scores, coverage, quiet=quiet)
+        if abstain is not None or adapt != "none" or metric != "balanced_accuracy" or sequence:
+            raise UserError(
+                "the model predicts a number, and no classes; leave --abstain, --adapt, --metric and --sequence out"
+            )
+        predict_numbers(saved, windowing.read_for(saved, data, rename or ()), out, scores, coverage, quiet=quiet)
         return
     if coverage is not None:
         least_probability(saved.card.thresholds, coverage)
     least_confidence(saved.card.thresholds, abstain)
+    if sequence:
+        usable_stay(saved.card.stay, len(saved.card.classes))
     if metric.startswith(mistake_costs.PREFIX):
         metric = mistake_costs.for_classes(metric, saved.card.classes)
-    raw = windowing.read_for(saved, data)
+    raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     found = probabilities(saved, raw, None if adapt == "none" else adapt)
+    smoothed = in_sequence(saved, raw, found) if sequence else None
     told = [*unfinished(folder), card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, found)
         told += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
+        if scored is not None and smoothed is not None:
+            told.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
     except UserError as error:  # predictions need no labels
         if scores is not None:
             raise
         scored, told = None, [*told, str(error)]
     table = predictions(saved, raw, found, coverage=coverage, abstain=abstain)
+    if smoothed is not None:
+        table["smoothed"] = [str(saved.card.classes[place]) for place in smoothed.argmax(1)]
     if out is None:
         print(csv_of(table), end="", flush=True)
     else:
@@ -105,6 +124,7 @@ def calibrate(
     new_day: Annotated[
         bool, typer.Option("--new-day", help="For another day than those of the file; default: for its last session.")
     ] = False,
+    rename: Rename = None,
     windowing: Windowing = UNSAID,
     encoder: OwnEncoder = "eegnet",
 ) -> None:
@@ -120,7 +140,7 @@ def calibrate(
     for known in (folder, out):
         refuse_links(known)
     own = load_classifier(folder / "model", own_encoders(encoder))
-    raw = windowing.read_for(own, data)
+    raw = windowing.read_for(own, data, rename or ())
     made, counts = calibrated_with(own, raw, new_day=new_day)
     made.save(out / "model")
     say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")

@@ -19,9 +19,11 @@ from ..settings import Setting
 from ..training.centring import Centring, CentringRule, fit_centring, stacked_centring
 from ..training.days import Days, fit_days
 from ..training.effects import Effects, fit_effects, stacked
+from ..training.sequence import stay_of
 from ..training.windows import represented
 from .card import ModelCard, OnlineCard
 from .mixture import Mixture
+from .montage import Montage, fit_montage
 from .saved_model import SavedModel
 
 ENOUGH = 2000  # windows that effects are found on
@@ -63,6 +65,7 @@ def assemble(
         scores=scores,
         filter=None if recordings.filter is None else recordings.filter.as_dict(),
         scale=scale_of(recordings),
+        stay=stay_of(recordings),
     )
     tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     training, ready = [fold.train for fold in folds], represented(recordings, setting.preprocessing)
@@ -97,7 +100,17 @@ def ensemble(
     model.effects, model.days = effects_of(model, recordings, folds)
     if at_centre(setting):
         model.centring = centring_of(model, recordings, folds)
+    model.montage = _montage(recordings)
     return model
+
+
+def _montage(recordings: Recordings) -> Montage | None:
+    """Of some windows of everybody, once for all models."""
+    if "montage" not in recordings.derived:
+        rows = _some_of_each(recordings)
+        recordings.derived["montage"] = fit_montage(recordings.X[rows], recordings.subject[rows])
+    found: Montage | None = recordings.derived["montage"]
+    return found
 
 
 def at_centre(setting: Setting) -> bool:
@@ -177,6 +190,8 @@ def with_online(
         ensemble(recordings, in_session(setting), states, folds, kind=kind, scores={}, encoders=encoders)
         for setting, states, folds, _ in parts
     ]
+    for model in models:
+        model.montage = None  # the mixture has it
     card = OnlineCard(
         exponents=[*map(float, shared), *(part.exponent for part in parts)], parts=[model.card for model in models],
         rule=asdict(rule), session=session, all_windows=all_windows,
@@ -207,4 +222,6 @@ def assemble_mixture(
         ensemble(recordings, setting, states, folds, kind=kind, scores={}, encoders=encoders)
         for setting, states, folds, _ in used
     ]
+    for model in models[1:]:
+        model.montage = None  # the first one's is that of all
     return Mixture(models, [part.exponent for part in used], scores)

@@ -56,16 +56,16 @@ class Base:
         self.setting = Setting.from_dict(card.setting)
         if self.setting.encoder != "shallow":
             raise UserError(f"a base has shallow networks, not {shown(self.setting.encoder)}")
-        own = {name: tensor for name, tensor in tensors.items() if name not in (KEYS, PEOPLE)}
-        for name, tensor in own.items():  # before members are made: a card may promise millions
+        weights = {name: tensor for name, tensor in tensors.items() if name not in (KEYS, PEOPLE)}
+        for name, tensor in weights.items():  # before members are made: a card may promise millions
             if tensor.dim() < 1 or len(tensor) != card.members:
                 raise ValueError(f"the tensor {shown(name)} of a base is not of {card.members} members")
             if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
                 raise ValueError(f"the tensor {shown(name)} of a base is not of finite numbers")
-        if not own:
+        if not weights:
             raise ValueError("a base has no weights")
         self.members = Members(self.setting, card.size, range(card.members))
-        self.members.load_stacked(own)
+        self.members.load_stacked(weights)
         keys, people = (tensors[name].numpy() for name in (KEYS, PEOPLE))
         if keys.ndim != 1 or keys.shape != people.shape or keys.dtype != np.int64 or people.dtype != np.int64:
             raise ValueError("the people of a base are not two lists of numbers")
@@ -119,8 +119,8 @@ class Base:
         mixed = torch.from_numpy(self._channel_map(recordings)).to(torch.float32)
         rates = torch.tensor([recordings.sfreq or 1.0, self.card.sfreq or 1.0, self.card.n_times], dtype=torch.float32)
         names = {}
-        for kind, own in zip(KINDS, (self.frozen(), self.untrained()), strict=True):
-            weights = {"channels": mixed, "rates": rates} | own
+        for kind, tensors in zip(KINDS, (self.frozen(), self.untrained()), strict=True):
+            weights = {"channels": mixed, "rates": rates} | tensors
             body = save({name: tensor.contiguous() for name, tensor in sorted(weights.items())})
             digest = hashlib.blake2b(body, digest_size=8).hexdigest()
             names[kind] = f"{kind}:{digest}:{self.card.n_classes}"
@@ -158,14 +158,14 @@ def _folded(members: Members) -> dict[str, Tensor]:
     weight = members.classifier.weight.double()
     weight = weight.view(*weight.shape[:2], net.filters, net.stretches)  # (P, classes, filters, stretches)
     bias = members.classifier.bias.double() + (weight * power_shift[:, None, :, None]).sum((-2, -1))
-    found = {
+    folded = {
         "spatial": net.spatial,
         "temporal": net.temporal.double() * scale[..., None],
         "shift": shift,
         "weight": weight * power_scale[:, None, :, None],
         "bias": bias,
     }
-    return {name: tensor.to(torch.float32).contiguous() for name, tensor in found.items()}
+    return {name: tensor.to(torch.float32).contiguous() for name, tensor in folded.items()}
 
 
 def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:

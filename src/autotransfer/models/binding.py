@@ -88,7 +88,11 @@ def check_shapes(shapes: Shapes, card: Card) -> None:
             check_shapes({k.removeprefix(start): shape for k, shape in shapes.items() if k.startswith(start)}, part)
         return
     for name, shape in shapes.items():
-        if not name.startswith(STORED) and (not shape or shape[0] != card.members):
+        if name.startswith("montage."):  # of the recordings, whatever the members
+            n = len(card.channels)
+            if shape not in ((n,), (n, n)):
+                raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {n} channels")
+        elif not name.startswith(STORED) and (not shape or shape[0] != card.members):
             raise ValueError(f"the tensor {shown(name)} has the shape {shape} for {card.members} members")
     for name, one in _implied(card).items():
         if name in shapes and shapes[name][1:] != one:

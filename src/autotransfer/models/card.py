@@ -14,6 +14,7 @@ from ..errors import UserError, check_positive, check_types, shown
 from ..recordings.filters import filter_of
 from ..training.centring import CentringRule
 from ..training.conformal import Thresholds, thresholds_from
+from ..training.sequence import check_card_stay
 
 DIGEST = "digest"  # the field beside those of a card as a file holds it (see binding.py)
 KIND = "mixture"
@@ -42,9 +43,11 @@ class ModelCard:
     scale: float | None = None  # how much their windows vary, in their unit (see recordings.concerns)
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
+    stay: float | None = None  # how often a window had the class of the one before it; None: unknown
 
     def __post_init__(self) -> None:
         check_types(self)
+        check_card_stay(self.stay)
         object.__setattr__(self, "thresholds", thresholds_from(self.thresholds))
         check_positive(self, "sfreq", "n_times", "scale")
         filter_of(self.filter, self.sfreq)
@@ -118,9 +121,11 @@ class MixtureCard:
     seen: dict[str, Any] = field(default_factory=dict)  # digests of what it was made from (see seen.py)
     thresholds: Thresholds | None = None  # for sets and abstention; None: too few people were held out
     online: OnlineCard | None = None  # the average that uses a person's windows; None: there is none
+    stay: float | None = None  # how often a window had the class of the one before it; None: unknown
 
     def __post_init__(self) -> None:
         check_types(self)
+        check_card_stay(self.stay)
         object.__setattr__(self, "thresholds", thresholds_from(self.thresholds))
         check_trust(self.trust)
         if self.kind != KIND:
@@ -152,7 +157,7 @@ class MixtureCard:
         return cls(
             name=first.name, kind=KIND, members=sum(part.members for part in parts), n_times=first.n_times,
             channels=first.channels, sfreq=first.sfreq, classes=first.classes, subjects=first.subjects, scores=scores,
-            exponents=[float(value) for value in exponents], parts=list(parts),
+            exponents=[float(value) for value in exponents], parts=list(parts), stay=first.stay,
         )  # fmt: skip
 
 

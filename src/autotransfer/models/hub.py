@@ -33,12 +33,12 @@ def download(repository: str, *, revision: str | None = None, token: str | None 
     name = check_repository(repository)
     hub = need("huggingface_hub", f"the model {name!r} of Hugging Face's hub", EXTRA)
     try:
-        found = hub.snapshot_download(repo_id=name, revision=revision, token=token, allow_patterns=list(FILES))
+        folder = hub.snapshot_download(repo_id=name, revision=revision, token=token, allow_patterns=list(FILES))
     except Exception as error:  # no connection, no such repository, no permission: the hub has a class for each
         raise UserError(
             f"cannot get {name!r} from the hub ({one_line(error)}); check its name and your login"
         ) from None
-    return Path(found)
+    return Path(folder)
 
 
 def check_repository(text: str) -> str:

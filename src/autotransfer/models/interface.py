@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UserError, shown
-from ..recordings.windows import people_of_windows, windows_for_model
+from ..recordings.labels import as_list
+from ..recordings.windows import channel_names, people_of_windows, window_array, windows_for_model
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
 from .card import Card, as_array
 from .hub import push_to_hub
+from .montage import Arrangement, Montage, arrangement
 from .regression_card import RegressionCard
 from .saving import write_model
 
@@ -60,22 +63,56 @@ class BaseModel(WindowModel):
 
     card: Card
 
+    def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
+        """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference.
+
+        channels: names of the data's channels. They are found by name, in any order and among others; one that is
+        missing is estimated from the others, with a warning, where they explained enough of it in training people.
+        """
+        own = None if channels is None else self.arrange(channels)
+        if own is None or not own.missing:
+            return windows_for_model(X, self.card, channels, sfreq)
+        source = np.asarray(window_array(X))
+        channel_names(channels, source.shape[1])
+        for line in own.told:
+            warnings.warn(line, stacklevel=2)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            return windows_for_model(own.apply(source), self.card, None, sfreq)
+
+    def arrange(self, channels: object) -> Arrangement | None:
+        """How the model's channels are made of data whose channels are called so; see `arrangement`."""
+        names = channel_names(channels, len(as_list(channels, "channels")))
+        return arrangement(self.training_montage, self.card.channels, names)
+
+    @property
+    @abstractmethod
+    def training_montage(self) -> Montage | None:
+        """How the channels of training people go together; None where nobody has looked."""
+
     @property
     def classes_(self) -> NDArray[Any]:
         """(classes,): what the columns of `predict_proba` stand for."""
         return as_array(self.card.classes)
 
     def predict(
-        self, X: object, subject: object = None, abstain: float | None = None, *, adapt: str | None = None
+        self,
+        X: object,
+        subject: object = None,
+        abstain: float | None = None,
+        *,
+        adapt: str | None = None,
+        channels: object = None,
     ) -> NDArray[Any]:
-        """The likeliest class of each window (N,), one of `classes_`; X, subject and adapt as of
+        """The likeliest class of each window (N,), one of `classes_`; X, subject, adapt and channels as of
         `predict_proba`.
 
         abstain: the share of a person's windows to leave unanswered, those that the model is least sure of;
         `unanswered_` stands in their place.
         """
         least = least_confidence(self.card.thresholds, abstain)
-        predicted: NDArray[Any] = decisions(self.predict_proba(X, subject, adapt=adapt), self.classes_, least)
+        predicted: NDArray[Any] = decisions(
+            self.predict_proba(X, subject, adapt=adapt, channels=channels), self.classes_, least
+        )
         return predicted
 
     def predict_set(self, X: object, coverage: float = 0.9, subject: object = None) -> NDArray[np.bool_]:
@@ -90,15 +127,18 @@ class BaseModel(WindowModel):
         """What `predict` gives in place of a class that it does not answer with."""
         return unanswered_value(self.card.classes)
 
-    def predict_proba(self, X: object, subject: object = None, *, adapt: str | None = None) -> NDArray[np.float64]:
+    def predict_proba(
+        self, X: object, subject: object = None, *, adapt: str | None = None, channels: object = None
+    ) -> NDArray[np.float64]:
         """Raw windows (N, channels, times), an array or a tensor -> (N, classes).
 
         subject (N,): the subject of each window, which matters to settings that adapt to people: everybody by
         themselves, in the order of the rows. Without it all windows are one person's.
         adapt: "all" prepares each person by all of their windows, without labels and in no order, where the model is an
         average that can. Where held-out people did not gain by that, nothing changes, and a warning says so.
+        channels: names of the channels of X, as of `check`. Without them they must be those of the model, in its order.
         """
-        windows = self.check(X)
+        windows = self.check(X, channels)
         return self.predict_checked(windows, people_of_windows(subject, len(windows)), adapt)
 
     def features(self, X: object, subject: object = None) -> Tensor:

@@ -23,6 +23,7 @@ from .card import ModelCard
 from .ensemble import TINY, Correction
 from .graph import Graph
 from .interface import BaseModel
+from .montage import Montage, check_montage
 
 CHUNK = 256
 
@@ -33,6 +34,7 @@ class SavedModel(BaseModel):
     effects: how people differ in the members' codes; None where nobody has looked
     days: what a person keeps from day to day; None where hardly anybody came on several
     centring: where the logits of training people lie; of parts that are centred by person in a session
+    montage: how the channels of training people go together; of a mixture's parts the first has it
     correction: weights (P, D, C) and bias (P, C) of what is added to the log-probabilities, the mean over members,
         because of what is known of one person; None: the model is everybody's
     """
@@ -53,13 +55,14 @@ class SavedModel(BaseModel):
         self.days: Days | None = _some(Days, _named("days", tensors))
         self.correction: Correction | None = _some(Correction, _named("correction", tensors))
         self.centring: Centring | None = _some(Centring, _named("centring", tensors))
+        self.montage: Montage | None = _some(Montage, _named("montage", tensors))
         self._check_people()
 
     def tensors(self) -> dict[str, Tensor]:
         found = self.members.tensors()
         own = {
             "preprocessing": self.preprocessing.state_dict(), "effects": self.effects, "days": self.days,
-            "correction": self.correction, "centring": self.centring,
+            "correction": self.correction, "centring": self.centring, "montage": self.montage,
         }  # fmt: skip
         for prefix, some in own.items():
             some = some._asdict() if isinstance(some, tuple) else some or {}
@@ -82,11 +85,17 @@ class SavedModel(BaseModel):
             _check_shapes("correction", self.correction, [(dim, classes), (classes,)])
         if self.centring is not None:
             check_centring(self.centring, self.card.members, classes)
+        if self.montage is not None:
+            check_montage(self.montage, len(self.card.channels))
 
     @property
     def parts(self) -> list[SavedModel]:
         """Itself: a mixture has several."""
         return [self]
+
+    @property
+    def training_montage(self) -> Montage | None:
+        return self.montage
 
     @property
     def adaptation(self) -> str:

@@ -22,12 +22,15 @@ from ..models.binding import digest_of
 from ..models.ensemble import refuse_parts
 from ..models.loading import load_classifier
 from ..models.mixture import Mixture, Model, normalised
+from ..models.montage import Arrangement
 from ..models.saved_model import SavedModel
 from ..preprocessing import check_online
-from ..recordings.windows import LARGEST
+from ..recordings.labels import as_list
+from ..recordings.windows import LARGEST, channel_places, missing_words, window_array
 from ..runs.lock import refuse_links
 from ..training.centring import Known
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at, unanswered_value
+from ..training.sequence import LEAST, evidence, forward, usable_stay
 from .adaptation import Adaptation
 from .asking import RECENT, WORTH, Read, Recent, expected_gain
 from .calibration import check_effects, following, labels_of
@@ -43,7 +46,7 @@ NEVER_NEGATIVE = ("counts", "count", "squares", "classes")  # of what adaptation
 MARK = "autotransfer_session"  # what the header of a session's file has
 # What cards have said since 0.2. Where it is empty, the digest is that of a card without it: sessions that 0.1 saved
 # still belong to their models.
-ADDED = ("seen", "thresholds", "online")
+ADDED = ("seen", "thresholds", "online", "stay")
 
 
 class Session:
@@ -53,7 +56,12 @@ class Session:
     adapt: learn from the person's windows, without labels, in the way that held-out people gained most by: with an
         average of its own (person/online.py), or by following where their codes lie (person/adaptation.py). It is not
         done, with a warning, where held-out people lost by it
+    smooth: probabilities of a window rest on those before it, too: its class is mostly that of the window before, as
+        often as in the recordings that the model was trained on (training/sequence.py). Prediction sets and abstention
+        are not calibrated for that, and refused
     encoders: the factory of a user's own encoder, by name, where a folder is given
+    channels: names of the channels of the windows that will come, where these are not the model's in its order. Missing
+        ones are estimated from the others, with a warning, where training people's tell how
 
     Every call of `predict_proba` or `predict` takes the person's next windows, once: for class and probabilities of a
     window ask for the probabilities. They are those that `model.predict_proba` gives for all windows in this order. A
@@ -65,16 +73,34 @@ class Session:
     """
 
     def __init__(
-        self, model: Model | BaseEstimator | str | Path, *, adapt: bool = False, encoders: Encoders | None = None
+        self,
+        model: Model | BaseEstimator | str | Path,
+        *,
+        adapt: bool = False,
+        smooth: bool = False,
+        encoders: Encoders | None = None,
+        channels: object = None,
     ) -> None:
         self.model, self.classes_ = _model_and_classes(model, encoders)
+        self._stay = usable_stay(self.model.card.stay, len(self.classes_)) if smooth else None
         refuse_parts(self.model.parts, lambda part: check_online(part.setting.preprocessing))
         self._uses_online = adapt and has_online(self.model)
         self.adapts = adapt and (self._uses_online or self._may_adapt())
         self._decoder = Decoder(self.model)
         self._online_decoder = Decoder(self.model, online=True) if self._uses_online else self._decoder
         self._shape = (len(self.model.card.channels), self.model.card.n_times)
+        self._arrangement = None if channels is None else self._arrange(channels)
         self.reset()
+
+    def _arrange(self, channels: object) -> Arrangement:
+        found = self.model.arrange(channels)
+        if found is None:
+            names = [str(name) for name in as_list(channels, "channels")]
+            _, missing = channel_places(names, self.model.card.channels)
+            raise UserError(missing_words(missing[0], names))
+        for line in found.told:
+            warnings.warn(line, stacklevel=3)
+        return found
 
     def _may_adapt(self) -> bool:
         check_effects(self.model)
@@ -93,6 +119,7 @@ class Session:
         self._known: Known = {} if self._follow is None else self._follow.centred.begin()
         self._unread: list[Tensor] = []  # windows that were answered online, and not yet kept for questions
         self._recent = Recent()
+        self._belief: NDArray[np.float64] | None = None  # (classes,) where windows are smoothed: that of the last one
         self._labels: Labels | None = None  # made with the first: not every model can take any
 
     def predict_proba(self, window: object) -> NDArray[np.float64]:
@@ -105,6 +132,9 @@ class Session:
             log_p, self._known = self._follow.next(self._online_decoder.say(windows), self._known)
             probability = normalised(log_p)
             self._unread = [*self._unread, *windows][-RECENT:]
+        if self._stay is not None:
+            said = evidence(np.log(np.maximum(probability, LEAST)))
+            probability, self._belief = forward(said, self._stay, self._belief)
         self.n_windows += len(windows)
         return probability[0] if single else probability
 
@@ -115,12 +145,19 @@ class Session:
         in their place.
         """
         least = least_confidence(self.model.card.thresholds, abstain)
+        if least is not None:
+            self._check_calibrated("abstain")
         return decisions(self.predict_proba(window), self.classes_, least)
 
     def predict_set(self, window: object, coverage: float = 0.9) -> NDArray[np.bool_]:
         """Whether each class is in the prediction set of the next window (classes,), or of n windows (n, classes)."""
         least = least_probability(self.model.card.thresholds, coverage)
+        self._check_calibrated("predict_set")
         return sets_at(self.predict_proba(window), least)
+
+    def _check_calibrated(self, what: str) -> None:
+        if self._stay is not None:
+            raise UserError(f"{what} is calibrated for windows by themselves; open the session without smooth=True")
 
     @property
     def unanswered_(self) -> Any:
@@ -225,6 +262,8 @@ class Session:
 
     def _check(self, window: object) -> tuple[Tensor, bool]:
         """Windows (n, channels, times) that the model takes, and whether a single one was given."""
+        if self._arrangement is not None:
+            window = self._arranged(window, self._arrangement)
         # An array of what is nearly always given needs no further look, and the rest takes longer. A subclass does:
         # the data of a masked array hold what is to be left out.
         if (
@@ -237,6 +276,18 @@ class Session:
             return torch.from_numpy(window.copy())[None], True
         single = _axes(window) == 2
         return self.model.check(_alone(window) if single else window), single
+
+    def _arranged(self, window: object, own: Arrangement) -> object:
+        """The model's channels of windows with others."""
+        given = window_array(_alone(window) if _axes(window) == 2 else window)
+        n_channels = len(own.names)
+        if given.shape[1] != n_channels:
+            raise UserError(
+                f"a window has {given.shape[1]} channels, and the session was opened with {n_channels} names"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused afterwards
+            found = own.apply(np.asarray(given))
+        return found[0] if _axes(window) == 2 else found
 
     # ---- what is known of the person -----------------------------------------------------------------------------
 
@@ -251,12 +302,16 @@ class Session:
             found |= {f"adaptation.{name}": tensor for name, tensor in self._adaptation.known.items()}
         if self.n_labels:
             found |= {f"labels.{name}": tensor for name, tensor in self._taking_labels().state().items()}
+        if self._belief is not None:
+            found["smooth.belief"] = torch.from_numpy(self._belief)
         return found | {f"online.{name}": torch.from_numpy(own) for name, own in self._known.items()}
 
     def _restore(self, state: dict[str, Tensor]) -> None:
         """ValueError where it does not fit."""
         if given := _below(state, "labels."):
             self._taking_labels().restore(given)
+        if (belief := state.get("smooth.belief")) is not None and self._stay is not None:
+            self._belief = _belief(belief, len(self.classes_))
         if unknown := set(state) - set(self._state()):
             raise ValueError(f"the tensor {shown(min(unknown))} belongs to nothing in the model")
         if self._adaptation is not None:
@@ -270,6 +325,7 @@ class Session:
     def save(self, path: str | Path) -> None:
         """What is known of the person, as one file, which `load` opens again with the same model."""
         told = {"model": _digest(self.model), "n_windows": self.n_windows, "adapts": self.adapts}
+        told |= {} if self._stay is None else {"smooths": True}
         tensors = {name: tensor.clone().contiguous() for name, tensor in self._state().items()}
         try:
             write_atomically(Path(path), save(tensors, {MARK: json.dumps(told)}))
@@ -278,16 +334,23 @@ class Session:
 
     @classmethod
     def load(
-        cls, path: str | Path, model: Model | BaseEstimator | str | Path, *, encoders: Encoders | None = None
+        cls,
+        path: str | Path,
+        model: Model | BaseEstimator | str | Path,
+        *,
+        encoders: Encoders | None = None,
+        channels: object = None,
     ) -> Self:
-        """The session that `save` wrote, with the model that it was opened with; another one is refused."""
+        """The session that `save` wrote, with the model that it was opened with; another one is refused. channels: of
+        the windows that will come now, as when a session is opened."""
         try:
             content = read_plain(Path(path))
         except OSError as error:
             raise UserError(f"cannot read {path} ({error.strerror or error})") from None
         try:
             told, tensors = _read(content)
-            session = cls(model, adapt=told["adapts"], encoders=encoders)
+            smooths = told.get("smooths") is True
+            session = cls(model, adapt=told["adapts"], smooth=smooths, encoders=encoders, channels=channels)
             if told["model"] != _digest(session.model):
                 raise UserError(f"{path} belongs to another model; open it with the one that it was saved with")
             session._restore(tensors)
@@ -336,6 +399,18 @@ def _axes(window: object) -> int | None:
 def _alone(window: object) -> object:
     """A single window (channels, times) as (1, channels, times)."""
     return window[None] if isinstance(window, (np.ndarray, Tensor)) else [window]
+
+
+def _belief(tensor: Tensor, n_classes: int) -> NDArray[np.float64]:
+    """What a file holds of the last window; ValueError where these are no probabilities."""
+    if (
+        tensor.shape != (n_classes,)
+        or tensor.dtype != torch.float64
+        or (tensor < 0).any()
+        or abs(tensor.sum() - 1) > 1e-6
+    ):
+        raise ValueError("smooth.belief holds no probabilities")
+    return tensor.numpy().copy()
 
 
 def _below(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

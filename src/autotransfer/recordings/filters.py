@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import UserError, shown
 from .messages import show
@@ -51,6 +51,7 @@ class Filter:
         from scipy.signal import butter, iirnotch, tf2sos  # takes long to import, and few filter
 
         edges = [edge for edge in (self.highpass, self.lowpass) if edge is not None]
+        kind: Literal["bandpass", "lowpass", "highpass"]
         kind = "bandpass" if len(edges) == 2 else "lowpass" if self.highpass is None else "highpass"
         found = [butter(ORDER, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")] if edges else []
         found += [tf2sos(*iirnotch(hz, QUALITY, fs=sfreq)) for hz in self.notch]

@@ -66,10 +66,7 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
         if missing or all(UNNAMED.fullmatch(name) for name in expected):  # numbers are no names: nothing is left out
             check_channel_count(source.shape[1], expected)
         if missing:
-            raise UserError(
-                f"the data have no channel {missing[0]!r}, which the model reads, but {', '.join(names[:8])}"
-                f"{' …' * (len(names) > 8)}; if these are the same channels, give them the model's names"
-            )
+            raise UserError(missing_words(missing[0], names))
         if places != list(range(source.shape[1])):
             source = source[:, places]
     check_rate(sfreq, made_for.sfreq, 1e-6)
@@ -80,6 +77,14 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
     return float32_windows(source, tuple(expected), allow_constant=True)
 
 
+def missing_words(name: str, there: Sequence[str]) -> str:
+    """Of a channel that the data lack and nobody knows how to estimate."""
+    return (
+        f"the data have no channel {name!r}, which the model reads, but {', '.join(there[:8])}"
+        f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names"
+    )
+
+
 def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
     """Places of the wanted channels among those of the data, whatever their order and whatever else is there, and the
     wanted ones that are missing. Names may differ in case, spaces and marks (Fc5., FC5) where that leaves no doubt."""
@@ -88,6 +93,21 @@ def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[in
         plain, plain_wanted = list(names), list(wanted)
     missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]
     return [plain.index(key) for key in plain_wanted if key in plain], missing
+
+
+def renamed_channels(channels: object, rename: Sequence[str]) -> list[str]:
+    """Names of the data's channels after A=B for each that is called otherwise in the model."""
+    if channels is None:
+        raise UserError("the data have no names of channels to rename; leave --rename out")
+    names = [str(name) for name in as_list(channels, "channels")]
+    found = list(names)
+    for pair in rename:
+        old, equals, new = pair.partition("=")
+        if not equals or not new.strip() or old not in names:
+            raise UserError(f"rename is {pair!r}; give NAME=MODEL'S NAME, where the data have {', '.join(names[:8])}")
+        found[names.index(old)] = new.strip()
+    check_distinct(found, "channels")
+    return found
 
 
 def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = "") -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.choice import Reliability
+from ..training.mistake_costs import PREFIX, parse
 from . import plot
 from .escaping import Html, plot_text, tag
 from .plot import ACCENT, LOSS, MUTED, Figure, Json
@@ -69,6 +70,41 @@ def by_person(summary: Summary) -> Html | None:
     more = f"; the first {MOST_CELLS} of {len(names)}" if len(names) > MOST_CELLS else ""
     caption = f"Share of each class that is recognised, by person, the worst person first{more}"
     return folded("Mistakes of every person", table(caption, heads, lines, numeric=2), _matrices(worst, tables, names))
+
+
+def by_class(summary: Summary) -> Html | None:
+    """What is recognised of each class, how far its name can be trusted, and what its windows cost."""
+    tables, names = _counts(summary), list(summary.data.classes)
+    if not tables or summary.choice is None:
+        return None
+    whole = np.sum(list(tables.values()), 0)
+    lines = class_rows(whole, names, summary.choice.metric)
+    costs = summary.choice.metric.startswith(PREFIX)
+    heads = ("class", "commonest mistake", "windows", "recall", "precision", *(["share of what was paid"] * costs))
+    caption = (
+        f"Each class, over all windows of everybody {unseen(summary)}. Recall: the share of its windows that is "
+        "recognised. Precision: how often it is right to say the class"
+    )
+    return folded("Recall and precision of each class", table(caption, heads, lines, numeric=2, less="1"))
+
+
+def class_rows(counts: NDArray[np.int64], names: list[str], metric: str) -> list[list[str]]:
+    """For each class of counts (C, C): its name, commonest mistake, windows, recall, precision and, where costs decide,
+    the share of all costs that its windows have."""
+    said, recalls, rows = counts.sum(0), _recalls(counts), []
+    paid = None
+    if metric.startswith(PREFIX):
+        costs = parse(metric)[1]
+        paid = (counts * costs).sum(1) if costs.shape == counts.shape else None
+    for k, name in enumerate(names):
+        precision = share(counts[k, k] / said[k]) if said[k] else "–"
+        own = np.zeros_like(counts)
+        own[k] = counts[k]
+        row = [name, _mistake(own, names), f"{counts[k].sum():,}", recalls[k], precision]
+        if paid is not None:
+            row.append(share(paid[k] / paid.sum()) if paid.sum() else "–")
+        rows.append(row)
+    return rows
 
 
 def _matrices(worst: Sequence[str], tables: dict[str, NDArray[np.int64]], names: list[str]) -> Html | None:

@@ -217,7 +217,7 @@
   async function start() {
     root.dataset.figures = figures.length;
     addEventListener("hashchange", reveal);
-    document.querySelector("[data-open]").addEventListener("click", () =>
+    document.querySelector("[data-open]")?.addEventListener("click", () =>
       document.querySelectorAll(".part").forEach((part) => (part.open = true)));
     reveal();
     for (const figure of figures) {

@@ -21,7 +21,7 @@ from .comparison import contenders
 from .escaping import Html, joined, script_json, tag
 from .figures import figures
 from .group_tables import groups
-from .mistake_figures import by_person
+from .mistake_figures import by_class, by_person
 from .plot import Figure
 from .summary import Summary
 from .tables import estimates, facts, failures, leakages, settings, splits, subjects
@@ -82,7 +82,7 @@ def document(run: Summary, *, plotly: Html) -> str:
     title = f"{run.mark}{run.name} – AutoTransfer report"
     tables = {
         "results": [estimates(run, rows) if run.complete else None, subjects(run, rows)],
-        "mistakes": [by_person(run)],
+        "mistakes": [by_class(run), by_person(run)],
         "groups": [groups(run)],
         "average": [kinds(run), alternatives(run)],
         "search": [settings(run)],

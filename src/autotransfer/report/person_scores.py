@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -113,6 +114,12 @@ class PersonScores:
             lines += self._listed(found)
         return [*lines, *self._confused()]
 
+    def mean_words(self, name: str = BALANCED_ACCURACY) -> str:
+        """The mean over people, alone."""
+        metric = metric_of(name)
+        values = [value for value in self.by_person(metric).values() if math.isfinite(value)]
+        return f"{metric.label} {score(sum(values) / len(values) if values else None)}"
+
     def _guessing(self, metric: Metric, values: list[float]) -> list[str]:
         chance, limits = metric.chance(self.y, len(self.classes)), bootstrap_interval(values, seed=0)
         return [f"Not better than guessing ({chance_words(chance)})"] if limits and limits[0] <= chance else []
@@ -131,15 +138,18 @@ class PersonScores:
     def _confused(self) -> list[str]:
         if len(self.classes) > MOST_CLASSES:
             return [f"{len(self.classes)} classes: --scores FILE has which was taken for which"]
-        counts = self.confusion(np.arange(len(self.y)))
-        names = [short(name, 14) for name in self.classes]
-        first, width = max(map(len, names)), max(*map(len, names), len(str(counts.max())))
-        head = " " * (first + 2) + "".join(f"  {name:>{width}}" for name in names)
-        rows = [
-            f"  {name:{first}}" + "".join(f"  {n:>{width}}" for n in own)
-            for name, own in zip(names, counts, strict=True)
-        ]
-        return ["windows by class (down) and prediction (across):", head, *rows]
+        return confusion_lines(np.array(self.confusion(np.arange(len(self.y)))), self.classes)
+
+
+def confusion_lines(counts: NDArray[np.int64], classes: Sequence[Any]) -> list[str]:
+    """For a terminal: counts (C, C) of true × predicted class."""
+    names = [short(name, 14) for name in classes]
+    first, width = max(map(len, names)), max(*map(len, names), len(str(counts.max())))
+    head = " " * (first + 2) + "".join(f"  {name:>{width}}" for name in names)
+    rows = [
+        f"  {name:{first}}" + "".join(f"  {n:>{width}}" for n in own) for name, own in zip(names, counts, strict=True)
+    ]
+    return ["windows by class (down) and prediction (across):", head, *rows]
 
 
 def card_words(model: Model) -> str | None:

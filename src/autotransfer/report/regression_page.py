@@ -104,7 +104,8 @@ def _notes(choice: RegressionChoice) -> list[str]:
         "R² is of each person alone, against their own mean: who differs from others by an offset has a low one, even "
         "where ups and downs are predicted well. Correlation does not see offsets.",
         "Intervals are calibrated by person: people left out gave their half-width, and its coverage is measured on "
-        "people who did not.",
+        "each person by the others' errors. Trainings that predict the others had this person in: no pairs are held "
+        "out.",
     ]
 
 

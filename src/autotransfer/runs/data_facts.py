@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Self
@@ -55,16 +56,6 @@ class Data:
         """Names of the people."""
         return self.subjects if self.units is None else self.units.everybody
 
-    def check_person(self, name: str) -> None:
-        """Raise unless somebody is called that; the message has names that are like it."""
-        if name in self.people:
-            return
-        near = get_close_matches(name, self.people, 3, 0.5) or list(self.people[:MOST_NAMES])
-        more = "" if len(near) == len(self.people) or len(near) < MOST_NAMES else ", …"
-        raise UserError(
-            f"nobody in {self.name} is called {shown(name)}; did you mean {', '.join(map(shown, near))}{more}?"
-        )
-
     @property
     def trials_by_person(self) -> tuple[int, ...]:
         if self.units is None:
@@ -78,3 +69,12 @@ class Data:
     def chance(self) -> float:
         """Balanced accuracy of guessing."""
         return 1 / len(self.classes)
+
+
+def check_person(name: str, people: Sequence[str], data: str) -> None:
+    """Raise unless one of the people of a data set is called that; the message has names that are like it."""
+    if name in people:
+        return
+    near = get_close_matches(name, people, 3, 0.5) or list(people[:MOST_NAMES])
+    more = "" if len(near) == len(people) or len(near) < MOST_NAMES else ", …"
+    raise UserError(f"nobody in {data} is called {shown(name)}; did you mean {', '.join(map(shown, near))}{more}?")

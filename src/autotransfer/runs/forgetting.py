@@ -19,10 +19,11 @@ from ..errors import UserError, shown
 from ..files import sync_folder, write_atomically
 from ..folds import held_out_groups
 from ..words import count
-from .data_facts import Data
+from .data_facts import Data, check_person
 from .ledger import REMEDY, Ledger, backup_of
 from .lock import Lock
 from .options import RunOptions
+from .regression import CHOICE, is_regression, read_choice
 from .run import BASE, check_is_run
 from .sqlite_errors import DamagedLedger
 from .study import NAME, study_text
@@ -53,24 +54,26 @@ class Forgotten:
 
     people: tuple[str, ...]  # whom it was asked to forget
     files: dict[str, str]  # what holds something of them, by the name in the folder, and what that is
-    trained_on_them: int  # finished trainings that saw their windows
-    held_them_out: int  # finished trainings that were scored on their windows
     others: tuple[str, ...]  # what lies in the folder and is not the run's: it stays
-    source: str  # where the recordings were
+    trained_on_them: int = 0  # finished trainings that saw their windows
+    held_them_out: int = 0  # finished trainings that were scored on their windows
+    source: str | None = None  # where the recordings were; None: a run with a continuous target, which keeps no options
 
     def lines(self, folder: Path, *, done: bool) -> list[str]:
         """For people to read. done: not a dry run."""
         verb = "deleted" if done else "would delete"
         trainings = self.trained_on_them + self.held_them_out
         told = [f"{verb} {name}: {what}" for name, what in self.files.items()]
-        told += [
-            f"{count(trainings, 'training')} to be done again: {self.trained_on_them} saw them, "
-            f"{self.held_them_out} held them out and kept what they say of them"
-        ]
+        if trainings:
+            told += [
+                f"{count(trainings, 'training')} to be done again: {self.trained_on_them} saw them, "
+                f"{self.held_them_out} held them out and kept what they say of them"
+            ]
         if self.others:
             told += [f"not the run's own, left alone: {', '.join(self.others)}; delete what was made from them"]
-        again = f"autotransfer run DATA --config {folder / NAME} --out {folder}"
-        return [*told, f"take them out of {self.source}, then: {again}"]
+        config = "--target continuous" if self.source is None else f"--config {folder / NAME}"
+        again = f"autotransfer run DATA {config} --out {folder}"
+        return [*told, f"take them out of {self.source or 'the recordings'}, then: {again}"]
 
 
 def forget(run: str | Path, people: Sequence[str], *, dry_run: bool = False) -> Forgotten:
@@ -87,12 +90,15 @@ def forget(run: str | Path, people: Sequence[str], *, dry_run: bool = False) -> 
     folder, names = Path(run), tuple(dict.fromkeys(str(name) for name in people))
     if not names or isinstance(people, str):
         raise UserError(f"people is {shown(people)}; give a list of names")
-    check_is_run(folder)
+    regression = is_regression(folder)
+    if not regression:
+        check_is_run(folder)
     with Lock(folder):  # which also refuses links
-        options, plan = _plan(folder, names)
+        options, plan = (None, _regression_plan(folder, names)) if regression else _plan(folder, names)
         if dry_run:
             return plan
-        write_atomically(folder / NAME, study_text(options))
+        if options is not None:
+            write_atomically(folder / NAME, study_text(options))
         for name in plan.files:
             _delete(folder / name)
         sync_folder(folder)
@@ -105,7 +111,7 @@ def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
         if data is None or stored is None:
             raise UserError(f"{folder} does not say whose recordings it has; delete it, and run again without them")
         for name in names:
-            data.check_person(name)
+            check_person(name, data.people, data.name)
         options = RunOptions.from_dict(stored)
         units = data.units
         theirs = {k for k, name in enumerate(data.subjects) if (name if units is None else units.people[k]) in names}
@@ -113,10 +119,24 @@ def _plan(folder: Path, names: tuple[str, ...]) -> tuple[RunOptions, Forgotten]:
         those = {place for place, own in enumerate(groups) if theirs & set(own)}
         finished = [entry for entry in ledger.entries(records=False) if entry.status in ("done", "failed")]
         held = sum(bool({entry.validation, entry.test} & those) for entry in finished)
+    return options, Forgotten(names, *_files(folder), len(finished) - held, held, options.source)
+
+
+def _regression_plan(folder: Path, names: tuple[str, ...]) -> Forgotten:
+    """Of a run with a continuous target, which has no ledger: choice.json knows the people, and is deleted last."""
+    choice = read_choice(folder)
+    for name in names:
+        check_person(name, (*choice.nested_test_scores, *choice.not_scored), choice.name)
+    files, others = _files(folder)
+    files[CHOICE] = files.pop(CHOICE)
+    return Forgotten(names, files, others)
+
+
+def _files(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What of a folder is to be deleted, in that order, and what is not the run's."""
     present = sorted(path.name for path in folder.iterdir())
     files = {name: what for pattern, what in HOLDS.items() for name in present if fnmatch(name, pattern)}
-    others = tuple(name for name in present if name not in files and name not in STAYS)
-    return options, Forgotten(names, files, len(finished) - held, held, others, options.source)
+    return files, tuple(name for name in present if name not in files and name not in STAYS)
 
 
 def _ledger(folder: Path) -> Ledger:

@@ -115,8 +115,8 @@ class Ledger:
         if create:
             self.connection.executescript(SCHEMA)
         for table, columns in CHECKED.items():
-            found = {row[1] for row in self._ask(f"PRAGMA table_info({table})")}
-            if not {*columns, "checksum"} <= found:
+            present = {row[1] for row in self._ask(f"PRAGMA table_info({table})")}
+            if not {*columns, "checksum"} <= present:
                 raise DamagedLedger(self.path, f"its table {table} is not as it was written")
 
     def close(self) -> None:
@@ -274,12 +274,12 @@ class Ledger:
         from ..jobs import Record
 
         wanted = list(keys)
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         for start in range(0, len(wanted), 500):
             some = wanted[start : start + 500]
             rows = self._ask(f"SELECT key, record FROM jobs WHERE key IN ({', '.join('?' * len(some))})", some)
-            found |= {str(key): self._checked(f"job {key}", Record, record) for key, record in rows if record}
-        return found
+            records |= {str(key): self._checked(f"job {key}", Record, record) for key, record in rows if record}
+        return records
 
     def extracts(self, *paths: str) -> list[tuple[Any, ...]] | None:
         """(key, setting, validation, test, seed, status, values) of every job: a setting as its text, and what SQLite
@@ -302,8 +302,8 @@ class Ledger:
     def stage_words(self) -> str:
         """The stages that jobs are left of, as progress and status call them."""
         left = "SELECT stage, sum(status NOT IN ('done', 'failed')) FROM jobs GROUP BY stage ORDER BY min(number)"
-        found = dict(self._ask(left))
-        return ", ".join(stage_name(str(stage), staged="search" in found) for stage, n in found.items() if n)
+        stages = dict(self._ask(left))
+        return ", ".join(stage_name(str(stage), staged="search" in stages) for stage, n in stages.items() if n)
 
     def begin(self, keys: Sequence[str]) -> None:
         """These jobs start from their first epoch."""
@@ -349,7 +349,7 @@ class Ledger:
         end with them."""
         known = self.statuses()
         gone = {key for key in keys if key in known and (finished or known[key] not in FINISHED)}
-        numbers = [found.number for found in self.open_populations() if gone & set(found.keys)]
+        numbers = [population.number for population in self.open_populations() if gone & set(population.keys)]
         with self.transaction() as connection:
             connection.executemany("DELETE FROM jobs WHERE key = ?", [(key,) for key in gone])
             connection.executemany("UPDATE populations SET status = 'done' WHERE number = ?", [(n,) for n in numbers])

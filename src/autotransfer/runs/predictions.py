@@ -15,6 +15,7 @@ from ..recordings.container import check_sfreq
 from ..recordings.labels import named
 from ..recordings.windows import people_of_windows
 from ..training.conformal import decisions, least_confidence, least_probability, sets_at
+from ..training.sequence import LEAST, sequences, smooth, usable_stay
 
 
 def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[np.float64]:
@@ -24,6 +25,14 @@ def probabilities(model: Model, raw: Raw, adapt: str | None = None) -> NDArray[n
     if (told := scale_concern(typical_scale(X), model.parts[0].card.scale)) is not None:
         warnings.warn(told, stacklevel=2)
     return model.predict_checked(X, people_of_windows(raw.subject, len(X)), adapt)
+
+
+def in_sequence(model: Model, raw: Raw, probability: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities (N, classes) of windows in the order of recording, given all windows of the same person and
+    session. probability: of each window by itself."""
+    stay = usable_stay(model.card.stay, len(model.card.classes))
+    whose = sequences(raw.subject, raw.session, len(probability))
+    return np.exp(smooth(np.log(np.maximum(probability, LEAST)), stay, sequence=whose))
 
 
 def predictions(

@@ -48,12 +48,12 @@ class Pulse:
 
         every = max(1, population.epoch // MOST_POINTS)
         history = population.snapshots.history[:, : population.epoch : every].float().cpu().numpy()
-        own: dict[str, list[int]] = {}
+        by_setting: dict[str, list[int]] = {}
         for member, job in enumerate(population.jobs):
-            own.setdefault(job.setting.key, []).append(member)
+            by_setting.setdefault(job.setting.key, []).append(member)
         scores = {
             key: np.mean([history[m, :, MEASURED.index(f"score_{population.side(m)}")] for m in members], axis=0)
-            for key, members in list(own.items())[:MOST_CURVES]
+            for key, members in list(by_setting.items())[:MOST_CURVES]
         }
         curves = {key: values.round(4).tolist() for key, values in scores.items() if np.isfinite(values).all()}
         epochs = population.epoch * len(population.jobs)

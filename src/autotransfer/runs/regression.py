@@ -35,7 +35,8 @@ class Part:
 
 @dataclass(frozen=True)
 class RegressionChoice:
-    """Scores are of people left out, by name; nothing that predicts, weighs or chooses for somebody has seen them."""
+    """Scores are of people left out, by name. What predicts somebody was not trained on them, and their own errors
+    decide neither strengths nor weights; trainings that predict the others, who decide, had them in."""
 
     target: str  # continuous, or continuous:NAME
     name: str  # of the data set

@@ -60,8 +60,8 @@ def decide(
         "chosen": dict.fromkeys(others, rule.choose(scores, keys)),
         "baseline": dict.fromkeys(others, baseline.key),
         "best_uncensored": dict.fromkeys(others, rule.choose(scores, plain)),
-        "nested": {test: rule.choose(own, keys) for test, own in others.items()},
-        "nested_uncensored": {test: rule.choose(own, plain) for test, own in others.items()},
+        "nested": {test: rule.choose(without, keys) for test, without in others.items()},
+        "nested_uncensored": {test: rule.choose(without, plain) for test, without in others.items()},
     }
     said = Said.of(run, candidates, entries)
     weights = nested = free = None
@@ -78,25 +78,25 @@ def decide(
     by_key = {setting.key: setting for setting in candidates}
     place = {key: k for k, key in enumerate(keys)}
     named = {key: Named(options.name_of(setting), setting) for key, setting in by_key.items()}
-    overall = {role: next(iter(own.values())) for role, own in picks.items() if not role.startswith("nested")}
+    overall = {role: next(iter(pick.values())) for role, pick in picks.items() if not role.startswith("nested")}
     single, metric = scores_on_test(run, entries), metric_of(options.metric)
 
     def alone(role: str) -> Scores:
         return run.by_person({str(subjects[test]): single[key, test] for test, key in picks[role].items()})
 
     def together(role: str) -> Scores:
-        own = {str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picks[role].items()}
-        return run.by_person(own)
+        picked = picks[role].items()
+        return run.by_person({str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picked})
 
-    def of_people(found: dict[int, str]) -> dict[str, list[str]]:
+    def of_people(decided: dict[int, str]) -> dict[str, list[str]]:
         """What was decided for each person or, where parts of people are held out, for theirs."""
         whose: dict[str, list[str]] = {}
-        for test, own in found.items():
-            whose.setdefault(str(subjects[test]) if units is None else units.people[test], []).append(own)
+        for test, decision in decided.items():
+            whose.setdefault(str(subjects[test]) if units is None else units.people[test], []).append(decision)
         return whose
 
-    def averaged(found: Nested) -> Scores:
-        return run.by_person({str(subjects[test]): said.score(test, own) for test, own in found.said.items()})
+    def averaged(nested: Nested) -> Scores:
+        return run.by_person({str(subjects[test]): said.score(test, log_p) for test, log_p in nested.said.items()})
 
     delivered = {role: together(role) for role in picks}
     final = {t: said.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.said
@@ -108,11 +108,11 @@ def decide(
         nested_scores, nested_uncensored = averaged(nested), averaged(free)
         delivered |= {"nested_choice": delivered["nested"], "nested": nested_scores}
         delivered["nested_uncensored"] = nested_uncensored
-        adaptations = {test: _adaptation(candidates, own) for test, own in nested.weights.items()}
+        adaptations = {test: _adaptation(candidates, without) for test, without in nested.weights.items()}
         adaptation = _adaptation(candidates, weights)
     whole, log_probs = whole_people(run.recordings), of_whole_people(run.recordings, final)
     who, y = whole.subject.numpy(), whole.y.numpy()
-    people = {str(whole.subjects[person]): (y[who == person], own) for person, own in log_probs.items()}
+    people = {str(whole.subjects[person]): (y[who == person], log_p) for person, log_p in log_probs.items()}
     choice = Choice(
         chosen=named[overall["chosen"]],
         baseline=named[overall["baseline"]],
@@ -125,8 +125,8 @@ def decide(
         nested_test_scores=nested_scores,
         nested_uncensored_test_scores=nested_uncensored,
         nested_choices={
-            person: "; ".join(dict.fromkeys(own))
-            for person, own in of_people({t: named[key].name for t, key in picks["nested"].items()}).items()
+            person: "; ".join(dict.fromkeys(names))
+            for person, names in of_people({t: named[key].name for t, key in picks["nested"].items()}).items()
         },
         delivered_test_scores=delivered,
         transductive=adaptation == "transductive",
@@ -137,12 +137,12 @@ def decide(
         metric=options.metric,
         chance=float(np.mean([metric.chance(said.y[test], run.recordings.n_classes) for test in final])),
         other_metrics={
-            name: run.by_person(own)
-            for name, own in other_metrics(said, {str(subjects[t]): (t, own) for t, own in final.items()}).items()
+            name: run.by_person(by_unit)
+            for name, by_unit in other_metrics(said, {str(subjects[t]): (t, one) for t, one in final.items()}).items()
         },
-        confusions={name: confusion(*own) for name, own in people.items()},
-        reliability={name: reliability(*own) for name, own in people.items()},
-        answering=answering({name: (y, np.exp(own)) for name, (y, own) in people.items()}),
+        confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},
+        reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
+        answering=answering({name: (y, np.exp(log_p)) for name, (y, log_p) in people.items()}),
         groups=group_scores(whole, metric, log_probs),
         at_least=options.at_least,
         hold_out=options.hold_out,
@@ -157,15 +157,15 @@ def of_whole_people(recordings: Recordings, log_probs: Mapping[int, Floats]) -> 
         return dict(log_probs)
     units, people = recordings.subject.numpy(), whole_people(recordings).subject.numpy()
     known = np.isin(units, list(log_probs))
-    found: dict[int, Floats] = {}
+    whole: dict[int, Floats] = {}
     for person in np.unique(people):
         rows = np.flatnonzero(people == person)
         if known[rows].all():
-            own = np.empty((len(rows), recordings.n_classes))
+            log_p = np.empty((len(rows), recordings.n_classes))
             for unit in np.unique(units[rows]):
-                own[units[rows] == unit] = log_probs[unit]
-            found[int(person)] = own
-    return found
+                log_p[units[rows] == unit] = log_probs[unit]
+            whole[int(person)] = log_p
+    return whole
 
 
 def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
@@ -186,8 +186,8 @@ def describe(
         weights=[Weighted(names[k], kinds[k], float(weights.shares[k]), members[candidates[k]]) for k in heaviest],
         temperature=weights.temperature,
         nested_weights={
-            subjects[p]: {names[k]: float(own.shares[k]) for k in np.flatnonzero(own.exponents).tolist()}
-            for p, own in nested.weights.items()
+            subjects[p]: {names[k]: float(without.shares[k]) for k in np.flatnonzero(without.exponents).tolist()}
+            for p, without in nested.weights.items()
         },
         choosing_test_scores=choosing,
         equal_test_scores=run.by_person({subjects[p]: said.score(p, said.of_person(p).mean(0)) for p in said.people}),
@@ -202,7 +202,7 @@ def describe(
 def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floating]]]) -> dict[str, Scores]:
     """Beside the one that decides, from the log-probabilities (n, C) that the delivered model has for each person."""
     return {
-        name: {subject: metric.score(said.y[p], np.exp(own)) for subject, (p, own) in delivered.items()}
+        name: {subject: metric.score(said.y[p], np.exp(log_p)) for subject, (p, log_p) in delivered.items()}
         for name, metric in METRICS.items()
         if metric is not said.metric and name != "accuracy"
     }
@@ -222,12 +222,12 @@ def scores_on_test(run: Run, entries: Sequence[Entry]) -> dict[tuple[str, int], 
     groups = run.groups
     for entry in entries:
         for person in groups[entry.test] if entry.record is not None else ():
-            own = math.nan if entry.record is None else entry.record.score_on(person)
-            values.setdefault((entry.setting.key, person), []).append(own)
+            value = math.nan if entry.record is None else entry.record.score_on(person)
+            values.setdefault((entry.setting.key, person), []).append(value)
     return {key: _mean(scores) for key, scores in values.items()}
 
 
 def _mean(scores: Sequence[float]) -> float:
     """Over the seeds that measured anything; a training that failed at once has no score."""
-    found = [score for score in scores if math.isfinite(score)]
-    return float(np.mean(found)) if found else math.nan
+    measured = [score for score in scores if math.isfinite(score)]
+    return float(np.mean(measured)) if measured else math.nan

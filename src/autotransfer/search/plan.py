@@ -161,7 +161,7 @@ def network_name(options: RunOptions, setting: Setting, seed: int) -> str:
         return f"{setting.kind} as published, seed {seed}"
     values = setting.preprocessing.values()
     traits = [
-        name for name, kind in AUGMENTATIONS.items() if any(isinstance(own, kind) for own in setting.augmentation)
+        name for name, kind in AUGMENTATIONS.items() if any(isinstance(one, kind) for one in setting.augmentation)
     ]
     traits += [name for name in ("align", "turn") if values.get(name, "none") != "none"]
     traits += [] if setting.method is None else [setting.method]

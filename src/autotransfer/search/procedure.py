@@ -71,7 +71,7 @@ class Conductor:
         self.answers = run.ledger.recall("answers", list[StageScore]) or []
         self.nested: dict[int, Nested] = {}  # by how many answers there were
         self.earlier: dict[str, int] = {}  # for whom others would have stopped, and after how many answers
-        self.slowness = 1.0  # measured over expected
+        self.trained = self.foreseen = 0.0  # seconds that stages of networks took to train, and that they should have
         self.answering = 0.0  # seconds, of the answer that took longest, without what takes as long as there is time
         self.beside = 0.0  # seconds for that: peers, and people who play their windows
         run.ledger.remember(plan=plan)
@@ -120,20 +120,20 @@ class Conductor:
         todo = [entry for entry in entries if statuses.get(entry.key) not in FINISHED]
         needed = not self.answers and (number == 0 or run.options.staged)
         if todo and not needed and not self._fits(stage):
-            about = f"it would have taken about {clock(stage.seconds * self.slowness)}"
+            about = f"it would have taken about {clock(self._cost(stage))}"
             self._leave_out(number, about if stage.seconds else "no time was left")
             return False
         run.add(entries)  # also what is finished: jobs are counted
         if not todo:
             return True
         later = self.plan.stages[number + 1 :]
-        ahead = sum(one.seconds for one in later if not one.left_out) * self.slowness
-        run.ledger.remember(ahead=max(0.0, min(ahead, self.left - stage.seconds)))
+        ahead = sum(self._cost(one) for one in later if not one.left_out)
+        run.ledger.remember(ahead=max(0.0, min(ahead, self.left - self._cost(stage))))
         self.tell(self._words(number))
         if isinstance(run.executor, LocalExecutor):
             run.executor.until = math.inf if needed else time.monotonic() + self.left_to_train
         began = time.monotonic()
-        expected = stage.seconds * self.slowness * len(todo) / len(entries)
+        expected = self._training(stage) * self.slowness * len(todo) / len(entries)
         try:
             run.work(shown=self.shown, label=self._label(stage), expected=expected or None)
         except OutOfTime:
@@ -141,19 +141,34 @@ class Conductor:
         finally:
             run.ledger.remember(spent=self.spent)
         if stage.seconds and len(todo) == len(entries) and not stage.solved:
-            self.slowness = (time.monotonic() - began) / stage.seconds
+            self.trained += time.monotonic() - began
+            self.foreseen += self._training(stage)
         return True
 
     def _fits(self, stage: Stage) -> bool:
         """Whether it can be trained before the last answer must be begun. Its cost has an answer in it."""
-        training = stage.seconds - answer_seconds(self.run.recordings) if stage.seconds else 0.0
-        return training * self.slowness <= self.left_to_train and self.left_to_train > 0
+        return self._training(stage) * self.slowness <= self.left_to_train and self.left_to_train > 0
+
+    @property
+    def slowness(self) -> float:
+        """Measured over planned, of all that was trained so far: one kind of network alone may be off by more."""
+        return self.trained / self.foreseen if self.foreseen > 0 else 1.0
+
+    def _training(self, stage: Stage) -> float:
+        """Seconds of a stage as planned, without its answer; 0 where nobody has timed it."""
+        return max(0.0, stage.seconds - answer_seconds(self.run.recordings))
+
+    def _cost(self, stage: Stage) -> float:
+        """Seconds of a stage with its answer, as measured so far."""
+        if not stage.seconds:
+            return 0.0
+        return self._training(stage) * self.slowness + (self.answering or stage.seconds - self._training(stage))
 
     def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
         """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
         stage, statuses = self.plan.stages[number], self.run.ledger.statuses()
         undone = {(e.setting, e.seed) for e in entries if statuses.get(e.key) not in FINISHED}
-        whole, online = ([own for own in every if own not in undone] for every in (stage.trainings, stage.online))
+        whole, online = ([one for one in every if one not in undone] for every in (stage.trainings, stage.online))
         self.run.drop([e.key for e in entries if (e.setting, e.seed) in undone], finished=True)
         if not whole:
             self._leave_out(number, "it was given up when the time was over")
@@ -179,7 +194,7 @@ class Conductor:
     def _words(self, number: int) -> str:
         stage, folds = self.plan.stages[number], len(self.run.folds())
         if self.run.options.staged:
-            cost = f", {span(stage.seconds * self.slowness, self.plan.busy)}" if stage.seconds else ""
+            cost = f", {span(self._cost(stage), self.plan.busy)}" if stage.seconds else ""
             return f"stage {number + 1} of {len(self.plan.stages)}: {stage.words} on {folds} folds{cost}"
         seeds = {seed for _, seed in stage.trainings}
         numbers = {"candidate": len(stage.settings), "fold": folds, "seed": len(seeds)}
@@ -226,7 +241,7 @@ class Conductor:
         late = began + (max(self.left, least) if last else least)
         with working("peers", shown=self.shown):
             beside = peer_scores(run, late if math.isfinite(late) else None)
-        peers = {name: run.by_person(own) for name, own in beside.scores.items()}
+        peers = {name: run.by_person(scores) for name, scores in beside.scores.items()}
         choice = replace(choice, peers=peers, skipped_peers=beside.skipped)
         online = None
         if nested is not None:
@@ -323,5 +338,5 @@ class Conductor:
 
 
 def write_results(run: Run) -> None:
-    found = trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups)
-    write_atomically(run.folder / "results.csv", csv_of(results_table(found)))
+    trainings = trained(run.ledger.entries(), run.data.subjects, run.options.name_of, run.groups)
+    write_atomically(run.folder / "results.csv", csv_of(results_table(trainings)))

@@ -41,6 +41,6 @@ def search_stage(run: Run, tell: Tell, *, shown: bool | None) -> list[Setting]:
     by_key = {setting.key: setting for setting in settings}
     # A list for every network: one that is best for some people must not crowd out another's settings.
     kept = []
-    for own in dict.fromkeys(list_of(setting, apart=apart) for setting in settings):
-        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if list_of(s, apart=apart) == own})
+    for network in dict.fromkeys(list_of(setting, apart=apart) for setting in settings):
+        kept += shortlist(scores, {k: s.method for k, s in by_key.items() if list_of(s, apart=apart) == network})
     return [by_key[key] for key in kept]

@@ -96,7 +96,7 @@ class StudyPlan:
         curves = [self.people, *([] if self.windows is None else [self.windows])]
         about = f"{self.data}: {count(self.tested, 'person', 'people')} tested, discriminants on"
         note = (
-            "Networks and the weighted average score higher, mostly in parallel. An interval that holds 0 says that "
+            "Networks and the weighted average of a run are not among these models. An interval that holds 0 says that "
             "these recordings cannot tell."
         )
         return [f"{about} {', '.join(self.models)}", *(line for curve in curves for line in curve.lines()), note]

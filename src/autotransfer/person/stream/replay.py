@@ -205,6 +205,7 @@ def replay(
     smooth: str | None = None,
     filtered: Filter | None = None,
     by_position: bool = False,
+    rename: Sequence[str] = (),
 ) -> Replay:
     """Decode recordings as streams, each person's in their order with a session that `begin` opens.
 
@@ -220,7 +221,7 @@ def replay(
         session = sessions[recording.subject]
         stream = Stream(
             session, RecordingSource(recording), hop=hop, smooth=smooth, filtered=filtered, by_position=by_position,
-            tell=tell,
+            rename=rename, tell=tell,
         )  # fmt: skip
         classes = session.classes_.tolist()
         if detector is None:

@@ -76,6 +76,7 @@ class Stream:
     smooth: see smoothing.py
     filtered: how samples are filtered before they are cut
     by_position: channels are taken by their order, whatever they are called
+    rename: A=B for each channel A of the source that is B in the model
     detector: says when a class becomes active (person/events.py), by what smoothing leaves
     """
 
@@ -88,13 +89,14 @@ class Stream:
         smooth: str | None = None,
         filtered: Filter | None = None,
         by_position: bool = False,
+        rename: Sequence[str] = (),
         detector: EventDetector | None = None,
         tell: Tell = lambda line: None,
     ) -> None:
         card = session.model.card
         self.session, self.source, self.tell = session, source, tell
         self.sfreq = match_rate(source, card.sfreq)
-        self.columns = match_channels(source, card.channels, by_position=by_position)
+        self.columns = match_channels(source, session.model, by_position=by_position, rename=rename)
         self.window = card.n_times / self.sfreq
         step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
         if step < 1 or (hop is not None and not hop < 1e6):
@@ -109,7 +111,7 @@ class Stream:
 
     def describe(self) -> list[str]:
         """What will be done, in a few lines."""
-        told = [] if self.columns.told is None else [self.columns.told]
+        told = list(self.columns.told)
         what = f"filtered {self.filter}" if self.filter else "as they come"
         made_with = filter_of(self.session.model.parts[0].card.filter)
         if made_with is not None and not made_with.sections:
@@ -148,7 +150,7 @@ class Stream:
                     if len(known):
                         first = float(known[0]) if first is None else first
                         passed = float(known[-1]) - first
-                    values = chunk.values[:, self.columns.places]
+                    values = self.columns.of(chunk.values)
                     for event in self.cutter.feed(chunk._replace(values=values)):
                         self._handle(event)
                 if self.source.live or chunk is None:
@@ -236,9 +238,10 @@ class LiveLine:
 
     EVERY = 0.05  # seconds
 
-    def __init__(self, file: TextIO = sys.stderr) -> None:
-        self.file, self.drawn, self.width = file, 0.0, 0
-        self.on = file.isatty()
+    def __init__(self, file: TextIO | None = None) -> None:
+        """file: standard error by default."""
+        self.file, self.drawn, self.width = file or sys.stderr, 0.0, 0
+        self.on = self.file.isatty()
 
     def show(self, classes: Any, probability: Any, summary: Summary) -> None:
         now = time.monotonic()

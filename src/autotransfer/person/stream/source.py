@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import UserError, one_line, shown
+from ...models.mixture import Model
+from ...models.montage import Arrangement
 from ...recordings import read_npz
 from ...recordings.container import check_sfreq
 from ...recordings.optional import need
-from ...recordings.windows import channel_names, channel_places, check_channel_count, check_rate, window_array
+from ...recordings.windows import (
+    channel_names,
+    channel_places,
+    check_channel_count,
+    check_rate,
+    renamed_channels,
+    window_array,
+)
 from ...recordings.xdf import stream_labels
 from .chunk import Chunk
 from .lsl import LslSource
@@ -35,20 +45,33 @@ class Source(Protocol):
 
 
 class Columns(NamedTuple):
-    """Which channels of a source the model reads, in the model's order."""
+    """Which channels of a source the model reads, in the model's order; missing ones by an estimate."""
 
     places: list[int]
-    told: str | None  # what the user should know of it
+    told: tuple[str, ...] = ()  # what the user should know of it
+    estimate: Arrangement | None = None
+
+    def of(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Samples (n, channels of the source) -> (n, channels of the model)."""
+        if self.estimate is None:
+            return values[:, self.places]
+        with np.errstate(over="ignore", invalid="ignore"):  # what is no number counts as lost
+            return np.ascontiguousarray(self.estimate.apply(values.T).T)
 
 
-def match_channels(source: Source, channels: Sequence[str], *, by_position: bool = False) -> Columns:
+def match_channels(source: Source, model: Model, *, by_position: bool = False, rename: Sequence[str] = ()) -> Columns:
     """Find the model's channels in the source by name; by position where it has no names, or that is asked for."""
-    wanted, found = list(channels), source.channels
+    wanted, found = list(model.card.channels), source.channels
+    if rename:
+        found = tuple(renamed_channels(found, rename))
     if found is not None and not by_position:
         places, missing = channel_places(found, wanted)
         if not missing:
             others = f"{source.name} has {len(found)} channels; the model reads {len(wanted)} of them, by name"
-            return Columns(places, None if places == list(range(source.n_channels)) else others)
+            return Columns(places, () if places == list(range(source.n_channels)) else (others,))
+        estimate = model.arrange(found)
+        if estimate is not None:
+            return Columns(estimate.places, estimate.told, estimate)
         if len(found) == len(wanted):
             raise UserError(
                 f"{source.name} has no channel {missing[0]!r}, which the model reads, but {_some(found)}; if these are "
@@ -56,7 +79,7 @@ def match_channels(source: Source, channels: Sequence[str], *, by_position: bool
             )
     there = "" if found is None else f": {_some(found)}"
     check_channel_count(source.n_channels, wanted, f"{there} ({source.name}); the model reads {_some(wanted)}")
-    return Columns(list(range(len(wanted))), None)
+    return Columns(list(range(len(wanted))))
 
 
 def match_rate(source: Source, sfreq: float | None) -> float:

@@ -1,0 +1,94 @@
+"""One person of a run in words: `report --person`. Everything is of what is delivered, decided without them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import UserError
+from ..runs.choice import Choice
+from ..runs.data_facts import check_person
+from ..training.scoring import chance_words, label_of
+from ..words import count, printable, score, signed
+from .mistake_figures import class_rows
+from .person_scores import confusion_lines
+from .summary import Summary
+
+ASKED = ("0.9", "0.2")  # coverage of sets, and share of windows left unanswered, that are told
+
+
+def person_lines(summary: Summary, name: str) -> list[str]:
+    """Score and place among the others, mistakes, and how far confidence can be trusted."""
+    check_person(name, summary.data.people, summary.name)
+    choice, who = summary.choice, printable(name)
+    if choice is None:
+        raise UserError(f"the run on {summary.name} has no answer yet; resume it, then ask for a person")
+    windows = dict(zip(summary.data.people, summary.data.trials_by_person, strict=True))[name]
+    if name not in choice.estimate:
+        why = "their windows are all of one class" if name in choice.not_scored else "they were not held out"
+        return [f"{who}: {count(windows, 'window')}, no score: {why}"]
+    told = [*_place(summary, choice, name, f"{who}, {count(windows, 'window')}"), *_beside(choice, name)]
+    if name in choice.confusions:
+        counts = np.array(choice.confusions[name])
+        told += confusion_lines(counts, summary.data.classes)
+        told += [
+            f"  {printable(label)}: recall {recall}, precision {precision}"
+            for label, _, _, recall, precision, *_ in class_rows(counts, list(summary.data.classes), choice.metric)
+        ]
+    return [*told, *_trust(choice, name), *_answers(choice, name)]
+
+
+def _place(summary: Summary, choice: Choice, name: str, start: str) -> list[str]:
+    """The score, and how many score higher."""
+    own, values = choice.estimate[name], list(choice.estimate.values())
+    place = 1 + sum(value > own for value in values)
+    told = [
+        f"{start}: {summary.metric} {score(own)} ({chance_words(summary.chance)})",
+        f"place {place} of {len(values)}: the mean is {score(float(np.mean(values)))}, the median "
+        f"{score(float(np.median(values)))}, the lowest {score(min(values))}, the highest {score(max(values))}",
+    ]
+    if choice.at_least is not None and own < choice.at_least:
+        told += [f"below {choice.at_least:g}, which you need of everybody"]
+    return told
+
+
+def _beside(choice: Choice, name: str) -> list[str]:
+    others = {label_of(metric): own[name] for metric, own in choice.other_metrics.items() if name in own}
+    told = [", ".join(f"{label} {score(value)}" for label, value in others.items())] if others else []
+    best = choice.best_peer
+    if best is not None and name in choice.peers.get(best.name, {}):
+        value = choice.peers[best.name][name]
+        told += [f"{printable(best.name)}: {score(value)} (the model {signed(choice.estimate[name] - value)})"]
+    return told
+
+
+def _trust(choice: Choice, name: str) -> list[str]:
+    """How far confidence can be trusted, beside the others."""
+    known = {who: one for who, one in choice.reliability.items() if math.isfinite(one.confidence - one.accuracy)}
+    if name not in known:
+        return []
+    own, gaps = known[name], {who: one.confidence - one.accuracy for who, one in known.items()}
+    place = 1 + sum(gap > gaps[name] for gap in gaps.values())
+    claims = "claims too much" if gaps[name] > 0 else "claims too little" if gaps[name] < 0 else "claims what is true"
+    return [
+        f"mean confidence {score(own.confidence)}, right {score(own.accuracy)}: it {claims} ({signed(gaps[name])}), "
+        f"place {place} of {len(gaps)} from the most overconfident; expected calibration error {score(own.error)}"
+    ]
+
+
+def _answers(choice: Choice, name: str) -> list[str]:
+    """Prediction sets and abstention."""
+    found, told = choice.answering, []
+    if found is None:
+        return []
+    coverage, abstained = ASKED
+    if name in found.coverage.get(coverage, {}):
+        told += [f"sets of 90 % hold the true class of {score(found.coverage[coverage][name])} of the windows"]
+    if name in found.accuracy.get(abstained, {}) and name in found.accuracy.get("0", {}):
+        told += [
+            f"where a fifth stays unanswered, {score(1 - found.answered[abstained][name])} of theirs do, and "
+            f"{score(found.accuracy[abstained][name])} of the rest are right, instead of "
+            f"{score(found.accuracy['0'][name])}"
+        ]
+    return told

@@ -1,0 +1,160 @@
+"""Windows in order: a hidden Markov model against all paths, the doors to it, and what they refuse."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+import autotransfer as at
+from autotransfer.cli import app
+from autotransfer.training.conformal import Thresholds
+from autotransfer.training.sequence import sequences, stay_of, usable_stay
+
+Floats = NDArray[np.float64]
+
+
+def by_all_paths(probability: Floats, stay: float, upto: int | None = None) -> Floats:
+    """Posteriors (N, K), summed over every path of classes through the windows, or those up to one."""
+    n, k = probability.shape
+    found = np.zeros((n, k))
+    for place in range(n):
+        last = n if upto is None else place + 1
+        for path in product(range(k), repeat=last):
+            weight = 1 / k
+            for step, state in enumerate(path):
+                weight *= probability[step, state]
+                if step:
+                    weight *= stay if state == path[step - 1] else (1 - stay) / (k - 1)
+            found[place, path[place]] += weight
+    return found / found.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("stay", [0.9, 0.3])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_posteriors_are_those_of_all_paths(stay: float, classes: int) -> None:
+    p = np.random.default_rng(classes).dirichlet(np.ones(classes), 5)
+    np.testing.assert_allclose(np.exp(at.smooth(np.log(p), stay)), by_all_paths(p, stay), atol=1e-9)
+    causal = at.smooth(np.log(p), stay, causal=True)
+    np.testing.assert_allclose(np.exp(causal), by_all_paths(p, stay, upto=0), atol=1e-9)
+
+
+def test_chance_changes_nothing_and_recordings_do_not_mix() -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(4), 12)
+    np.testing.assert_allclose(np.exp(at.smooth(np.log(p), 0.25)), p, atol=1e-9)
+    whose = ["a", "b"] * 6
+    found = at.smooth(np.log(p), 0.8, sequence=whose)
+    np.testing.assert_array_equal(found[::2], at.smooth(np.log(p[::2]), 0.8))
+    assert sequences(["x", "x", "y"], [1, 2, 2], 3) == [(0, 0), (0, 1), (1, 1)]
+    assert sequences(None, None, 3) is None
+
+
+def test_impossible_windows_do_not_break_it() -> None:
+    with np.errstate(divide="ignore"):
+        found = at.smooth(np.log(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])), 0.99)
+    assert np.isfinite(found).all()
+    long = at.smooth(np.log(np.full((5000, 2), 0.5)), 0.999)
+    np.testing.assert_allclose(np.exp(long), 0.5)
+
+
+def test_mistakes_are_one_line() -> None:
+    p = np.log(np.full((3, 2), 0.5))
+    for stay in (0, 1, "x", True):
+        with pytest.raises(at.UserError, match="stay"):
+            at.smooth(p, stay)  # type: ignore[arg-type]
+    for bad in (p[0], p[:, :1], p * np.nan, p - np.inf):
+        with pytest.raises(at.UserError, match="log_probs"):
+            at.smooth(bad, 0.9)
+    with pytest.raises(at.UserError, match="sequence has 2"):
+        at.smooth(p, 0.9, sequence=[1, 2])
+    with pytest.raises(at.UserError, match="no order"):
+        usable_stay(0.4, 2)
+    with pytest.raises(at.UserError, match="does not know"):
+        usable_stay(None, 2)
+
+
+def in_order(n_people: int = 4, seed: int = 0) -> tuple[Any, list[str], list[int]]:
+    """Windows of two classes that last for about ten windows; X, y, subject."""
+    rng = np.random.default_rng(seed)
+    y = [one for _ in range(n_people) for one in np.repeat(rng.permutation([0, 1] * 3), 10).tolist()]
+    who = np.repeat(np.arange(n_people), 60).tolist()
+    X = rng.normal(size=(len(y), 3, 32)) * np.where(np.array(y) == 1, 1.15, 1.0)[:, None, None]
+    return X, ["rest" if one == 0 else "grip" for one in y], who
+
+
+def test_stay_counts_pairs_of_a_person_and_session() -> None:
+    X = np.random.default_rng(0).normal(size=(9, 2, 16))
+    y, who, session = list("aabbbbaba"), [0, 0, 0, 1, 1, 1, 2, 2, 2], [1, 1, 2, 1, 1, 1, 1, 1, 1]
+    assert stay_of(at.Recordings(X, y, who, session)) == (3 + 1) / (5 + 2)
+    mixed = np.array([0, 3, 6, 1, 4, 7, 2, 5, 8])  # people interleaved, each in their order
+    own = at.Recordings(X[mixed], [y[n] for n in mixed], [who[n] for n in mixed], [session[n] for n in mixed])
+    assert stay_of(own) == (3 + 1) / (5 + 2)
+    assert stay_of(at.Recordings(X[::3], list("aba"), [0, 1, 2])) is None
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Any:
+    X, y, who = in_order()
+    setting = at.Setting(encoder="linear", represent="features", standardise="none")
+    return at.CensoredClassifier(setting=setting, sfreq=32.0).fit(X, y, subjects=who)
+
+
+def test_a_session_smooths_as_the_batch_does(classifier: Any, tmp_path: Path) -> None:
+    X, y, _ = in_order(1, seed=5)
+    model = classifier.model_
+    assert model.card.stay == pytest.approx(stay_of(at.Recordings(*in_order())))
+    plain = model.predict_proba(X)
+    expected = np.exp(at.smooth(np.log(plain), model.card.stay, causal=True))
+    session = at.Session(model, smooth=True)
+    found = [session.predict_proba(window) for window in X[:20]]
+    session.save(tmp_path / "session")
+    later = at.Session.load(tmp_path / "session", model)
+    found += list(later.predict_proba(X[20:]))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.abs(expected - plain).max() > 0.05
+    truth = [model.card.classes.index(one) for one in y]
+    whole = at.smooth(np.log(plain), model.card.stay)
+    assert np.mean(whole.argmax(1) == truth) >= np.mean(plain.argmax(1) == truth)
+    later.reset()
+    np.testing.assert_allclose(later.predict_proba(X[0]), expected[0], atol=1e-5)
+    np.testing.assert_allclose(at.Session(model).predict_proba(X[1]), plain[1], atol=1e-5)  # off by default
+
+
+def test_what_is_calibrated_for_single_windows_is_refused(classifier: Any) -> None:
+    X, y, _ = in_order(1)
+    model = copy.copy(classifier.model_)
+    places, said = np.array([model.card.classes.index(one) for one in y]), model.predict_proba(X)
+    model.card = replace(model.card, thresholds=Thresholds.of([places] * 3, [said] * 3))
+    assert at.Session(model).predict_set(X[0]).any()
+    session = at.Session(model, smooth=True)
+    with pytest.raises(at.UserError, match="windows by themselves"):
+        session.predict_set(X[0])
+    with pytest.raises(at.UserError, match="windows by themselves"):
+        session.predict(X[0], abstain=0.1)
+
+
+def test_predict_in_sequence(classifier: Any, tmp_path: Path) -> None:
+    X, y, who = in_order(3, seed=7)
+    at.save_model(classifier, tmp_path / "run" / "model")
+    data = tmp_path / "new.npz"
+    np.savez(data, X=X, y=y, subject=who, meta=json.dumps({"sfreq": 32.0}))
+    out = tmp_path / "out.csv"
+    words = ["predict", str(tmp_path / "run"), str(data), "--out", str(out)]
+    result = CliRunner().invoke(app, [*words, "--sequence"])
+    assert result.exception is None, result.exception
+    assert "in sequence: balanced accuracy" in result.output
+    rows = [line.split(",") for line in out.read_text().splitlines()]
+    place = rows[0].index("smoothed")
+    model = classifier.model_
+    expected = at.smooth(np.log(model.predict_proba(X)), model.card.stay, sequence=who).argmax(1)
+    assert [row[place] for row in rows[1:]] == [model.card.classes[one] for one in expected]
+    assert CliRunner().invoke(app, words).exception is None
+    assert "smoothed" not in out.read_text()
