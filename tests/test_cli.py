@@ -81,7 +81,7 @@ def test_status(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None
     assert "finished" in result.stdout
     trained = len(pd.read_csv(finished[0] / "run" / "results.csv"))
     assert trained >= 16 * 4, "as many candidates as a dry run tells, on four folds"
-    assert f"{trained} of {trained} known jobs done" in result.stdout
+    assert f"{trained} of {trained} trainings done" in result.stdout
 
 
 def test_status_needs_no_torch_and_says_what_the_whole_ledger_does(
@@ -103,7 +103,7 @@ def test_the_methods_paragraph_and_the_threshold(finished: tuple[Path, subproces
     before = (folder / "run" / "report.html").read_bytes()
     result = call("report", folder / "run", "--methods", "--at-least", 0.99)
     assert result.returncode == 0, result.stderr
-    for fact in (found["verdict"], "4 people", "elow 0.99", "torch", "arXiv:2112.09796"):
+    for fact in (found["verdict"], "4 people", "elow 0.99", "torch", "arXiv:2112.09796", "--epochs 2 "):
         assert fact in result.stdout
     assert (folder / "run" / "report.html").read_bytes() == before, "nothing is written"
     call("report", folder / "run", "--at-least", 0.99)
@@ -121,7 +121,8 @@ def test_predict(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_pa
     assert len(table) == 48
     np.testing.assert_allclose(table[["p_left", "p_right"]].sum(axis=1), 1, atol=1e-6)
     told = result.stderr.splitlines()
-    assert told[0] == json.loads((folder / "run" / "choice.json").read_text())["verdict"]
+    verdict = json.loads((folder / "run" / "choice.json").read_text())["verdict"]
+    assert told[0] == f"When it was trained: {verdict[0].lower()}{verdict[1:]}"
     assert "trained on windows of 4 people" in told[1]
     assert any(line.startswith("balanced accuracy on 4 people (chance .50): mean ") for line in told)
     assert any(line.split()[:1] == ["left"] for line in told[-2:]), "a confusion table"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
@@ -26,9 +27,9 @@ from autotransfer.recordings import save_npz
 from autotransfer.runs.ledger import Entry, Ledger
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.progress import standing
-from autotransfer.runs.study import UNTOLD, study_text
+from autotransfer.runs.study import UNTOLD, command_of, study_text
 from autotransfer.training.packing import resolve_device
-from autotransfer.training.progress import Progress, jobs_words
+from autotransfer.training.progress import Progress, trainings_words
 from test_schema import choice, record
 from tiny import tiny, tiny_file
 
@@ -127,6 +128,31 @@ def test_a_runs_own_file_repeats_it(tmp_path: Path, asked: list[RunOptions], opt
     assert {field.name for field in fields(own)} - unset - set(UNTOLD) <= told
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        (), ("--time", "none"), ("--quick",), ("--grid", "paper"), ("--grid", "augmented", "--adaptation", "zero-shot"),
+        ("--standardise", "train", "--as-printed", "--seed", 3, "--clean"), ("--adaptation", "none", "--time", "2h"),
+        ("--pattern", "{subject}_*?.csv", "--window", 0.64, "--hop", 0.32, "--events", "a b=x,c=y", "--sfreq", 50),
+        ("--metric", "f1", "--offset", -0.2, "--window", 1, "--folds", 4, "--population", 3),
+        ("--metric", "cost:[[0,1],[5,0]]", "--hold-out", "session", "--seeds", 1, "--max-steps", 50),
+        ("--rule", "published", "--nested", "full"), ("--search", "tpe", "--trials", 5), ("--kinds", "emg"),
+    ],
+)  # fmt: skip
+def test_the_command_of_a_run_repeats_it(asked: list[RunOptions], options: tuple[object, ...]) -> None:
+    assert call("run", "my data.xdf?stream=EEG", "--dry-run", *options).exception is None
+    words = shlex.split(command_of(asked[0], Path("a run")))
+    assert words[:5] == ["autotransfer", "run", "my data.xdf?stream=EEG", "--out", "a run"]
+    assert len(words) == 5 or options, "what is as usual is not told"
+    assert call(*words[1:], "--dry-run").exception is None
+    assert asked[1] == asked[0]
+
+
+def test_the_command_of_listed_settings_names_the_file_that_has_them() -> None:
+    own = RunOptions(source="x.npz", grid='[{"method": "mmd", "strength": 1}]')
+    assert command_of(own, Path("my run")) == "autotransfer run --config 'my run/study.toml' --out FOLDER"
+
+
 def test_every_command_that_reads_recordings_cuts_them_the_same_way(asked: list[RunOptions]) -> None:
     words = ("--window", 0.5, "--hop", 0.25, "--offset", 1, "--events", "a=b", "--pattern", "{subject}.csv")
     assert call("run", "x.csv", "--dry-run", *words, "--sfreq", 50, "--filter", "5-20").exit_code == 0
@@ -168,8 +194,8 @@ def test_the_log_has_what_was_said_and_every_training(home: Path) -> None:
         assert line in log
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line) for line in log.splitlines())
     told = (home / "stderr").read_text()
-    assert "every fold: 4 of 4 known jobs done" in told
-    assert "every fold: 4 of 4 known jobs done" in log
+    assert "every fold: 4 of 4 trainings done" in told
+    assert "every fold: 4 of 4 trainings done" in log
     lines = [line for line in told.splitlines() if "tested on" in line]
     assert len(lines) == 4, "--verbose: a line a training"
     assert all(line in log for line in lines)
@@ -294,9 +320,10 @@ def test_progress_and_status_say_the_same(tmp_path: Path, capsys: pytest.Capture
         counts = ledger.counts()
     with Progress(3, 6, shown=True, label="every fold", before=(counts["done"], counts["failed"])) as bar:
         bar.elsewhere([3], [False])
-    assert "every fold: 3 of 6 known jobs done, 1 failed" in capsys.readouterr().err
-    assert standing(tmp_path)[1].startswith("2 of 6 known jobs done, 0 begun, 3 waiting, 1 failed")
-    assert jobs_words(1, 1) == "1 of 1 job done"
+        bar.advance(0)
+    assert capsys.readouterr().err.count("every fold: 3 of 6 trainings done, 1 failed") == 1
+    assert standing(tmp_path)[1].startswith("2 of 6 trainings done, 0 begun, 3 waiting, 1 failed")
+    assert trainings_words(1, 1) == "1 of 1 training done"
     with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
         ledger.add([Entry("x", "search", settings[0], 0, 1, 0)])
         assert ledger.stage_words() == "stage two, stage one"

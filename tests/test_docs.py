@@ -245,7 +245,7 @@ def _check_console(text: str) -> None:
 
 def _skeleton(text: str) -> list[str]:
     told = (
-        r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report|following \d+ held-out people.*?"
+        r"average of \d+ candidates? of \d+ kinds?|best single candidate|chosen|report|on the \d+ people played back.*?"
     )
     text = re.sub(rf"^({told}): .*", "…", text, flags=re.MULTILINE)
     text = re.sub(r"^(Not better than guessing: t|T)he model scores .*", "…", text, flags=re.MULTILINE)
@@ -258,7 +258,7 @@ def _skeleton(text: str) -> list[str]:
     )
     # Which stages there are depends on how long each takes.
     text = re.sub(r"^(  \d+\. |stage \d+ of |answer after ).*\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\d+ of \d+ known jobs", "# of # known jobs", text)
+    text = re.sub(r"\d+ of \d+ trainings done", "# of # trainings done", text)
     text = re.sub(r" \(it is busy with other work; alone about [\d:]+\)", "", text)
     text = text.replace("epochs", "epoch")  # of which there is one
     return [line.rstrip() for line in re.sub(r"\d+", "#", text).strip().splitlines()]

@@ -24,6 +24,8 @@ from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, events_of
 from autotransfer.recordings.npy import readable
 from autotransfer.recordings.pattern import matcher
+from autotransfer.runs.options import RunOptions
+from autotransfer.runs.study import study_text
 
 SFREQ = 100.0
 PEOPLE = ("ann", "bob", "cy")
@@ -617,7 +619,7 @@ def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
     want = clf.calibrate(windows, state[::50]).predict_proba(windows)
     found = load_model(tmp_path / "states" / "model").predict_proba(torch.from_numpy(windows).float())
     np.testing.assert_allclose(found, want, atol=1e-5)
-    assert_one_line(calibrate("no", *labelled, "--window", 0.25), 2, "25 samples, the model expects 50")
+    assert_one_line(calibrate("no", *labelled, "--window", 0.25, "--hop", 0.25), 2, "25 samples, the model expects 50")
     assert not (tmp_path / "no").exists()
 
 
@@ -751,6 +753,48 @@ def test_continuous_files_list_their_events_where_no_window_is_asked_for(tmp_pat
     refused(f"is continuous: .*{listed}: autotransfer inspect .*study --window 0.5 --events", folder)
     refused(r"there are 'T1' \(2\), 'T2' \(2\), each in 1 person: .*--window 0.5 --events T1,T2", folder / "ann.edf")
     refused(f"holds no y; to train, .*{listed}: .*--window 1 --events", folder, window=1.0)
+
+
+def test_states_that_outlast_a_window_are_cut_to_their_end(tmp_path: Path) -> None:
+    from faults import call
+
+    states = [*["rest"] * 10, *["fist"] * 185, *["rest"] * 10, *["open"] * 185, *["rest"] * 10]  # 0.1 and 1.85 s
+    path = table(tmp_path / "ann.csv", "label", states)
+    given = ("--window", 0.2, "--sfreq", SFREQ)
+    hint = call("inspect", path, *given).out
+    assert "--window 0.2 --hop 0.2 --events fist,open,rest" in hint
+    refused("--window 0.1 --hop 0.1 --events fist,open,rest$", path, sfreq=SFREQ)
+    refused("--window 2 --events fist,open,rest$", path, sfreq=SFREQ, window=2.0)
+    events = {"fist": "fist", "open": "open", "rest": ""}
+    told = "one window of 0.2 s is cut of each event, and events last 1.85 s: --hop 0.2 cuts them all"
+    with pytest.warns(UserWarning, match=f"^{told}$"):
+        assert read(path, Cutting(window=0.2, sfreq=SFREQ, events=events)).y == ["fist", "open"]
+    cut = Cutting(window=0.2, hop=0.2, sfreq=SFREQ, events=events)
+    assert read(path, cut).y == ["fist"] * 9 + ["open"] * 9, "and no warning"
+    assert len(read(path, Cutting(window=1.0, sfreq=SFREQ, events=events)).X) == 2, "more than half of an event is used"
+
+
+def test_predict_says_that_the_run_was_cut_at_events(tmp_path: Path) -> None:
+    from faults import call
+
+    clf = at.CensoredClassifier(max_epochs=1, sfreq=SFREQ, device="cpu")
+    clf.fit(noisy(1200).reshape(24, 50, 2).swapaxes(1, 2), ["l", "r"] * 12, subjects=np.repeat(PEOPLE, 8))
+    clf.model_.save(tmp_path / "run" / "model")
+    path = table(tmp_path / "new.csv", "label", ["T 1"] * 200 + ["T2"] * 200)
+
+    def told(*more: object) -> str:
+        result = call(
+            "predict", tmp_path / "run", path, "--sfreq", SFREQ, "--rename", "a=ch0", "--rename", "b=ch1", *more
+        )
+        assert result.code == 0, result.err
+        return str(result.err)
+
+    assert "cut at events" not in told()
+    options = RunOptions(source="x.csv", window=0.5, events="T 1=l,T2=r")
+    (tmp_path / "run" / "study.toml").write_text(study_text(options))
+    assert "windows of 0.5 s one after another; the run was cut at events: --events 'T 1=l,T2=r'" in told()
+    assert "windows of 0.5 s every 0.25 s; the run was cut at events" in told("--hop", 0.25)
+    assert "cut at events" not in told("--hop", 0.5, "--events", "T 1=l,T2=r")
 
 
 def test_raw_fif_files_are_cut(tmp_path: Path) -> None:

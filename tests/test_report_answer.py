@@ -70,6 +70,17 @@ def test_the_answer_comes_first() -> None:
         assert version in text
 
 
+def test_the_terminal_says_whom_playback_is_of() -> None:
+    found = of(averaged())
+    text = "\n".join(answer(found))
+    assert "on the 12 people played back, no labels: " in text
+    assert "a session learns from unlabelled windows (by a shift that all classes share)" in text
+    before, after = (np.mean(list(own["1"].values())) for own in (found.playback.before, found.playback.calibrated))
+    assert f"with labels of each class, on the windows left: 1: {before:.3f} → {after:.3f}, 2: " in text
+    text = "\n".join(answer(replace(found, metric="f1_macro")))
+    assert "on the 12 people played back, in balanced accuracy, no labels: " in text
+
+
 def test_plain_words_when_the_baseline_won() -> None:
     run = baseline_won()
     text = said(run)
@@ -329,7 +340,7 @@ def test_the_terminal_tells_kinds_scores_and_temperature() -> None:
     assert f"best single candidate: {choice.chosen.name}" in lines
     assert choice.playback is not None
     after, before = (np.mean(list(own["1"].values())) for own in (choice.playback.calibrated, choice.playback.before))
-    assert any(f"1: {after:.3f} ({before:.3f})" in line for line in lines), "what one label of each class gave"
+    assert any(f"1: {before:.3f} → {after:.3f}" in line for line in lines), "what one label of each class gave"
     assert "not zero-shot" in answer(replace(choice, adaptation="online"))[4]
     rude = replace(average, weights=[replace(average.weights[0], kind="a\x1b[31m\nb")])
     assert answer(replace(choice, average=rude))[3].isprintable()

@@ -429,7 +429,7 @@ def test_folds_that_hold_out_one_set_or_nobody() -> None:
 def test_progress_is_told_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     recordings = ragged()
     at.train(recordings, [at.Job(at.Setting(max_epochs=2), make_fold(recordings, 0, 1))], device="cpu", progress=True)
-    assert "1 of 1 job done" in capsys.readouterr().err
+    assert "1 of 1 training done" in capsys.readouterr().err
 
 
 def test_data_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:

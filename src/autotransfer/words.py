@@ -39,7 +39,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
-def jobs_words(done: int, total: int, failed: int = 0, *, known: bool = False) -> str:
-    """'8 of 120 jobs done'. known: others may be added later."""
-    what = f"{'known ' * known}job{'s' * (total != 1)}"
-    return f"{done} of {total} {what} done" + (f", {failed} failed" if failed else "")
+def trainings_words(done: int, total: int, failed: int = 0) -> str:
+    """'8 of 120 trainings done'."""
+    return f"{done} of {total} training{'s' * (total != 1)} done" + (f", {failed} failed" if failed else "")

@@ -196,7 +196,7 @@ def _dry_run(options: Any, encoders: dict[str, Any] | None, again: Any = None) -
     for line in (
         *concerns(whole_people(recordings).raw()),
         *why_folds(recordings, options, plan),
-        *balances(recordings, resolved),
+        *balances(recordings, resolved, plan),
     ):
         say(line)
     say(work_words(plan))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,24 @@ from typing import Annotated
 import typer
 
 from ..errors import UserError, check_choice
+from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
 from .regressing import predict_numbers
 from .voice import Log, Quiet, Verbose, say
+
+
+def _cut_otherwise(folder: Path, data: str, windowing: Windowing, seconds: float | None) -> list[str]:
+    """A line where the run's windows were cut at events, and these follow one another."""
+    from ..recordings import is_continuous
+    from ..runs.study import NAME, read_study
+
+    if windowing.events is not None or not (folder / NAME).is_file() or not is_continuous(data):
+        return []
+    events, window = read_study(folder / NAME).get("events"), windowing.window or seconds
+    if not isinstance(events, str) or window is None:
+        return []
+    every = "one after another" if windowing.hop is None else f"every {windowing.hop:g} s"
+    return [f"windows of {window:g} s {every}; the run was cut at events: --events {shlex.quote(printable(events))}"]
 
 
 def predict(
@@ -35,7 +51,10 @@ def predict(
     ] = None,
     abstain: Annotated[
         float | None,
-        typer.Option(help="The share of a new person's windows to leave unanswered, such as .2: a column answered."),
+        typer.Option(
+            help="Leave unsure windows unanswered, by a threshold that leaves this share of held-out people's windows "
+            "unanswered, such as .2; of a new person's it can be more or fewer. Adds a column answered."
+        ),
     ] = None,
     adapt: Annotated[
         str, typer.Option(help="all: use all windows of each person, without labels; none: every window by itself.")
@@ -91,7 +110,8 @@ def predict(
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
     found = probabilities(saved, raw, None if adapt == "none" else adapt)
     smoothed = in_sequence(saved, raw, found) if sequence else None
-    told = [*unfinished(folder), card_words(saved)]
+    seconds = None if saved.card.sfreq is None else saved.card.n_times / saved.card.sfreq
+    told = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, found)
         told += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]

@@ -195,7 +195,7 @@ def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> No
         found = ", ".join(show(label) for label in subjects)
         raise UserError(
             f"there are {len(subjects)} subjects ({found}); at least {MIN_SUBJECTS} are needed, "
-            f"for training, validation and testing; new people for a model that is trained come as arrays or mne.Epochs "
+            "for training, validation and testing; new people for a model that is trained come as arrays or mne.Epochs "
             "to its predict, or as a file to `autotransfer predict`"
         )
     if len(classes) < 2:

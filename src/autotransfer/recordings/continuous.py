@@ -62,6 +62,7 @@ REMEDIES = Remedies(
     sfreq="resample all files to the same rate, or give the one of a table's stamps, --sfreq HZ",
     times="cut windows of one length with --window SECONDS (window=...)",
 )
+LONG = 3  # events that last so many windows are worth more than one
 MOST_SHOWN = 8  # names of events that a message lists
 
 
@@ -72,12 +73,14 @@ class Events:
     counts: Counter[str] = field(default_factory=Counter)
     people: dict[str, set[str]] = field(default_factory=dict)
     lasting: list[float] = field(default_factory=list)  # s: the usual duration in each file where there is one
+    mean_lasting: list[float] = field(default_factory=list)  # s: the mean
 
     def add(self, block: Block, person: str) -> None:
         self.counts.update(block.events)
         for name in block.events:
             self.people.setdefault(name, set()).add(person)
         self.lasting += [] if block.lasting is None else [block.lasting]
+        self.mean_lasting += [] if block.mean_lasting is None else [block.mean_lasting]
 
     def listed(self) -> str:
         """'T1' (90, 3 people), ..."""
@@ -91,14 +94,33 @@ class Events:
         whose = f", each in {_people(len(self.people[common[0][0]]))}" if shared and common else ""
         return ", ".join(parts) + more + whose
 
-    def options(self, window: float | None) -> str:
-        """What to type for windows of the events that most people have, as long as these last."""
+    def options(self, cutting: Cutting) -> str:
+        """What to type for windows of the events that most people have: as long as these usually last or as the user
+        said and, where they last much longer than that, one after the other."""
         names = sorted(self.counts, key=lambda name: (-len(self.people[name]), -self.counts[name], name))
         names = sorted(names[:MOST_SHOWN])
         plain = not any(set(name) & set(",={") for name in names)
         text = ",".join(names) if plain else json.dumps({name: name for name in names}, ensure_ascii=False)
-        lasting = sorted(self.lasting)[len(self.lasting) // 2] if self.lasting else 1.0
-        return f"--window {window or lasting:.3g} --events {shlex.quote(text)}"
+        window = cutting.window or _middle(self.lasting) or 1.0
+        hop = cutting.hop or (window if (_middle(self.mean_lasting) or 0.0) >= 2 * window else None)
+        every = "" if hop is None else f"--hop {hop:.3g} "
+        return f"--window {window:.3g} {every}--events {shlex.quote(text)}"
+
+    def unused(self, cutting: Cutting) -> str | None:
+        """A line where one window of each event leaves most of it unused."""
+        mean = _middle(self.mean_lasting)
+        if cutting.events is None or cutting.window is None or cutting.hop is not None or mean is None:
+            return None
+        if mean < LONG * (max(cutting.offset, 0.0) + cutting.window):
+            return None
+        return (
+            f"one window of {cutting.window:g} s is cut of each event, and events last {mean:.3g} s: "
+            f"--hop {cutting.window:g} cuts them all"
+        )
+
+
+def _middle(seconds: list[float]) -> float | None:
+    return sorted(seconds)[len(seconds) // 2] if seconds else None
 
 
 def _people(n: int) -> str:
@@ -214,7 +236,7 @@ def read_labelled(found: Files, cutting: Cutting) -> Raw:
 def _command(source: str, events: Events, cutting: Cutting) -> str:
     pattern = "" if cutting.pattern is None else f"--pattern {shlex.quote(cutting.pattern)} "
     rate = "" if cutting.sfreq is None else f"--sfreq {cutting.sfreq:g} "
-    return f"autotransfer inspect {shlex.quote(source)} {pattern}{rate}{events.options(cutting.window)}"
+    return f"autotransfer inspect {shlex.quote(source)} {pattern}{rate}{events.options(cutting)}"
 
 
 def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
@@ -270,6 +292,8 @@ def _with_windows(
         names = ", ".join(empty)
         told = f"no whole window lies in {len(empty)} of the files, which are left out: {shown(names, 200)}"
         warnings.warn(told, stacklevel=2)
+    if (told_unused := events.unused(cutting)) is not None:
+        warnings.warn(told_unused, stacklevel=2)
 
 
 def check_options(paths: list[Path], options: Options) -> None:

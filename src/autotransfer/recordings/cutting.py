@@ -147,14 +147,17 @@ def _parsed(text: str) -> dict[str, str]:
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Block:
     """The windows of one recording; y from the events, or `label` for all of it, or unknown."""
     events = dict(Counter(event.name for event in recording.events))
-    lasting = [event.duration for event in recording.events if event.duration > 0]
+    asked = events if cutting.events is None else {name for name, label in cutting.events.items() if label}
+    lasting = [event.duration for event in recording.events if event.duration > 0 and event.name in asked]
     about: dict[str, Any] = {
         "channels": recording.channels,
         "sfreq": recording.sfreq,
         "name": repr(path.name),
         "events": events,
     }
-    about |= {"lasting": float(np.median(lasting)) if lasting else None, "notes": recording.notes}
+    if lasting:
+        about |= {"lasting": float(np.median(lasting)), "mean_lasting": float(np.mean(lasting))}
+    about["notes"] = recording.notes
     if cutting.window is None and label is None and events:  # which of them, and how long, is for the user to say
         return Block(X=np.empty((0, len(recording.channels), 0), np.float32), **about)
     length = _length(recording, cutting, path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +18,10 @@ from ..recordings import Recordings
 from ..runs.choice import Choice, read_choice
 from ..runs.data_facts import Data
 from ..runs.ledger import FINISHED, Entry
+from ..runs.options import RunOptions
 from ..runs.results import trained
 from ..runs.run import Run
+from ..runs.study import command_of
 from ..settings import Setting, nuisance_parts
 from ..training.latent import encode_states
 from ..training.leakage import leakage_within
@@ -45,7 +49,7 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
     return Summary(
         name=data.name,
         source=options.source,
-        command=ledger.recall("command", str) or f"autotransfer run {options.source} --out {run.folder}",
+        command=command_of(_asked(run), run.folder),
         jobs_done=len(done),
         jobs_total=len(entries),
         started=ledger.recall("started", str) or "",
@@ -61,6 +65,12 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
         if choice is None or not weights or not complete
         else _weights_story(run, roles(choice, shown), shown, until),
     )
+
+
+def _asked(run: Run) -> RunOptions:
+    """Options as the user gave them, where the run has kept them: a limit may have cut them down."""
+    asked = run.ledger.recall("asked", dict[str, Any])
+    return run.options if asked is None else replace(RunOptions.from_dict(asked), source=run.options.source)
 
 
 def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:

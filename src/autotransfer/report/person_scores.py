@@ -159,7 +159,7 @@ def card_words(model: Model) -> str | None:
     if not isinstance(name, str) or not is_metric(name) or not isinstance(chance, float) or not isinstance(mean, float):
         return None
     if isinstance(sentence := told.get("verdict"), str) and sentence:
-        return printable(sentence)
+        return printable(f"When it was trained: {sentence[0].lower()}{sentence[1:]}")
     start = "the model is not better than guessing: " if told.get("better_than_guessing") is False else "the model: "
     left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
-    return f"{start}{label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"
+    return f"When it was trained: {start}{label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..runs.choice import OVER, Average, Choice, Playback
+from ..runs.choice import OVER, Average, Choice
 from ..runs.verdict import follow_words, headline, metric_words, skipped_words
+from ..training.scoring import BALANCED_ACCURACY
 from .escaping import short
 from .outcomes import finite
 from .wording import NO_BETTER, average_words, kind_label, score
@@ -66,7 +67,7 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], list[str]]:
         f"temperature {average.temperature:.2f}: expected calibration error {score(found.error)}, without it "
         f"{score(found.error_before)}",
         f"best single candidate: {choice.chosen.name}",
-        *(_played(choice.playback) or _not_played(choice)),
+        *(_played(choice) or _not_played(choice)),
     ]
     return [f"{average_words(average)}: {shares}"], after
 
@@ -101,20 +102,23 @@ def _not_played(choice: Choice) -> list[str]:
     return [f"neither adaptation nor labels were tried on held-out people{why}"]
 
 
-def _played(played: Playback | None) -> list[str]:
-    """What labels and adaptation gave held-out people."""
+def _played(choice: Choice) -> list[str]:
+    """What labels and adaptation gave held-out people. Not all need be played back, nor on all their windows, and
+    always in balanced accuracy: these are not the scores of the table."""
+    played = choice.playback
     if played is None:
         return []
     people = len(next(iter(played.zero_shot.values())))
-    lines = [f"following {people} held-out people without labels: {follow_words(played.session, played.gain)}"]
+    metric = "" if choice.metric == BALANCED_ACCURACY else ", in balanced accuracy"
+    lines = [f"on the {people} people played back{metric}, no labels: {follow_words(played.session, played.gain)}"]
     if played.online:
         before, session, whole = (
             _mean(own) for own in (played.zero_shot["recorded"], played.adapted["recorded"], played.all_windows)
         )
         lines[0] += f" (as recorded: zero-shot {before:.3f}, in a session {session:.3f}, all windows {whole:.3f})"
     if played.calibrated:
-        pairs = [f"{k}: {_mean(own):.3f} ({_mean(played.before[k]):.3f})" for k, own in played.calibrated.items()]
-        lines.append(f"calibrated with labels of each class (without): {', '.join(pairs)}")
+        pairs = [f"{k}: {_mean(played.before[k]):.3f} → {_mean(own):.3f}" for k, own in played.calibrated.items()]
+        lines.append(f"with labels of each class, on the windows left: {', '.join(pairs)}")
     return lines
 
 

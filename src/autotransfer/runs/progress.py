@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import UserError
-from ..words import clock, jobs_words, printable
+from ..words import clock, printable, trainings_words
 from .ledger import FINISHED, STATUSES, Entry, Ledger
 from .lock import in_use
 
@@ -136,8 +136,8 @@ class Standing:
 
     @property
     def jobs(self) -> str:
-        """'8 of 120 known jobs done, 4 running, 108 waiting, 0 failed'."""
-        done = jobs_words(self.counts.get("done", 0), sum(self.counts.values()), known=True)
+        """'8 of 120 trainings done, 4 running, 108 waiting, 0 failed'."""
+        done = trainings_words(self.counts.get("done", 0), sum(self.counts.values()))
         running = f"{self.counts.get('running', 0)} {'running' if self.working else 'begun'}"
         return f"{done}, {running}, {self.counts.get('waiting', 0)} waiting, {self.counts.get('failed', 0)} failed"
 

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import platform
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -156,8 +155,6 @@ class Run:
             "versions": versions(*["braindecode"] * f"{options.base or options.encoder}".startswith(PREFIX)),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        if sys.argv[0].endswith("autotransfer"):
-            facts["command"] = " ".join(["autotransfer", *sys.argv[1:]])
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if not writable(folder):

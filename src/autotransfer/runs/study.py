@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, one_line
 from ..files import read_plain
+from ..options import AskedOptions
 from ..recordings import absolute
 from .options import EVERYTHING, RunOptions
 
@@ -40,6 +42,34 @@ def study_text(options: RunOptions) -> str:
     told["adaptation"] = options.adaptation or "none"  # as it was settled
     lines = [f"{name} = {_toml(value)}" for name, value in told.items() if value is not None]
     return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
+
+
+def command_of(options: RunOptions, folder: Path) -> str:
+    """The same options as a command line, quoted for a shell: those alone that are not as `autotransfer run` has them
+    anyway. Settings that are listed are too long for one; `folder` has them in its file."""
+    if options.lists_settings:
+        return shlex.join(["autotransfer", "run", "--config", str(folder / NAME), "--out", "FOLDER"])
+    parts = ["autotransfer", "run", options.source, "--out", str(folder)]
+    for name, value in _unusual(options).items():
+        flag = f"--{name.replace('_', '-')}"
+        parts += [flag] if value is True else [flag, str(value)]
+    return shlex.join(parts)
+
+
+def _unusual(options: RunOptions) -> dict[str, Any]:
+    """What `RunOptions.of` must be given to make these options. One may bring others with it, as the paper's grid its
+    rule, so what it makes is compared until nothing differs."""
+    given: dict[str, Any] = {}
+    while True:
+        made = RunOptions.of("recommended", source=options.source, **asdict(AskedOptions()) | given)
+        wanted = {
+            field.name: getattr(options, field.name)
+            for field in fields(options)
+            if field.name not in (*UNTOLD, *given) and getattr(options, field.name) != getattr(made, field.name)
+        }
+        if not wanted:
+            return given
+        given |= {name: "none" if value is None else value for name, value in wanted.items()}
 
 
 def _toml(value: object) -> str:

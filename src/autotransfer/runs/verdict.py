@@ -150,13 +150,19 @@ def skipped_words(result: Result) -> list[str]:
     return [f"simple models not scored: {'; '.join(f'{_name(n)} ({why})' for n, why in result.skipped_peers.items())}"]
 
 
+_WAYS = {
+    "shift": "by a shift that all classes share", "prototypes": "by class prototypes",
+    "statistics": "by means and covariances", "entropy": "by entropy",
+}  # fmt: skip
+
+
 def follow_words(follows: str, gain: float) -> str:
     """What following held-out people without labels gave them, and what the delivered model therefore does."""
     if follows == "none":
-        return f"{signed(gain)}; the delivered model does not follow people"
+        return f"{signed(gain)}; a session does not learn from unlabelled windows"
     if follows.startswith("online"):
         return f"{signed(gain)}; sessions of the delivered model learn from a person's windows ({follows})"
-    return f"{signed(gain)}; the delivered model follows people by {follows}"
+    return f"{signed(gain)}; a session learns from unlabelled windows ({_WAYS.get(follows, follows)})"
 
 
 # ---- its parts -------------------------------------------------------------------------------------------------------

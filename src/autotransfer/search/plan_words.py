@@ -91,10 +91,15 @@ def why_folds(recordings: Recordings, asked: RunOptions, plan: Plan) -> list[str
     ]
 
 
-def balances(recordings: Recordings, options: RunOptions) -> list[str]:
-    """How the batches of penalised networks are made up, in words."""
+def balances(recordings: Recordings, options: RunOptions, plan: Plan) -> list[str]:
+    """How the batches of penalised networks are made up, in words, where such are expected within the limit."""
     lines = []
-    settings = [setting for setting in networks(options, options.settings(), recordings) if setting.penalty is not None]
+    if plan.searched:
+        settings = networks(options, options.settings(), recordings)
+    else:
+        done = plan.ahead if plan.limit is None else plan.within(plan.limit)
+        settings = [setting for stage in done for setting in stage.settings]
+    settings = [setting for setting in settings if setting.penalty is not None]
     training = recordings.n_subjects - people_held_out(recordings, options)
     for kind, balance in BALANCES.items():
         sizes = {setting.training.batch_size for setting in settings if setting.training.batches == kind}

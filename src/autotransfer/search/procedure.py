@@ -241,7 +241,7 @@ class Conductor:
         least = LATE if last and len(self.answers) > 1 else EARLY
         began = time.monotonic()
         late = began + (max(self.left, least) if last else least)
-        with working("peers", shown=self.shown):
+        with working("scoring simple models", shown=self.shown):
             beside = peer_scores(run, late if math.isfinite(late) else None)
         peers = {name: run.by_person(scores) for name, scores in beside.scores.items()}
         choice = replace(choice, peers=peers, skipped_peers=beside.skipped)
@@ -253,7 +253,7 @@ class Conductor:
         choice = replace(choice, left_out=[*self.plan.left_out, *left_out_words(self.plan)])
         if staged:
             choice = replace(choice, stages=self.answers, ended=ended, stopped_earlier=self.earlier)
-        with working("models", shown=self.shown):
+        with working("building models", shown=self.shown):
             averages = None if online is None else (online.settings, online.weights)
             build_models(run, candidates, weights, choice, self.tell, refit=last, online=averages)
         write_atomically(run.folder / "choice.json", json.dumps(schema.to_values(choice), indent=1))

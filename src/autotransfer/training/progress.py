@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..folds import name_of
 from ..jobs import Outcome
-from ..words import clock, jobs_words
+from ..words import clock, trainings_words
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -42,22 +42,21 @@ def working(label: str, *, shown: bool | None) -> Iterator[None]:
 class Progress:
     """Counts member-epochs, of which `total` are to be done at most, and members that are done or failed.
 
-    before: how many of the members are already done, and how many have failed; None: all are trained now, and no
-        others will come
+    before: how many of the members are already done, and how many have failed
     expected: seconds that all of it is planned to take, which is told as long as nothing better is known
     """
 
     def __init__(
         self, total: int, members: int, *, shown: bool | None, label: str = "training",
-        before: tuple[int, int] | None = None, expected: float | None = None,
+        before: tuple[int, int] = (0, 0), expected: float | None = None,
     ) -> None:  # fmt: skip
         self.expected = math.inf if expected is None else expected
         self.total, self.members, self.label = total, members, label
         self.terminal = sys.stderr.isatty()
         self.shown = self.terminal if shown is None else shown
-        self.known = before is not None
-        self.well, self.failed = before or (0, 0)
+        self.well, self.failed = before
         self.done = 0
+        self.ended = ""  # what was told when all epochs were over
         self.began: tuple[float, int] | None = None  # when the first epoch was over, and what had been done then
         self.bar: Any = None
 
@@ -115,14 +114,16 @@ class Progress:
 
     def advance(self, epochs: int) -> None:
         self.done += epochs
-        note = jobs_words(self.well, self.members, self.failed, known=self.known)
+        note = trainings_words(self.well, self.members, self.failed)
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, note=note)
         spent = time.perf_counter() - self.start
         if self.began is None:
             self.began = spent, self.done
-        if spent - self.last > LINE_EVERY or self.done >= self.total:
-            self.last = spent
+        # What follows the last epoch, such as members that leave, may change nothing that is told.
+        over = self.done >= self.total
+        if note != self.ended if over else spent - self.last > LINE_EVERY:
+            self.last, self.ended = spent, note if over else ""
             line = f"{self.label}: {note}, {clock(spent)} elapsed, {clock(self.left)} left"
             LOG.info(line)
             if self.shown and self.bar is None:
