@@ -206,8 +206,17 @@ def _steps(page: Path) -> list[tuple[str, str]]:
     return [(block["kind"], block["text"]) for block in found if not block["why"] and "--8<--" not in block["text"]]
 
 
+LONG = {"pretraining.md"}  # trains several studies
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if str(page) not in TESTED_ELSEWHERE and _steps(page)], ids=str
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if str(page) in LONG else page
+        for page in PAGES
+        if str(page) not in TESTED_ELSEWHERE and _steps(page)
+    ],
+    ids=str,
 )
 def test_the_code_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = _steps(page)

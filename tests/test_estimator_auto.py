@@ -49,6 +49,7 @@ def few_settings() -> Iterator[None]:
         patch.setattr("autotransfer.search.kinds.TAKEN_UP", {})  # which follow from names that arrays do not have
         patch.setattr("autotransfer.search.kinds.represented", lambda *_, **__: [])  # and so do these
         patch.setattr("autotransfer.search.kinds._responses", lambda *_: False)
+        patch.setattr("autotransfer.search.kinds.VOTED", {})
         yield
 
 
@@ -158,6 +159,7 @@ def test_codes_of_the_members_stand_side_by_side(fitted: at.AutoTransferClassifi
     assert len(fitted.get_feature_names_out()) == z.shape[1]
 
 
+@pytest.mark.slow
 def test_it_can_be_cross_validated() -> None:
     """Two folds, with three subjects left for the procedure in each."""
     folds = list(LeaveOneGroupOut().split(X, Y, SUBJECTS))[:2]

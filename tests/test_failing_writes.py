@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     """From the ledger's first rows on. A layer that does nothing would leave a whole run."""
     assert [result for *_, result in served(tmp_path, lambda writes: [("full", writes // 3)])] == ["resumed"]

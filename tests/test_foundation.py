@@ -296,6 +296,7 @@ def test_a_graph_has_the_encoder_in_it(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "model.pt2").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_run_with_a_foundation_encoder(folder: Path, tmp_path: Path) -> None:
     own = target()
     save_npz(tmp_path / "target.npz", own)

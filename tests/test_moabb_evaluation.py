@@ -162,7 +162,9 @@ def halved(X: np.ndarray) -> np.ndarray:
     return X[..., ::2]
 
 
-@pytest.mark.parametrize("mode", ["train_trialwise", "train_and_target_labeled_50p"])
+@pytest.mark.parametrize(
+    "mode", ["train_trialwise", pytest.param("train_and_target_labeled_50p", marks=pytest.mark.slow)]
+)
 def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes()
     monkeypatch.setattr("autotransfer.person.calibration.lost_with", lambda *_: None)  # after one epoch that is chance

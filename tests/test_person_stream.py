@@ -588,6 +588,7 @@ def test_ctrl_c_ends_with_a_summary_and_saves_the_session(run: Path, tmp_path: P
 
 
 @needs_lsl
+@pytest.mark.slow
 def test_a_stream_of_another_rate_is_refused(run: Path, tmp_path: Path, loopback: Env) -> None:
     person_file(tmp_path / "fast.npz", OWN.numpy(), sfreq=100.0)
     replay = start(loopback, "-m", "benchmarks.replay", tmp_path / "fast.npz", "ann", "--seconds", 20)

@@ -282,7 +282,7 @@ def test_a_model_refuses_what_does_not_fit(finished: tuple[Run, Choice]) -> None
     model.check(X, ["C3", "C4"], 16.0)
     for arguments, message in (
         ((X[:, :1], None, None), "takes 2 channels, the data have 1"),
-        ((X, ["C4", "Cz"], None), "the data have no channel 'C3', which the model reads, but C4, Cz"),
+        ((X, ["C4", "Cz"], None), "channel 'C3' is missing, .* --rename Cz=C3"),
         ((X, None, 32.0), "sampled at 32 Hz, the model expects 16 Hz"),
         ((X[..., :12], None, None), "have 12 samples, the model expects 16"),
     ):

@@ -15,6 +15,9 @@ from tiny import tiny_file
 QUICK = ["--seeds", "2", "--epochs", "2", "--device", "cpu", "--lr", "0.01", "--batch-size", "16"]
 
 
+pytestmark = pytest.mark.slow  # a whole run and its control
+
+
 @pytest.fixture(scope="module")
 def proven(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Data file and folder of a proof with its control."""

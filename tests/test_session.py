@@ -24,7 +24,7 @@ from autotransfer.models.mixture import Mixture
 from autotransfer.models.saved_model import SavedModel
 from autotransfer.preprocessing import TRANSFORMS
 from autotransfer.training.members import Members, size_of
-from tiny import people
+from tiny import people, tiny
 
 REC = people(per=40)
 OWN = REC.X[REC.subject == 3]  # (40, 3, 24), of a person whom no model below was fitted on
@@ -298,3 +298,12 @@ def test_a_session_says_nothing(recwarn: pytest.WarningsRecorder) -> None:
     warnings.simplefilter("always")
     at.Session(mixture()).predict_proba(OWN[0])
     assert not recwarn.list
+
+
+def test_adaptation_that_nobody_has_tried_is_said_to_be_so() -> None:
+    """A run without the time to play people back delivers a model of which nobody knows whether following helps."""
+    model = at.CensoredClassifier(max_epochs=1, batch_size=8)
+    recordings = tiny()
+    model.fit(recordings.X.numpy(), recordings.y.numpy(), subjects=recordings.subject.numpy())
+    with pytest.warns(UserWarning, match="not tried on held-out people"):
+        assert at.Session(model, adapt=True).adapts

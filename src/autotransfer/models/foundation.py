@@ -178,7 +178,9 @@ def _place(source: str) -> Path:
 def open_foundation(text: str) -> FoundationEncoder:
     """The encoder of braindecode:MODEL,pretrained=FOLDER_OR_REPOSITORY,option=value, or of a folder or hf:USER/NAME
     whose README.md has the model among its tags; anything else is refused in one line."""
-    model, given, source = None, {}, text
+    model: str | None = None
+    given: dict[str, Any] = {}
+    source = text
     if text.startswith(PREFIX):
         model, given = parse(text)
         source = given.pop(PRETRAINED, "")
@@ -222,7 +224,7 @@ def _model(place: Path) -> str:
     if len(named) != 1:
         told = f"names {', '.join(named)}" if named else "names no model of braindecode"
         raise UserError(f"{PAGE} of {place} {told} among its tags; give {PREFIX}MODEL,{PRETRAINED}={place}")
-    return named[0]
+    return str(named[0])
 
 
 def _loaded(model: str, options: dict[str, Any], weights: dict[str, Tensor]) -> nn.Module:

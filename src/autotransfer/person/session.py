@@ -107,6 +107,12 @@ class Session:
         way = following(self.model)
         if way is None:
             warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
+        elif self.model.card.follows is None:
+            warnings.warn(
+                f"adaptation was not tried on held-out people: the session follows its person by {way}, and nobody "
+                "knows whether that helps; a run with more time tries it",
+                stacklevel=3,
+            )
         return way is not None
 
     def reset(self) -> None:

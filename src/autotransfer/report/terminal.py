@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..runs.choice import Average, Choice, Playback
+from ..runs.choice import OVER, Average, Choice, Playback
 from ..runs.verdict import follow_words, headline, metric_words, skipped_words
 from .escaping import short
 from .outcomes import finite
@@ -66,7 +66,7 @@ def _averaged(choice: Choice, average: Average) -> tuple[list[str], list[str]]:
         f"temperature {average.temperature:.2f}: expected calibration error {score(found.error)}, without it "
         f"{score(found.error_before)}",
         f"best single candidate: {choice.chosen.name}",
-        *_played(choice.playback),
+        *(_played(choice.playback) or _not_played(choice)),
     ]
     return [f"{average_words(average)}: {shares}"], after
 
@@ -92,6 +92,13 @@ def _table(rows: Rows) -> list[str]:
 
 def _names(people: Sequence[str]) -> str:
     return ", ".join(short(name, 40) for name in people[:10]) + (f" and {len(people) - 10} more" * (len(people) > 10))
+
+
+def _not_played(choice: Choice) -> list[str]:
+    if choice.playback is not None or choice.adaptation == "transductive":
+        return []
+    why = f": {OVER}" if choice.ended == OVER else ""
+    return [f"neither adaptation nor labels were tried on held-out people{why}"]
 
 
 def _played(played: Playback | None) -> list[str]:

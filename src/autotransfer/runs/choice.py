@@ -109,6 +109,7 @@ class Average:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+OVER = "the time was over"  # why a run ended
 HARM = 0.02  # of a score: whoever loses more is harmed
 
 

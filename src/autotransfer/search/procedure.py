@@ -13,7 +13,7 @@ import numpy as np
 from .. import schema
 from ..files import write_atomically
 from ..machine import FEW, cores, threads
-from ..runs.choice import Choice, Playback, StageScore, read_choice
+from ..runs.choice import OVER, Choice, Playback, StageScore, read_choice
 from ..runs.csv_tables import csv_of
 from ..runs.executor import LocalExecutor, OutOfTime
 from ..runs.ledger import FINISHED, Entry, stage_name
@@ -120,8 +120,7 @@ class Conductor:
         todo = [entry for entry in entries if statuses.get(entry.key) not in FINISHED]
         needed = not self.answers and (number == 0 or run.options.staged)
         if todo and not needed and not self._fits(stage):
-            about = f"it would have taken about {clock(self._cost(stage))}"
-            self._leave_out(number, about if stage.seconds else "no time was left")
+            self._leave_out(number, self._too_long(stage))
             return False
         run.add(entries)  # also what is finished: jobs are counted
         if not todo:
@@ -163,6 +162,9 @@ class Conductor:
         if not stage.seconds:
             return 0.0
         return self._training(stage) * self.slowness + (self.answering or stage.seconds - self._training(stage))
+
+    def _too_long(self, stage: Stage) -> str:
+        return f"it would have taken about {clock(self._cost(stage))}" if stage.seconds else "no time was left"
 
     def _keep_whole(self, number: int, entries: Sequence[Entry]) -> bool:
         """The time is over: what was trained on every fold stays, all else of the stage is forgotten."""
@@ -289,12 +291,17 @@ class Conductor:
         ahead = [stage for stage in self.plan.stages[number + 1 :] if not stage.left_out]
         if not ahead:
             cut = any(stage.left_out for stage in self.plan.stages)
-            return "the time was over" if cut else "everything in its plan was trained"
+            return OVER if cut else "everything in its plan was trained"
         if self.plan.fixed:
             return None
         if self.plan.stops and not expects_gain([answer.scores for answer in self.answers]):
             return "no more gain was expected"
-        return None if any(map(self._fits, ahead)) else "the time was over"
+        if any(map(self._fits, ahead)):
+            return None
+        for place in range(number + 1, len(self.plan.stages)):  # said once, in the answer: no line for each
+            if not (stage := self.plan.stages[place]).left_out:
+                self.plan = self.plan.with_stage(place, replace(stage, left_out=self._too_long(stage)))
+        return OVER
 
     def _revised(self, number: int, since: float | None, said: Said, nested: Nested) -> Nested:
         """Notes the answer. People who would have stopped earlier, had they not been there to gain from going on, are

@@ -136,7 +136,7 @@ class Encoder:
         wanted = floating(module)
         if sum(one.numel() for one in wanted.values()) != flat.numel() or not flat.is_floating_point():
             raise ValueError(f"a foundation encoder has {flat.numel()} weights, and its network has others")
-        pieces = flat.split([one.numel() for one in wanted.values()])
+        pieces = torch.split(flat, [one.numel() for one in wanted.values()])
         module.load_state_dict(
             {name: piece.view_as(wanted[name]) for name, piece in zip(wanted, pieces, strict=True)}, strict=False
         )
