@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import autotransfer as at
 from autotransfer.cli import app
+from autotransfer.report.person_scores import PersonScores
 from autotransfer.runs.options import RunOptions
 from autotransfer.training.mistake_costs import for_classes, read_costs
 from autotransfer.training.scoring import CHOICES, label_of, metric_of
@@ -31,10 +32,31 @@ def test_the_score_is_the_share_of_the_worst_cost_that_was_avoided() -> None:
 
 
 def test_guessing_gets_what_is_called_chance() -> None:
+    """The best constant answer, which is at least as good as any other that does not look at the windows."""
     draw = np.random.default_rng(0)
     y = draw.choice(3, 20_000, p=[0.6, 0.3, 0.1])
-    guessed = metric_of(COSTS).score(y, np.eye(3)[draw.integers(0, 3, len(y))])
-    assert metric_of(COSTS).chance(y, 3) == pytest.approx(guessed, abs=0.01)
+    metric = metric_of(COSTS)
+    constant = [metric.score(y, np.eye(3)[np.full(len(y), k)]) for k in range(3)]
+    assert metric.chance([y], 3) == pytest.approx(max(constant))
+    assert metric.chance([y], 3) > metric.score(y, np.eye(3)[draw.integers(0, 3, len(y))]) + 0.01
+
+
+def test_chance_by_hand() -> None:
+    """Rest and grasp as often, an unwanted grasp for 5 and a missed one for 1: always rest pays 1 of 6."""
+    metric, y = metric_of("cost:[[0,5],[1,0]]"), np.tile([0, 1], 10)
+    assert metric.chance([y], 2) == pytest.approx(5 / 6)
+    assert metric.score(y, np.tile([1.0, 0.0], (20, 1))) == pytest.approx(5 / 6)
+    mostly, rarely = np.repeat([0, 1], [9, 1]), np.repeat([0, 1], [1, 9])
+    # One answer for both: rest avoids 45/46 and 5/14. Each person's own best, 9/14 for the second, is nobody's guess.
+    assert metric.chance([mostly, rarely], 2) == pytest.approx((45 / 46 + 5 / 14) / 2)
+    even = metric_of("cost:[[0,1],[1,0]]")
+    assert even.chance([mostly, rarely], 2) == pytest.approx(0.5)
+
+
+def test_a_model_that_always_says_the_cheap_class_only_guesses() -> None:
+    y, who = np.tile([0, 1], 40), np.repeat(["a", "b", "c", "d"], 20).tolist()
+    told = PersonScores(["rest", "grasp"], y, np.tile([0.9, 0.1], (80, 1)), who).lines("cost:[[0,5],[1,0]]")
+    assert told[0] == "Not better than guessing (chance .83)"
 
 
 def test_equal_costs_in_equal_classes_are_accuracy() -> None:

@@ -348,6 +348,24 @@ def test_other_refusals(run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "there.csv").read_text() == "mine"
 
 
+def test_a_file_that_states_no_rate_is_read_at_the_models_or_at_the_one_given(run: Path, tmp_path: Path) -> None:
+    stated = person_file(tmp_path / "stated.npz", OWN.numpy())
+    silent = person_file(tmp_path / "silent.npz", OWN.numpy(), sfreq=None)
+    command(run, "--source", stated, "--out", tmp_path / "stated.csv")
+    told = command(run, "--source", silent, "--out", tmp_path / "silent.csv")
+    assert "silent.npz states no sampling rate; taken for the model's" in told.output
+    given = command(run, "--source", silent, "--sfreq", RATE, "--out", tmp_path / "given.csv")
+    assert "states no sampling rate" not in given.output
+    expected = table(tmp_path / "stated.csv")
+    assert len(expected)
+    for name in ("silent", "given"):
+        pd.testing.assert_frame_equal(table(tmp_path / f"{name}.csv"), expected)
+    with pytest.raises(UserError, match=r"--sfreq is 7 Hz, and .* states"):
+        command(run, "--source", stated, "--sfreq", 7)
+    with pytest.raises(UserError, match="7 Hz"):  # and not the model's
+        command(run, "--source", silent, "--sfreq", 7)
+
+
 def test_channels_are_found_by_name(tmp_path: Path) -> None:
     X = OWN.numpy()
     source = NpzSource(person_file(tmp_path / "more.npz", X[:, [2, 0, 1, 1]], channels=["ch2", "ch0", "x", "ch1"]))

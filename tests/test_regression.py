@@ -24,8 +24,9 @@ from autotransfer.models.loading import load_classifier
 from autotransfer.models.regression import RegressionModel
 from autotransfer.recordings.raw import Raw
 from autotransfer.recordings.targets import Targets
+from autotransfer.report.regression_page import page
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.regression import is_regression, read_choice
+from autotransfer.runs.regression import CONSTANT, PEER, RegressionChoice, headline, is_regression, read_choice
 from autotransfer.search import regression
 from autotransfer.search.regression import STRENGTHS, search, shares
 from autotransfer.training.continuous import correlation, held_out_coverage, interval_radii, r2, radius_at
@@ -118,6 +119,53 @@ def test_a_target_that_nothing_tells_is_called_so() -> None:
     choice = search(Targets.of(Raw(X=X, y=y, subject=who, sfreq=128.0)), options()).choice
     assert choice.guesses
     assert choice.verdict.startswith("Not better than a constant")
+
+
+def described(**changes: Any) -> RegressionChoice:
+    names = [f"p{n}" for n in range(8)]
+    own = dict(zip(names, np.linspace(-0.3, 0.1, 8).tolist(), strict=True))
+    given: dict[str, Any] = {
+        "target": "continuous", "name": "study", "adaptation": "zero-shot", "folds": 4, "chosen": [], "baseline": PEER,
+        "baseline_won": False, "nested_test_scores": own, "correlations": dict.fromkeys(names, 0.2), "errors": own,
+        "test_scores": {PEER: {who: value - 0.4 for who, value in own.items()}, CONSTANT: dict.fromkeys(names, -0.1)},
+        "coverage": dict.fromkeys(names, 0.86), "radius": 2.0, "not_scored": [],
+    }  # fmt: skip
+    return RegressionChoice(**given | changes)
+
+
+def test_too_few_people_for_an_interval_are_told_in_place_of_what_it_would_hold() -> None:
+    (line,) = [line for line in headline(described()) if line.startswith("Intervals")]
+    assert line == "Intervals: 90 % ones of ±2 hold 86 % of new people's targets."
+    unlimited = described(radius=None)
+    (line,) = [line for line in headline(unlimited) if line.startswith("Intervals")]
+    assert "8 people, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞" in line
+    assert unlimited.coverage == {}
+    assert "0.860" in page(described())
+    assert "0.860" not in page(unlimited)
+    assert "are too few for a 90" in page(unlimited)
+
+
+def test_what_only_guesses_is_not_praised_beside_a_simple_model_that_is_worse() -> None:
+    choice = described()
+    assert choice.guesses
+    first, second = choice.verdict.split("). ")
+    assert first.startswith("Not better than a constant: the model has R² ")
+    assert second.startswith("The simple model, ridge on features, is lower still: -0.500 (difference +0.400")
+    assert "better than the simple" not in choice.verdict
+    praised = described(test_scores=choice.test_scores | {CONSTANT: dict.fromkeys(choice.nested_test_scores, -0.9)})
+    assert "): better than the simple model, ridge on features, which has" in praised.verdict
+
+
+def test_gain_and_offset_are_a_hint_where_a_run_does_not_adapt() -> None:
+    def hints(**changes: Any) -> list[str]:
+        return [line for line in headline(described(**changes)) if "--adaptation transductive" in line]
+
+    high = dict.fromkeys(described().correlations, 0.9)
+    (line,) = hints(correlations=high)
+    assert line.startswith("Gain and offset: set right for each person, predictions would have R² 0.810;")
+    assert not hints(correlations=high, adaptation="transductive")
+    assert not hints()  # a low correlation
+    assert not hints(correlations=high, nested_test_scores=dict.fromkeys(high, 0.75))  # little is lost
 
 
 def test_a_persons_gain_is_taken_away_where_their_windows_may_be_used() -> None:
@@ -229,6 +277,8 @@ def test_the_estimator_follows_scikit_learn(tmp_path: Path) -> None:
     assert own.next_person_[0] < own.next_person_[1]
     again = at.load_model(tmp_path / "run")
     assert isinstance(again, RegressionModel)
+    assert repr(again).startswith("<RegressionModel of ")
+    assert repr(again).endswith(": windows of 2 channels × 128 samples at 128 Hz → a number; 6 training people>")
     np.testing.assert_array_equal(again.predict(X), predicted)
     at.save_model(own, tmp_path / "other")
     np.testing.assert_array_equal(at.load_model(tmp_path / "other").predict(X), predicted)

@@ -60,7 +60,7 @@ def test_one_class_alone_has_no_score_but_accuracy() -> None:
 def test_chance_is_what_guessing_scores(name: str) -> None:
     y, _ = some(20_000)
     p = np.random.default_rng(1).random((len(y), 3))
-    assert METRICS[name].score(y, p) == pytest.approx(METRICS[name].chance(y, 3), abs=0.015)
+    assert METRICS[name].score(y, p) == pytest.approx(METRICS[name].chance([y], 3), abs=0.015)
 
 
 def test_words() -> None:

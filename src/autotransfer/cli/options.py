@@ -147,11 +147,11 @@ class Detection:
         _event("With --replay: events and their classes, T1=left,T2=right; T0= only ends what came before."),
     ] = None
     pattern: Annotated[str | None, _event("With --replay: what names of files mean, such as '{subject}/*.csv'.")] = None
-    sfreq: Annotated[float | None, _event("With --replay: sampling rate in Hz of files that do not say it.")] = None
+    sfreq: Annotated[float | None, _event("Sampling rate in Hz of files that do not say it.")] = None
 
     def __post_init__(self) -> None:
         if self.replay is None:
-            for name in ("false_per_hour", "events", "pattern", "sfreq"):
+            for name in ("false_per_hour", "events", "pattern"):
                 if getattr(self, name) is not None:
                     raise UserError(f"--{name.replace('_', '-')} is for --replay; leave it out, or replay recordings")
         if self.false_per_hour is not None and self.threshold is not None:
@@ -160,7 +160,7 @@ class Detection:
     @property
     def asked(self) -> bool:
         """Whether events of a stream are to be detected."""
-        return self != Detection(replay=self.replay)
+        return self != Detection(replay=self.replay, sfreq=self.sfreq)
 
     @property
     def rule(self) -> dict[str, Any]:

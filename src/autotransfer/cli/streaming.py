@@ -101,7 +101,7 @@ def stream(
 
     classes = person.classes_.tolist()
     filtered = filter_from(filter, notch or [], person.model.parts[0].card.filter)
-    with closing(open_source(source)) as samples:
+    with closing(open_source(source, detection.sfreq)) as samples:
         decoded = Stream(
             person, samples, hop=hop, smooth=smooth, filtered=filtered, by_position=by_position, rename=rename or (),
             tell=tell,

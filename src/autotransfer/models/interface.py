@@ -45,6 +45,14 @@ class WindowModel(ABC):
 
     card: Card | RegressionCard
 
+    def __repr__(self) -> str:
+        """What it was made for, in a line."""
+        card = self.card
+        rate = "" if card.sfreq is None else f" at {card.sfreq:g} Hz"
+        told = "a number" if isinstance(card, RegressionCard) else f"classes {', '.join(map(str, card.classes))}"
+        windows = f"windows of {len(card.channels)} channels × {card.n_times} samples{rate}"
+        return f"<{type(self).__name__} of {card.name!r}: {windows} → {told}; {card.subjects} training people>"
+
     def check(self, X: object, channels: object = None, sfreq: float | None = None) -> Tensor:
         """Windows (N, channels, times) float32 that the model takes; any others are refused, naming the difference."""
         return windows_for_model(X, self.card, channels, sfreq)

@@ -206,8 +206,8 @@ def _check_are_classes(classes: tuple[Label, ...]) -> None:
     fraction = next((label for label in classes if isinstance(label, float) and not label.is_integer()), None)
     if fraction is not None and len(classes) > MOST_FRACTIONS:
         raise UserError(
-            f"y holds {len(classes)} different numbers such as {fraction:g}: measurements, and no classes; to predict "
-            "numbers use --target continuous (AutoTransferRegressor)"
+            f"y holds {len(classes)} different numbers such as {fraction:g}: measurements, and this is for classes "
+            "only; to predict numbers: autotransfer run --target continuous (AutoTransferRegressor)"
         )
 
 

@@ -98,9 +98,12 @@ class PersonScores:
     def lines(self, name: str = BALANCED_ACCURACY) -> list[str]:
         """The same for a terminal, by one metric; first of all whether it is better than guessing."""
         metric = metric_of(name)
-        found, chance = self.by_person(metric), chance_words(metric.chance(self.y, len(self.classes)))
+        found = self.by_person(metric)
         values = [value for value in found.values() if math.isfinite(value)]
-        lines = self._guessing(metric, values)
+        whose = [self.y[self.people[who]] for who, value in found.items() if math.isfinite(value)] or [self.y]
+        guessing = metric.chance(whose, len(self.classes))
+        chance, limits = chance_words(guessing), bootstrap_interval(values, seed=0)
+        lines = [f"Not better than guessing ({chance})"] if limits and limits[0] <= guessing else []
         if self.subject is None:
             lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(found[NOBODY])} ({chance})")
         elif not values:
@@ -119,10 +122,6 @@ class PersonScores:
         metric = metric_of(name)
         values = [value for value in self.by_person(metric).values() if math.isfinite(value)]
         return f"{metric.label} {score(sum(values) / len(values) if values else None)}"
-
-    def _guessing(self, metric: Metric, values: list[float]) -> list[str]:
-        chance, limits = metric.chance(self.y, len(self.classes)), bootstrap_interval(values, seed=0)
-        return [f"Not better than guessing ({chance_words(chance)})"] if limits and limits[0] <= chance else []
 
     def _listed(self, found: dict[Any, float]) -> list[str]:
         shown = list(found.items())[:MOST_PEOPLE]

@@ -20,6 +20,7 @@ Scores = dict[str, float]
 CHOICE = "choice.json"
 PEER = "ridge on features"  # the simple model: ridge regression on what any signal has
 CONSTANT = "constant"  # the mean of the training people's targets, which is what guessing comes to
+TOLD, LOST = 0.25, 0.1  # R²: from which a rescaled one is worth a hint, and by how much it must be higher
 LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
 
 
@@ -49,8 +50,8 @@ class RegressionChoice:
     correlations: Scores
     errors: Scores  # root mean squared
     test_scores: dict[str, Scores]  # R² of the simple model and of the constant
-    coverage: Scores  # of 90 % intervals that the other people gave; empty: there are too few people
-    radius: float | None  # half the width of the delivered 90 % interval; None: infinite, or unknown
+    coverage: Scores  # of 90 % intervals that the other people gave; empty: too few people, or an infinite interval
+    radius: float | None  # half the width of the delivered 90 % interval; None: infinite, there are too few people
     not_scored: list[str]  # people whose target never changes
     at_least: float | None = None  # the score that the user asks of every person
     # What follows from the scores, for readers of choice.json; whatever is given is replaced.
@@ -61,6 +62,8 @@ class RegressionChoice:
     def __post_init__(self) -> None:
         if not self.nested_test_scores:
             raise UserError("nobody has a score")
+        if self.radius is None:  # fewer people may have had finite ones, which are not what is delivered
+            object.__setattr__(self, "coverage", {})
         object.__setattr__(
             self, "best_peer", best_peer(self.nested_test_scores, {PEER: self.test_scores[self.baseline]})
         )
@@ -73,6 +76,15 @@ class RegressionChoice:
         gains = [own - self.test_scores[CONSTANT][who] for who, own in self.nested_test_scores.items()]
         limits = bootstrap_interval(gains, seed=0)
         return limits is None or limits[0] <= 0
+
+    @property
+    def rescaled(self) -> float | None:
+        """Mean R² if gain and offset of the predictions were right for each person, which is the squared correlation;
+        None where that is no hint: little is lost by them, or the model adapts to people already."""
+        if self.adaptation != "zero-shot":
+            return None
+        own, best = mean(self.nested_test_scores), mean({k: max(r, 0.0) ** 2 for k, r in self.correlations.items()})
+        return best if own is not None and best is not None and best >= TOLD and best - own >= LOST else None
 
     @property
     def below(self) -> Scores:
@@ -89,7 +101,8 @@ def mean(scores: Scores) -> float | None:
 
 def verdict(choice: RegressionChoice) -> str:
     """What is delivered scores on people it has not seen, how sure that is, and how the simple model does."""
-    start = "Not better than a constant: the" if choice.guesses else "The"
+    guesses = choice.guesses
+    start = "Not better than a constant: the" if guesses else "The"
     own, people = choice.nested_test_scores, count(len(choice.nested_test_scores), "person", "people")
     limits = bootstrap_interval(list(own.values()), seed=0)
     told = [] if limits is None else [f"95 % interval {score(limits[0])} to {score(limits[1])}"]
@@ -97,14 +110,23 @@ def verdict(choice: RegressionChoice) -> str:
         f"correlation {score(mean(choice.correlations))}",
         f"a constant {score(mean(choice.test_scores[CONSTANT]))}",
     ]
-    return f"{start} model has R² {score(mean(own))} on {people} it has not seen ({'; '.join(told)}){_beside(choice)}."
+    first = f"{start} model has R² {score(mean(own))} on {people} it has not seen ({'; '.join(told)})"
+    return f"{first}{_beside(choice, guesses)}."
 
 
-def _beside(choice: RegressionChoice) -> str:
+def _beside(choice: RegressionChoice, guesses: bool) -> str:
+    """The simple model, as the end of the sentence, or as another one where what is delivered only guesses: to be
+    better than something worse is no praise."""
     peer = choice.best_peer
     if peer is None:
         return ""
     difference = signed(peer.difference)
+    if guesses and peer.comparison != "few":
+        words = {"better": "lower still", "worse": "higher", "level": "not clearly lower"}[peer.comparison]
+        return (
+            f". The simple model, {PEER}, is {words}: {score(peer.mean)} (difference {difference}, 95 % interval "
+            f"{range_words(peer.interval)})"
+        )
     if peer.comparison == "few":
         return f"; {PEER} has {score(peer.mean)} (difference {difference}), and so few people do not tell them apart"
     words = {"better": "better than", "worse": "worse than", "level": "not clearly better than"}[peer.comparison]
@@ -132,10 +154,21 @@ def headline(choice: RegressionChoice) -> list[str]:
         n = len(choice.below)
         worst += f" Below {choice.at_least:g}: {n} of {count(len(choice.nested_test_scores), 'person', 'people')}."
     lines.append(worst)
-    if choice.coverage:
-        wide = "of unlimited width" if choice.radius is None else f"of ±{choice.radius:.3g}"
+    if choice.radius is None:
+        people = count(len(choice.nested_test_scores) + len(choice.not_scored), "person", "people")
         lines.append(
-            f"Intervals: 90 % ones {wide} hold {100 * (mean(choice.coverage) or 0):.0f} % of new people's targets."
+            f"Intervals: {people}, as different as they are, are too few for a 90 % interval; it reaches from −∞ to ∞. "
+            "Record more people, or ask for less coverage (predict --coverage)."
+        )
+    elif choice.coverage:
+        lines.append(
+            f"Intervals: 90 % ones of ±{choice.radius:.3g} hold {100 * (mean(choice.coverage) or 0):.0f} % of new "
+            "people's targets."
+        )
+    if (rescaled := choice.rescaled) is not None:
+        lines.append(
+            f"Gain and offset: set right for each person, predictions would have R² {score(rescaled)}; where a new "
+            "person's windows are recorded before they are predicted, try --adaptation transductive."
         )
     if choice.not_scored:
         lines.append(f"Not scored: {count(len(choice.not_scored), 'person', 'people')} whose target never changes.")

@@ -135,7 +135,7 @@ def decide(
         average=average,
         not_scored=not_scored(run.recordings),
         metric=options.metric,
-        chance=float(np.mean([metric.chance(said.y[test], run.recordings.n_classes) for test in final])),
+        chance=metric.chance([said.y[test] for test in final], run.recordings.n_classes),
         other_metrics={
             name: run.by_person(by_unit)
             for name, by_unit in other_metrics(said, {str(subjects[t]): (t, one) for t, one in final.items()}).items()

@@ -7,7 +7,8 @@ larger ones. The mean score over people is fitted by a power law,
 
 and read off where there are more people. A handful of points cannot tell the exponent, so the expectation is the mean
 over all of them. For the interval tested people are drawn again with replacement, and an exponent with them. b may be
-negative: where nothing is gained, the interval has to lie on both sides of 0.
+negative: where nothing is gained, the interval has to lie on both sides of 0. A power law does not know that scores
+end at 1: gains are cut there.
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ class Curve:
         top = max(*self.scores, 1e-9)
         bars = ["█" * max(1, round(40 * value / top)) for value in self.scores]
         points = zip(self.sizes, self.scores, bars, strict=True)
-        added = f"{self.then - self.now:,} more people" if self.unit == "people" else f"{self.then:,} {self.unit}"
+        more = f" ({self.then - self.now:,} more)" if self.unit == "people" else ""
         return [
-            f"balanced accuracy of unseen people, by training {self.unit}",
+            f"balanced accuracy of unseen people, by number of training {self.unit}",
             *(f"  {n:>{width},}  {score(value)}  {bar}" for n, value, bar in points),
-            f"{added}, beside {self.now:,}: {signed(self.gain)} expected "
+            f"trained on {self.then:,} {self.unit} in place of {self.now:,}{more}: {signed(self.gain)} expected "
             f"({100 * LEVEL:.0f} % interval {range_words((self.low, self.high))})",
         ]
 
@@ -94,7 +95,10 @@ class StudyPlan:
     def lines(self) -> list[str]:
         """For people to read."""
         curves = [self.people, *([] if self.windows is None else [self.windows])]
-        about = f"{self.data}: {count(self.tested, 'person', 'people')} tested, discriminants on"
+        about = (
+            f"{self.data}: {count(self.tested, 'person', 'people')} tested, each by models of up to "
+            f"{self.people.now:,} others, discriminants on"
+        )
         note = (
             "Networks and the weighted average of a run are not among these models. An interval that holds 0 says that "
             "these recordings cannot tell."
@@ -114,14 +118,17 @@ def gains(sizes: Sequence[int], scores: Floats, now: int, then: int) -> Floats:
 
 
 def expected_gain(sizes: Sequence[int], scores: Floats, now: int, then: int) -> tuple[float, float, float]:
-    """What the curve is expected to rise by from `now` to `then`, and the interval of that: scores (people, S)."""
+    """What the curve is expected to rise by from `now` to `then`, and the interval of that: scores (people, S), from
+    which no gain leads above 1 or below 0."""
     people, draw = len(scores), np.random.default_rng(0)
     rows = draw.integers(0, people, (RESAMPLES, people))
     again = gains(sizes, scores[rows].mean(1), now, then)
     again = again[draw.integers(0, len(EXPONENTS), RESAMPLES), np.arange(RESAMPLES)]
     tail = expanded_tail(people, LEVEL)
-    low, high = np.quantile(again, (tail, 1 - tail))
-    return float(gains(sizes, scores.mean(0)[None], now, then).mean()), float(low), float(high)
+    expected = gains(sizes, scores.mean(0)[None], now, then).mean()
+    reached = float(scores[:, -1].mean())
+    gain, low, high = np.clip([expected, *np.quantile(again, (tail, 1 - tail))], -reached, 1 - reached).tolist()
+    return gain, low, high
 
 
 def plan_study(recordings: Recordings, *, more_people: int = 10) -> StudyPlan:

@@ -96,5 +96,5 @@ def avoided(costs: Floats, y: NDArray[np.int64], predicted: NDArray[np.int64], w
 
 
 def guessed(costs: Floats, shares: Floats) -> float:
-    """What whoever says each class as often would avoid, where these are the shares of the classes (C,)."""
-    return float(1 - (shares @ costs.mean(1)) / (shares @ costs.max(1)))
+    """What the best constant answer avoids, in the mean over people whose shares of the classes these are (P, C)."""
+    return float((1 - shares @ costs / (shares @ costs.max(1))[:, None]).mean(0).max())

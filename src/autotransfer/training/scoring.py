@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +28,7 @@ class Metric:
 
     label: str  # inside a sentence
     measure: Callable[[Classes, Floats, Weights], float]
-    guessing: Callable[[Floats], float]  # shares of the classes (C,) -> the score of whoever says each class as often
+    guessing: Callable[[Floats], float]  # people's shares of the classes (P, C) -> the mean score of one who guesses
     lowest: float = 0.0  # that it can be; 1 is the highest
     one_class: bool = False  # whether windows of one class alone can be scored
     short: str | None = None  # another name, which is easier to type
@@ -40,9 +40,10 @@ class Metric:
             return math.nan
         return self.measure(y, probability, weight)
 
-    def chance(self, y: Classes, n_classes: int) -> float:
-        """What guessing would score on classes y (N,)."""
-        return self.guessing(np.bincount(y, minlength=n_classes) / max(len(y), 1))
+    def chance(self, people: Sequence[Classes], n_classes: int) -> float:
+        """What guessing would score on classes (N,) of each of these people, in the mean over them. Who guesses says
+        each class as often, or with costs whichever class is cheapest for all of them together."""
+        return self.guessing(np.stack([np.bincount(y, minlength=n_classes) / max(len(y), 1) for y in people]))
 
 
 def _balanced_accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
@@ -81,13 +82,13 @@ def _accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
 
 
 def _evenly(shares: Floats) -> float:
-    return 1 / len(shares)
+    return 1 / shares.shape[1]
 
 
 def _guessed_f1(shares: Floats) -> float:
     """Precision is the share of a class, recall 1/C."""
-    own = shares[shares > 0]
-    return float(np.mean(2 * own / (1 + len(shares) * own)))
+    f1 = 2 * shares / (1 + shares.shape[1] * shares)
+    return float(np.mean(f1.sum(1) / (shares > 0).sum(1)))
 
 
 METRICS = {

@@ -141,7 +141,7 @@ class ReplayReport:
             f"{count(own.events, 'event')}; {rest}, {detector.needed} of {detector.windows} windows (every "
             f"{self.hop:g} s), refractory time {detector.refractory:g} s"
         )
-        head = ["person", "threshold", "events", "detected", "false/h", "s to detection", "90 %"]
+        head = ["person", "threshold", "events", "detected", "false/h", "s to detection", "90 % within (s)"]
         rows = [[name, f"{self.thresholds[name]:g}", *_cells(scores)] for name, scores in self.scores.items()]
         yield from _table([head, *rows, ["all", "", *_cells(own)]])
         yield ""

@@ -95,7 +95,11 @@ class Stream:
     ) -> None:
         card = session.model.card
         self.session, self.source, self.tell = session, source, tell
+        stated = source.sfreq is not None
         self.sfreq = match_rate(source, card.sfreq)
+        self.rate_told = (
+            () if stated else (f"{source.name} states no sampling rate; taken for the model's (or --sfreq)",)
+        )
         self.columns = match_channels(source, session.model, by_position=by_position, rename=rename)
         self.window = card.n_times / self.sfreq
         step = card.n_times // 2 if hop is None else round(hop * self.sfreq)
@@ -111,7 +115,7 @@ class Stream:
 
     def describe(self) -> list[str]:
         """What will be done, in a few lines."""
-        told = list(self.columns.told)
+        told = [*self.rate_told, *self.columns.told]
         what = f"filtered {self.filter}" if self.filter else "as they come"
         made_with = filter_of(self.session.model.parts[0].card.filter)
         if made_with is not None and not made_with.sections:

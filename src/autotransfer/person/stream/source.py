@@ -83,10 +83,11 @@ def match_channels(source: Source, model: Model, *, by_position: bool = False, r
 
 
 def match_rate(source: Source, sfreq: float | None) -> float:
-    """The rate of both in Hz, which must be one."""
+    """The rate of both in Hz, which must be one. A source that states none gets the model's."""
     if source.sfreq is None:
         if sfreq is None:
-            raise UserError(f"neither {source.name} nor the model says how fast it is sampled; store sfreq in meta")
+            raise UserError(f"neither {source.name} nor the model says how fast it is sampled; give --sfreq")
+        source.sfreq = sfreq
         return sfreq
     check_rate(source.sfreq, sfreq, RATES_AGREE)
     return source.sfreq
@@ -96,8 +97,20 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
 
 
-def open_source(text: str) -> Source:
-    """lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams."""
+def open_source(text: str, sfreq: float | None = None) -> Source:
+    """lsl:NAME, FILE.npz, or FILE.xdf, where ?stream=NAME picks one of several streams. sfreq: the rate in Hz of one
+    that does not state it; another than it states is refused."""
+    rate = check_sfreq(sfreq)
+    source = _open_source(text)
+    if rate is None or source.sfreq is None:
+        source.sfreq = rate if source.sfreq is None else source.sfreq
+    elif abs(source.sfreq - rate) > RATES_AGREE * rate:
+        source.close()
+        raise UserError(f"--sfreq is {rate:g} Hz, and {source.name} states {source.sfreq:g} Hz; leave --sfreq out")
+    return source
+
+
+def _open_source(text: str) -> Source:
     if text.startswith("lsl:"):
         return LslSource(text.removeprefix("lsl:"))
     path, _, name = text.partition("?stream=")
@@ -124,7 +137,8 @@ class NpzSource:
         self.sfreq = check_sfreq(raw.sfreq)
 
     def chunks(self) -> Iterator[Chunk | None]:
-        step = 1 / (self.sfreq or 1.0)
+        assert self.sfreq is not None, "match_rate gives it one"
+        step = 1 / self.sfreq
         index = 0
         for trial in self.X:
             for start in range(0, trial.shape[1], PIECE):
