@@ -100,6 +100,15 @@ def test_one_part_with_the_exponent_one_is_the_part() -> None:
     np.testing.assert_allclose(Mixture([part], [1]).predict_proba(X), part.predict_proba(X), rtol=0, atol=1e-15)
 
 
+def test_models_say_what_they_are_in_a_line() -> None:
+    for own in (mixture(), shallow_model()):
+        card = own.card
+        assert repr(own) == (
+            f"<{type(own).__name__} of {card.name!r}: windows of 3 channels × 32 samples → classes "
+            f"{', '.join(map(str, card.classes))}; {card.subjects} training people>"
+        )
+
+
 def test_the_order_of_parts_does_not_matter() -> None:
     mixed, X = mixture(), windows()
     turned = Mixture(mixed.parts[::-1], torch.tensor(EXPONENTS[::-1], dtype=torch.float64))

@@ -82,7 +82,7 @@ def _accuracy(y: Classes, probability: Floats, weight: Weights) -> float:
 
 
 def _evenly(shares: Floats) -> float:
-    return 1 / shares.shape[1]
+    return float(1 / shares.shape[1])
 
 
 def _guessed_f1(shares: Floats) -> float:
