@@ -127,7 +127,7 @@ def test_costs_of_mistakes_decide(run: Run, tmp_path: Path) -> None:
             worst = sum(5 if label == right else 1 for label in y)
             assert choice.nested_test_scores[str(person)] == pytest.approx(1 - paid / worst)
         assert said.metric.label == "avoided cost"
-        assert choice.chance == pytest.approx(0.5)
+        assert choice.chance == pytest.approx(5 / 6)
         assert "avoided cost on 4 people" in choice.verdict
         assert set(choice.other_metrics) >= {"balanced_accuracy", "roc_auc"}
         assert from_values(Choice, to_values(choice)).metric == asked.metric

@@ -3,6 +3,7 @@ trace; an unusual but harmless one gets the same answer."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,7 +93,7 @@ def exported(X: Any, folder: Path) -> Any:
 
 def stream(X: Any, folder: Path) -> Any:
     """Of files, which hold no masks and no tensors."""
-    np.savez(folder / "person.npz", X=X)
+    np.savez(folder / "person.npz", X=X, meta=json.dumps({"sfreq": 24}))
     return np.concatenate([chunk.values for chunk in NpzSource(folder / "person.npz").chunks() if chunk is not None])
 
 

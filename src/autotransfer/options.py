@@ -46,7 +46,7 @@ class AskedOptions:
         str | Callable[..., Any],
         About(
             "eegnet, shallow, linear, templates, evoked, braindecode:MODEL,option=value,… where it is installed (with "
-            "pretrained=…: see --base), or module:function, a factory (n_channels, n_times) -> nn.Module."
+            "pretrained=…: as a base), or module:function, a factory (n_channels, n_times) -> nn.Module."
         ),
     ] = "eegnet"
     target: Annotated[
