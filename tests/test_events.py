@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -399,3 +400,19 @@ def test_a_stream_that_is_sent_has_a_channel_of_events(monkeypatch: pytest.Monke
     plain.send(2.5, 2, np.array([0.5, 0.25, 0.25]))
     assert named == [[*CLASSES, "class", "event"], [*CLASSES, "class"]]
     assert sent == [([0.25, 0.25, 0.5, 2, 2], 1.5), ([0.5, 0.25, 0.25, 0, -1], 2.0), ([0.5, 0.25, 0.25, 0], 2.5)]
+
+
+def test_a_detector_refuses_what_is_no_probability_and_begins_anew_where_time_goes_back() -> None:
+    for classes in ([], ["a", "a"], "abc", None, 3):
+        with pytest.raises(UserError, match="classes are"):
+            at.EventDetector(classes)
+    assert at.EventDetector([1, "1"], rest="1").rest == 1, "the class itself, not one that is written alike"
+    detector = at.EventDetector(["rest", "left", "right"], rest="rest", refractory=2.0)
+    for wrong in ([0.5, 0.5], [0.0, 90.0, 0.0], [0.0, math.nan, 1.0], [[0.0, 1.0, 0.0]]):
+        with pytest.raises(UserError, match="probabilities of a window"):
+            detector.feed(np.array(wrong), 1.0)
+    with pytest.raises(UserError, match="time of a window"):
+        detector.feed(np.array([0.0, 1.0, 0.0]), math.nan)
+    assert detector.feed(np.array([0.0, 1.0, 0.0]), 10.0) is not None
+    assert detector.feed(np.array([1.0, 0.0, 0.0]), 11.0) is None
+    assert detector.feed(np.array([0.0, 0.0, 1.0]), 1.0) is not None, "another recording"

@@ -13,7 +13,7 @@ import autotransfer as at
 from autotransfer.cli import app
 from autotransfer.report.person_scores import PersonScores
 from autotransfer.runs.options import RunOptions
-from autotransfer.training.mistake_costs import for_classes, read_costs
+from autotransfer.training.mistake_costs import for_classes, parse, read_costs
 from autotransfer.training.scoring import CHOICES, label_of, metric_of
 
 COSTS = "cost:[[0,1,4],[2,0,2],[10,3,0]]"
@@ -121,3 +121,8 @@ def test_an_unknown_metric_is_answered_with_the_names_of_the_help() -> None:
         listed = re.search(r"balanced_accuracy, [\w, ]+", line)
         assert listed is not None
         assert set(re.findall(r"\w+", listed[0])) - {"or"} == set(CHOICES)
+
+
+def test_an_integer_beyond_any_float_is_refused_in_one_line() -> None:
+    with pytest.raises(at.UserError, match="at most"):
+        parse(f"[[0, {10**400}], [1, 0]]")

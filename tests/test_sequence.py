@@ -158,3 +158,9 @@ def test_predict_in_sequence(classifier: Any, tmp_path: Path) -> None:
     assert [row[place] for row in rows[1:]] == [model.card.classes[one] for one in expected]
     assert CliRunner().invoke(app, words).exception is None
     assert "smoothed" not in out.read_text()
+
+
+def test_what_is_no_logarithm_is_refused() -> None:
+    for wrong in (np.full((2, 2), np.inf), np.zeros((2, 2), dtype=complex), np.array([["a", "b"]])):
+        with pytest.raises(at.UserError, match="log_probs"):
+            at.smooth(wrong, 0.9)

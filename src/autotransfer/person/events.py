@@ -66,7 +66,10 @@ class EventDetector:
         debounce: tuple[int, int] = (1, 1),
         refractory: float = 0.0,
     ) -> None:
-        self.classes = [plain_value(label) for label in classes]
+        labels = classes.tolist() if isinstance(classes, np.ndarray) else classes
+        if not isinstance(labels, (list, tuple)) or not labels or len(set(map(repr, labels))) < len(labels):
+            raise UserError(f"classes are {shown(classes)}; give those of the model, each once, as a list")
+        self.classes = [plain_value(label) for label in labels]
         self.rest = None if rest is None else _place(rest, self.classes)
         if rest is not None and len(self.classes) < 2:
             raise UserError("the rest class is the only one, so nothing can become active")
@@ -81,12 +84,21 @@ class EventDetector:
         self._active: int | None = None
         self._last: int | None = None  # the class that was active last
         self._ended = -math.inf  # when
+        self._time = -math.inf  # of the last window
 
     def feed(self, probability: NDArray[np.float64], time: float, *, gap: bool = False) -> Activation | None:
         """The probabilities (n_classes,) of the next window, whose last sample came at `time` (s). gap: whether windows
         are missing before it, so that votes are counted anew."""
-        likeliest = int(probability.argmax())
-        return self._vote(likeliest, float(probability[likeliest]), time, gap)
+        p = np.asarray(probability, dtype=np.float64)
+        if p.shape != (len(self.classes),) or not np.isfinite(p).all() or p.min() < 0 or p.max() > 1 + 1e-6:
+            raise UserError(f"probabilities of a window are {shown(p)}; give one from 0 to 1 for each class")
+        if not math.isfinite(time):
+            raise UserError(f"the time of a window is {shown(time)}; give seconds")
+        if time <= self._time:  # another recording begins
+            self.reset()
+        self._time = time
+        likeliest = int(p.argmax())
+        return self._vote(likeliest, float(p[likeliest]), time, gap)
 
     def _vote(self, likeliest: int, confidence: float, time: float, gap: bool) -> Activation | None:
         if gap:
@@ -151,10 +163,13 @@ def _number(name: str, value: object, least: float, most: float) -> float:
     return float(given)
 
 
-def _place(label: object, classes: Sequence[Any]) -> int:
-    for place, known in enumerate(classes):
-        if known == label or str(known) == str(label):
-            return place
+def _place(given: object, classes: Sequence[Any]) -> int:
+    """The class itself, or else the one that is written alike: a command line has texts alone."""
+    label = plain_value(given)
+    itself = [place for place, known in enumerate(classes) if type(known) is type(label) and known == label]
+    written = [place for place, known in enumerate(classes) if str(known) == str(label)]
+    if places := itself + written:
+        return places[0]
     raise UserError(f"the rest class is {shown(label)}; choose from {', '.join(map(str, classes))}")
 
 

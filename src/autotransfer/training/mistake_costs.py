@@ -11,7 +11,6 @@ after "cost:", so that a run is complete without the file.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -62,7 +61,7 @@ def parse(name: str) -> tuple[tuple[str, ...] | None, Floats]:
     plain = all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers)
     if not square or not plain or (classes is not None and (len(set(classes)), len(classes)) != (len(rows),) * 2):
         raise UserError(f"costs are {shown(values)}; they must be a square table of numbers, a row a class: {FORMAT}")
-    if not all(math.isfinite(one) and 0 <= one <= LARGEST for one in numbers):
+    if not all(0 <= one <= LARGEST for one in numbers):  # no NaN either; an integer may be too large for a float
         raise UserError(f"costs are {shown(values)}; each must be a number of at least 0, and at most {LARGEST:g}")
     costs = np.array(rows, dtype=np.float64)
     if costs.diagonal().any():

@@ -35,10 +35,13 @@ def smooth(log_probs: object, stay: float, *, sequence: object = None, causal: b
     -------
     (N, classes), normalised
     """
-    given = np.asarray(log_probs, dtype=np.float64)
-    if given.ndim != 2 or given.shape[1] < 2 or np.isnan(given).any():
+    array = np.asarray(log_probs)
+    if array.dtype.kind not in "fiu":
+        raise UserError(f"log_probs are of the type {array.dtype}; give real numbers")
+    given = array.astype(np.float64)
+    if given.ndim != 2 or given.shape[1] < 2 or not (given < np.inf).all():
         raise UserError(
-            f"log_probs have the shape {given.shape}; give (windows, classes) without NaN, 2 classes or more"
+            f"log_probs have the shape {given.shape}; give (windows, 2 classes or more), without NaN or inf"
         )
     stays = check_stay(stay)
     found = np.empty(given.shape)
