@@ -341,7 +341,7 @@ def test_the_command_keeps_what_was_decoded_and_learned(tmp_path: Path, monkeypa
     times[100] = np.inf
     script = Script([Chunk(times, values)], sfreq=24.0, channels=tuple(REC.channels))
     script.renamed = True
-    monkeypatch.setattr(sources, "open_source", lambda text: script)
+    monkeypatch.setattr(sources, "open_source", lambda text, *_: script)
     given = [
         "stream",
         tmp_path / "run",

@@ -107,7 +107,7 @@ class Session:
         way = following(self.model)
         if way is None:
             warnings.warn("held-out people did not gain by adaptation: the session does not adapt", stacklevel=3)
-        elif self.model.card.follows is None:
+        elif self.model.card.follows is None and len(self.model.parts) > 1 and self.model.card.scores:  # of a run
             warnings.warn(
                 f"adaptation was not tried on held-out people: the session follows its person by {way}, and nobody "
                 "knows whether that helps; a run with more time tries it",

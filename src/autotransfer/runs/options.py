@@ -14,7 +14,6 @@ from ..folds import FEWEST_FOLDS, MANY_PEOPLE, USUAL_FOLDS, groups_of, turns
 from ..grids import BALANCED, GRIDS, PUBLISHED, grid, grid_text, settings_of
 from ..jobs import check_seed
 from ..model.encoders import ENCODERS, encoder_name
-from ..models.foundation import is_pretrained_encoder
 from ..options import AskedOptions
 from ..recordings.cutting import Cutting
 from ..recordings.targets import CLASSES, target_name
@@ -66,6 +65,14 @@ def parse_time(text: str) -> float:
     return total
 
 
+def _pretrained(encoder: str) -> bool:
+    if encoder in ENCODERS:
+        return False
+    from ..models.foundation import is_pretrained_encoder  # needs packages that most runs do not
+
+    return is_pretrained_encoder(encoder)
+
+
 @dataclass(kw_only=True, unsafe_hash=True)
 class RunOptions(AskedOptions):
     """Options of `autotransfer run`: those of `AskedOptions`, settled and checked, and what no preset is asked about.
@@ -106,7 +113,7 @@ class RunOptions(AskedOptions):
         for name in RENAMED_VALUES:
             setattr(self, name, renamed_value(name, getattr(self, name)))
         self.nuisance = "+".join(nuisance_parts(self.nuisance))
-        if is_pretrained_encoder(self.encoder):  # frozen, as a base is
+        if _pretrained(self.encoder):  # frozen, as a base is
             if self.base is not None:
                 raise UserError(f"{shown(self.encoder)} takes the place of a base; leave either it or --base out")
             self.base, self.encoder = self.encoder, "eegnet"

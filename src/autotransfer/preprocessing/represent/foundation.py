@@ -22,7 +22,6 @@ from functools import cache
 from typing import Any, ClassVar
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from ...errors import UserError, one_line, shown
@@ -184,6 +183,8 @@ _opened: dict[str, Encoder] = {}  # by the digest that settings have
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    from safetensors.torch import save  # where nobody asks for such an encoder, nobody needs it
+
     return hashlib.blake2b(save(dict(sorted(tensors.items()))), digest_size=8).hexdigest()
 
 
