@@ -206,7 +206,7 @@ def _steps(page: Path) -> list[tuple[str, str]]:
     return [(block["kind"], block["text"]) for block in found if not block["why"] and "--8<--" not in block["text"]]
 
 
-LONG = {"pretraining.md"}  # trains several studies
+LONG = {"pretraining.md", "recipes/scikit_learn.md"}  # several studies, several searches
 
 
 @pytest.mark.parametrize(

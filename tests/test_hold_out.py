@@ -299,6 +299,7 @@ def test_a_new_value_of_a_column(tmp_path: Path) -> None:
     assert "not seen" not in methods_paragraph(collect(run))
 
 
+@pytest.mark.slow
 def test_the_estimator_has_it_too(tmp_path: Path) -> None:
     rec = recorded()
     given = {"subjects": np.array(NAMES)[rec.subject.numpy()], "columns": {"session": rec.session.numpy()}}

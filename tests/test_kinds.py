@@ -133,6 +133,7 @@ def test_contradictions_are_told_before_anything_starts(options: dict[str, str],
         RunOptions(source="watch", **options)
 
 
+@pytest.mark.slow
 def test_a_run_without_censors_has_none_among_its_candidates(tmp_path: Path) -> None:
     options = RunOptions(
         source=str(tiny_file(tmp_path)), epochs=1, batch_size=8, device="cpu", adaptation="auto", grid="uncensored"

@@ -290,6 +290,7 @@ def test_a_base_that_is_not_open_is_said_so() -> None:
         representation_class("base:elsewhere")
 
 
+@pytest.mark.slow
 def test_a_run_from_a_base_delivers_a_model_that_needs_no_base(base: Path, tmp_path: Path) -> None:
     target = study(5)
     save_npz(tmp_path / "target.npz", target)
