@@ -122,7 +122,7 @@ def test_a_large_file_has_more_time(files: list[Path], monkeypatch: pytest.Monke
 def test_whoever_stops_early_stops_the_child(files: list[Path], tmp_path: Path) -> None:
     with blocks_in_child(reads, files, "hang") as arriving:
         next(arriving)
-        assert within(30, (tmp_path / "pid").exists)
+        assert within(30, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         start = time.monotonic()
     assert time.monotonic() - start < 30
     assert gone(int((tmp_path / "pid").read_text()))
