@@ -25,6 +25,8 @@ from fuzz import SOME, Fuzz
 from fuzz_runs import unchanged_outside
 from tiny import tiny
 
+BY_OTHERS = ("fif", "bids", "edf", "bdf", "wfdb", "raw", "epochs", "study")  # whose libraries take seconds to import
+
 
 @pytest.fixture(scope="module")
 def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
@@ -32,7 +34,7 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
 
 
 @pytest.mark.parametrize(
-    "target", [pytest.param(name, marks=[pytest.mark.slow] if name in ("fif", "bids") else []) for name in SOME]
+    "target", [pytest.param(name, marks=[pytest.mark.slow] if name in BY_OTHERS else []) for name in SOME]
 )
 def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str) -> None:
     outcomes = {fuzz.case(target, seed) for seed in range(12)}
