@@ -63,7 +63,7 @@ GESTURES = {
 }
 CALLED = {name: gesture for gesture, names in GESTURES.items() for name in names}
 Rows = NDArray[np.int64]
-Said = NDArray[np.float64]
+LogProbs = NDArray[np.float64]
 
 
 def thinned(recordings: at.Recordings, most: int) -> at.Recordings:
@@ -100,7 +100,7 @@ class Target:
 
     def __init__(self, recordings: at.Recordings, device: str) -> None:
         self.recordings, self.device = recordings, device
-        self.said: dict[tuple[str, str, int, int | None], Said] = {}  # adaptation, model, fold, people
+        self.log_probs: dict[tuple[str, str, int, int | None], LogProbs] = {}  # adaptation, model, fold, people
         self.rows = {number: test for number, _, _, test in folds_of(recordings, [None])}
 
     def solve(self, adaptation: str, model: str, settings: Sequence[at.Setting]) -> None:
@@ -110,7 +110,8 @@ class Target:
         outcomes = at.train(self.recordings, jobs, device=self.device, progress=False)
         for place, (number, many, _, _) in enumerate(where):
             own = outcomes[place :: len(where)]
-            self.said[adaptation, model, number, many] = np.mean([one.said.double().numpy() for one in own], 0)
+            log_probs = [outcome.held_out_log_probs.double().numpy() for outcome in own]
+            self.log_probs[adaptation, model, number, many] = np.mean(log_probs, 0)
 
     def learn(
         self, adaptation: str, model: str, pool: at.Recordings, rows: Rows, y: Any, values: dict[str, Any]
@@ -124,26 +125,26 @@ class Target:
         setting = at.Setting(**{"encoder": "shallow"} | AVERAGED | values, max_epochs=epochs)
         jobs = [at.Job(setting, fold) for fold in folds]
         for (number, many, _, _), one in zip(where, at.train(pool, jobs, self.device, progress=False), strict=True):
-            said = one.said.double()[:, y].log_softmax(-1).numpy()
-            self.said[adaptation, model, number, many] = said
+            log_probs = one.held_out_log_probs.double()[:, y].log_softmax(-1).numpy()
+            self.log_probs[adaptation, model, number, many] = log_probs
 
     def mixtures(self, names: Sequence[str]) -> None:
         """a+b+c: the mean of their log-probabilities, where all have been."""
         for name in names:
             parts = name.split("+")
-            for adaptation, model, number, many in list(self.said):
+            for adaptation, model, number, many in list(self.log_probs):
                 keys = [(adaptation, part, number, many) for part in parts]
-                if model == parts[0] and all(key in self.said for key in keys):
-                    self.said[adaptation, name, number, many] = np.mean([self.said[key] for key in keys], 0)
+                if model == parts[0] and all(key in self.log_probs for key in keys):
+                    self.log_probs[adaptation, name, number, many] = np.mean([self.log_probs[key] for key in keys], 0)
 
     def scores(self) -> list[dict[str, Any]]:
         y, subject = self.recordings.y.numpy(), self.recordings.subject.numpy()
         found = []
-        for (adaptation, model, number, many), said in self.said.items():
+        for (adaptation, model, number, many), log_probs in self.log_probs.items():
             rows = self.rows[number]
             for person in np.unique(subject[rows]):
                 own = subject[rows] == person
-                score = balanced_accuracy_of(said[own].argmax(1), y[rows][own], self.recordings.n_classes)
+                score = balanced_accuracy_of(log_probs[own].argmax(1), y[rows][own], self.recordings.n_classes)
                 found.append({
                     "target": self.recordings.name, "adaptation": adaptation, "model": model,
                     "people": "all" if many is None else many, "subject": str(self.recordings.subjects[person]),
@@ -218,9 +219,9 @@ def measure(
             target.learn("zero-shot", "pooled", pool, own, y, fixed | {"steps": steps})
             lap("pooled")
             for model in ("joint", "pooled"):  # they use nothing of a new person, and may stand beside what does
-                for (adaptation, one, number, many), said in list(target.said.items()):
+                for (adaptation, one, number, many), log_probs in list(target.log_probs.items()):
                     if one == model and adaptation == "zero-shot":
-                        target.said["transductive", model, number, many] = said
+                        target.log_probs["transductive", model, number, many] = log_probs
     target.mixtures([
         "closed+base", "closed+random_base", "closed+network", "closed+network+base", "closed+joint", "closed+pooled",
         "closed+network+joint", "closed+network+base+joint",

@@ -21,7 +21,7 @@ from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .for_whom import group_scores
 from .models import members_of
-from .said import Said, alive
+from .held_out import HeldOutLogProbs, alive
 from .stages import Score, best_mean, by_subject, choose, lower_quartile, without_subject
 from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
 
@@ -40,7 +40,7 @@ RULES = {"average": Rule(honest_scores, best_mean), "published": Rule(validation
 
 
 def decide(
-    run: Run, candidates: Sequence[Setting], revise: Callable[[Said, Nested], Nested] | None = None
+    run: Run, candidates: Sequence[Setting], revise: Callable[[HeldOutLogProbs, Nested], Nested] | None = None
 ) -> tuple[Choice, Weights | None, Nested | None]:
     """The choice for everybody and, beside it, what would have been decided for each subject without them. With rule
     average, the weights of what is delivered as well, and those found without each subject.
@@ -63,15 +63,15 @@ def decide(
         "nested": {test: rule.choose(without, keys) for test, without in others.items()},
         "nested_uncensored": {test: rule.choose(without, plain) for test, without in others.items()},
     }
-    said = Said.of(run, candidates, entries)
+    held_out = HeldOutLogProbs.of(run, candidates, entries)
     weights = nested = free = None
     if options.rule == "average":
         among = alive(candidates, entries)
         uncensored = [k for k in among if candidates[k].penalty is None] or among
-        weights, nested = find_weights(said, among), find_nested(said, among)
-        free = nested if uncensored == among else find_nested(said, uncensored)
+        weights, nested = find_weights(held_out, among), find_nested(held_out, among)
+        free = nested if uncensored == among else find_nested(held_out, uncensored)
         if revise is not None:
-            revised = revise(said, nested)
+            revised = revise(held_out, nested)
             free, nested = revised if free is nested else free, revised
 
     # Only now are test scores looked at, and nothing below this line decides.
@@ -86,7 +86,7 @@ def decide(
 
     def together(role: str) -> Scores:
         picked = picks[role].items()
-        return run.by_person({str(subjects[t]): said.score(t, said.of_person(t)[place[key]]) for t, key in picked})
+        return run.by_person({str(subjects[t]): held_out.score(t, held_out.of_person(t)[place[key]]) for t, key in picked})
 
     def of_people(decided: dict[int, str]) -> dict[str, list[str]]:
         """What was decided for each person or, where parts of people are held out, for theirs."""
@@ -96,15 +96,15 @@ def decide(
         return whose
 
     def averaged(nested: Nested) -> Scores:
-        return run.by_person({str(subjects[test]): said.score(test, log_p) for test, log_p in nested.said.items()})
+        return run.by_person({str(subjects[test]): held_out.score(test, log_p) for test, log_p in nested.log_probs.items()})
 
     delivered = {role: together(role) for role in picks}
-    final = {t: said.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.said
+    final = {t: held_out.of_person(t)[place[key]] for t, key in picks["nested"].items()} if nested is None else nested.log_probs
     nested_scores, nested_uncensored = alone("nested"), alone("nested_uncensored")
     adaptations = {test: by_key[key].adaptation for test, key in picks["nested"].items()}
     adaptation, average = by_key[overall["chosen"]].adaptation, None
     if weights is not None and nested is not None and free is not None:
-        average = describe(run, candidates, said, weights, nested, choosing=delivered["nested"])
+        average = describe(run, candidates, held_out, weights, nested, choosing=delivered["nested"])
         nested_scores, nested_uncensored = averaged(nested), averaged(free)
         delivered |= {"nested_choice": delivered["nested"], "nested": nested_scores}
         delivered["nested_uncensored"] = nested_uncensored
@@ -135,10 +135,10 @@ def decide(
         average=average,
         not_scored=not_scored(run.recordings),
         metric=options.metric,
-        chance=metric.chance([said.y[test] for test in final], run.recordings.n_classes),
+        chance=metric.chance([held_out.y[test] for test in final], run.recordings.n_classes),
         other_metrics={
             name: run.by_person(by_unit)
-            for name, by_unit in other_metrics(said, {str(subjects[t]): (t, one) for t, one in final.items()}).items()
+            for name, by_unit in other_metrics(held_out, {str(subjects[t]): (t, one) for t, one in final.items()}).items()
         },
         confusions={name: confusion(*y_and_log_p) for name, y_and_log_p in people.items()},
         reliability={name: reliability(*y_and_log_p) for name, y_and_log_p in people.items()},
@@ -175,7 +175,7 @@ def _adaptation(candidates: Sequence[Setting], weights: Weights) -> str:
 
 
 def describe(
-    run: Run, candidates: Sequence[Setting], said: Said, weights: Weights, nested: Nested, choosing: Scores
+    run: Run, candidates: Sequence[Setting], held_out: HeldOutLogProbs, weights: Weights, nested: Nested, choosing: Scores
 ) -> Average:
     """What choice.json says of an average. choosing: scores of the best single candidate, chosen without the person."""
     names, kinds = [run.options.name_of(one) for one in candidates], [one.kind for one in candidates]
@@ -190,21 +190,21 @@ def describe(
             for p, without in nested.weights.items()
         },
         choosing_test_scores=choosing,
-        equal_test_scores=run.by_person({subjects[p]: said.score(p, said.of_person(p).mean(0)) for p in said.people}),
+        equal_test_scores=run.by_person({subjects[p]: held_out.score(p, held_out.of_person(p).mean(0)) for p in held_out.people}),
         without_kind={
-            kind: run.by_person({subjects[p]: value for p, value in without_kind(said, nested, kinds, kind).items()})
+            kind: run.by_person({subjects[p]: value for p, value in without_kind(held_out, nested, kinds, kind).items()})
             for kind in dict.fromkeys(kinds)
         },
-        calibration=calibration(said, nested),
+        calibration=calibration(held_out, nested),
     )
 
 
-def other_metrics(said: Said, delivered: dict[str, tuple[int, NDArray[np.floating]]]) -> dict[str, Scores]:
+def other_metrics(held_out: HeldOutLogProbs, delivered: dict[str, tuple[int, NDArray[np.floating]]]) -> dict[str, Scores]:
     """Beside the one that decides, from the log-probabilities (n, C) that the delivered model has for each person."""
     return {
-        name: {subject: metric.score(said.y[p], np.exp(log_p)) for subject, (p, log_p) in delivered.items()}
+        name: {subject: metric.score(held_out.y[p], np.exp(log_p)) for subject, (p, log_p) in delivered.items()}
         for name, metric in METRICS.items()
-        if metric is not said.metric and name != "accuracy"
+        if metric is not held_out.metric and name != "accuracy"
     }
 
 

@@ -13,7 +13,7 @@ from ..recordings.columns import Column
 from ..runs.choice import GroupScore
 from ..training.intervals import FEWEST_TO_TEST, bootstrap_interval
 from ..training.scoring import Metric
-from .said import person_score
+from .held_out import person_score
 
 MOST_GROUPS = 12  # of a column; one with more is no division into groups
 MUCH = 0.05  # of a score: less is not worth a warning

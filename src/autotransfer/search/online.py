@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..runs.run import Run
 from ..settings import Setting
 from .average import Nested, Weights, find_nested, find_weights
-from .said import Said, alive
+from .held_out import HeldOutLogProbs, alive
 from .validation import entries_of
 
 
@@ -26,9 +26,9 @@ def find_online(run: Run, candidates: Sequence[Setting], centred: Sequence[Setti
         return None
     settings = [*candidates, *centred]
     entries = entries_of(run, settings, run.folds())
-    said = Said.of(run, settings, entries)
+    held_out = HeldOutLogProbs.of(run, settings, entries)
     among = alive(settings, entries)
-    weights = find_weights(said, among)
+    weights = find_weights(held_out, among)
     if not weights.exponents[len(candidates) :].any():
         return None
-    return OnlineWeights(settings, weights, find_nested(said, among))
+    return OnlineWeights(settings, weights, find_nested(held_out, among))

@@ -35,7 +35,7 @@ from ..training.scoring import BALANCED_ACCURACY, metric_of
 from ..training.train import run as train_population
 from ..training.windows import release, windows_for
 from .kinds import closed_forms
-from .said import person_score, probabilities_of
+from .held_out import person_score, probabilities_of
 
 LDA = "Features + LDA (built in)"  # band power and means of stretches
 TANGENT = "Tangent space + LDA (built in)"
@@ -160,14 +160,14 @@ def _measured(run: Run, setting: Setting) -> Scores:
     for fold in run.folds():
         entry = run.entry("peers", setting, *fold, run.options.seed)
         if entry.key in done:
-            said = probabilities_of(run, done[entry.key])
+            probabilities = probabilities_of(run, done[entry.key])
         else:
             job = Job(setting, run.job(entry).fold, run.options.seed)
-            tested = np.exp(_outcome(run, job).said.numpy())[len(job.fold.validation) :]
-            said = {person: tested[who[job.fold.test] == person] for person in run.groups[fold[1]]}
+            tested = np.exp(_outcome(run, job).held_out_log_probs.numpy())[len(job.fold.validation) :]
+            probabilities = {person: tested[who[job.fold.test] == person] for person in run.groups[fold[1]]}
         for person in run.groups[fold[1]]:
             if person in scored:
-                found[str(rec.subjects[person])] = person_score(metric, y[who == person], said[person])
+                found[str(rec.subjects[person])] = person_score(metric, y[who == person], probabilities[person])
     return found
 
 

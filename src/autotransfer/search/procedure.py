@@ -32,7 +32,7 @@ from .plan import Plan, Stage, write_plan
 from .plan_words import left_out_words, span
 from .planning import answer_seconds, plan_of
 from .playback import PEOPLE, play_back
-from .said import Said, alive
+from .held_out import HeldOutLogProbs, alive
 from .stage_one import search_stage
 from .stopping import expects_gain, stopped_at
 
@@ -225,8 +225,8 @@ class Conductor:
             done = [n for n, stage in enumerate(self.plan.stages) if not stage.left_out]
         candidates = self._candidates(done)
 
-        def revise(said: Said, nested: Nested) -> Nested:
-            return self._revised(number, since, said, nested)
+        def revise(held_out: HeldOutLogProbs, nested: Nested) -> Nested:
+            return self._revised(number, since, held_out, nested)
 
         with working("weights and estimates", shown=self.shown):
             choice, weights, nested = decide(run, candidates, revise if staged else None)
@@ -303,11 +303,11 @@ class Conductor:
                 self.plan = self.plan.with_stage(place, replace(stage, left_out=self._too_long(stage)))
         return OVER
 
-    def _revised(self, number: int, since: float | None, said: Said, nested: Nested) -> Nested:
+    def _revised(self, number: int, since: float | None, held_out: HeldOutLogProbs, nested: Nested) -> Nested:
         """Notes the answer. People who would have stopped earlier, had they not been there to gain from going on, are
         scored with what there was then."""
-        names = {person: str(self.run.recordings.subjects[person]) for person in nested.said}
-        scores = {names[person]: said.score(person, log_p) for person, log_p in nested.said.items()}
+        names = {person: str(self.run.recordings.subjects[person]) for person in nested.log_probs}
+        scores = {names[person]: held_out.score(person, log_p) for person, log_p in nested.log_probs.items()}
         seconds = self.spent if since is None else since
         by_person = self.run.by_person(scores)
         self.answers.append(StageScore.of(self.plan.stages[number].name, number, seconds, scores, by_person))
@@ -315,16 +315,16 @@ class Conductor:
         self.earlier = {}
         if not self.plan.stops:
             return nested
-        weights, log_probs = dict(nested.weights), dict(nested.said)
-        for block in said.together:
+        weights, log_probs = dict(nested.weights), dict(nested.log_probs)
+        for block in held_out.together:
             n = stopped_at(self.answers, {names[person] for person in block})
             if n == len(self.answers):
                 continue
             then = self._nested_after(n)
             for person in block:
-                exponents = np.zeros(len(said.candidates))
+                exponents = np.zeros(len(held_out.candidates))
                 exponents[: len(then.weights[person].exponents)] = then.weights[person].exponents
-                weights[person], log_probs[person] = Weights(exponents), then.said[person]
+                weights[person], log_probs[person] = Weights(exponents), then.log_probs[person]
                 self.earlier[names[person]] = n
         return Nested(weights, log_probs)
 
@@ -340,7 +340,7 @@ class Conductor:
                 for fold in self.run.folds()
             }
             entries = [entry for entry in self.run.ledger.entries() if entry.key in keys]
-            self.nested[n] = find_nested(Said.of(self.run, candidates, entries), alive(candidates, entries))
+            self.nested[n] = find_nested(HeldOutLogProbs.of(self.run, candidates, entries), alive(candidates, entries))
         return self.nested[n]
 
 

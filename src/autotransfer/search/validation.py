@@ -8,7 +8,7 @@ from ..runs.ledger import Entry
 from ..runs.run import Run
 from ..settings import Setting
 from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
-from .said import person_score, probabilities_of
+from .held_out import person_score, probabilities_of
 from .stages import Score
 
 
@@ -49,9 +49,9 @@ def measured_scores(run: Run, entries: Sequence[Entry], *, both: bool = True) ->
             continue
         tests = set() if both else set(run.groups[entry.test])
         held_out = frozenset((*run.groups[entry.validation], *run.groups[entry.test]))
-        said = probabilities_of(run, entry) if entry.status == "done" else {}
+        probabilities = probabilities_of(run, entry) if entry.status == "done" else {}
         for person in sorted(held_out - tests):
-            value = person_score(metric, y[person], said[person]) if person in said else metric.lowest
+            value = person_score(metric, y[person], probabilities[person]) if person in probabilities else metric.lowest
             scores.append(Score(entry.setting.key, person, value, held_out - {person}))
     return scores
 
