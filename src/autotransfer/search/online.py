@@ -13,7 +13,7 @@ from .validation import entries_of
 
 
 class OnlineWeights(NamedTuple):
-    """settings: candidates, then the forms that centre people, which held-out people met in the order of recording."""
+    """settings: candidates, then closed forms that centre people, which followed held-out people as they were recorded."""
 
     settings: list[Setting]
     weights: Weights
@@ -21,7 +21,7 @@ class OnlineWeights(NamedTuple):
 
 
 def find_online(run: Run, candidates: Sequence[Setting], centred: Sequence[Setting]) -> OnlineWeights | None:
-    """None where nothing is centred, or what is does not count."""
+    """None where no form centres people, or none of these has a weight."""
     if not centred:
         return None
     settings = [*candidates, *centred]
