@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autotransfer.person.adaptation import WAYS
+from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.person.calibration import LABELS
 from autotransfer.report.pooled import Pooled
 from autotransfer.report.statistics import spread
@@ -105,7 +105,7 @@ def ways(evidence: Evidence, folder: Path) -> str:
     """What each way of following a person gains with all of its correction, beside the one that others choose."""
     sets = played(folder)
     rows, shown = [], orders_in(sets)
-    for way in (*WAYS, "adapted"):
+    for way in (*ADAPTATION_METHODS, "adapted"):
         gains = {order: pairs(by_set(sets, way, order), by_set(sets, "zero_shot", order)) for order in shown}
         if not gains.get("recorded"):
             continue
@@ -125,7 +125,7 @@ def twelve(evidence: Evidence, folder: Path) -> str:
     sets = {**played(folder), **played_in(folder / "confirmation" / "playback.csv")}
     sets = {
         dataset: own for dataset, own in sorted(sets.items())
-        if len(own["zero_shot"]["recorded"]) > PEOPLE and set(WAYS) <= set(own)
+        if len(own["zero_shot"]["recorded"]) > PEOPLE and set(ADAPTATION_METHODS) <= set(own)
     }  # fmt: skip
     rows, every, shown = [], [], orders_in(sets)
     for dataset, own in sets.items():
@@ -143,7 +143,7 @@ def _draws(own: Played, orders: Sequence[str]) -> Iterator[tuple[str, NDArray[np
     """The way that twelve people choose, and the places of the others, again and again."""
     names = list(own["zero_shot"]["recorded"])
     before = np.array([[own["zero_shot"][order][name] for order in orders] for name in names])
-    ways = np.array([[[own[way][order][name] for order in orders] for way in WAYS] for name in names])
+    ways = np.array([[[own[way][order][name] for order in orders] for way in ADAPTATION_METHODS] for name in names])
     people = [Followed(*one) for one in zip(before, ways, strict=True)]
     generator = np.random.default_rng(0)
     for _ in range(DRAWS):
@@ -156,7 +156,7 @@ def _decided_by_twelve(own: Played, orders: Sequence[str]) -> tuple[NDArray[np.f
     names, total, often = list(own["zero_shot"]["recorded"]), np.zeros(len(orders)), Counter[str]()
     for way, others in _draws(own, orders):
         often[way] += 1
-        if way in WAYS:
+        if way in ADAPTATION_METHODS:
             for place, order in enumerate(orders):
                 gains = [own[way][order][names[k]] - own["zero_shot"][order][names[k]] for k in others]
                 total[place] += np.mean(gains) / DRAWS

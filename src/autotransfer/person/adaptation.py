@@ -35,7 +35,7 @@ TINY = 1e-12
 State = dict[str, Tensor]  # what is known of a person
 
 
-class Way(Protocol):
+class AdaptationMethod(Protocol):
     """One way to follow a person. Tensors may have further axes in front, for people who are followed side by side."""
 
     def __init__(self, everyone: Effects, total: float) -> None:
@@ -145,13 +145,13 @@ class Entropy:
         return weight.expand(*bias.shape[:-2], *weight.shape), bias.expand(*bias.shape[:-2], *weight.shape[::2])
 
 
-WAYS: dict[str, type[Way]] = {
+ADAPTATION_METHODS: dict[str, type[AdaptationMethod]] = {
     "shift": Shift,
     "prototypes": Prototypes,
     "statistics": Statistics,
     "entropy": Entropy,
 }
-NO_WAY = "none"
+NO_ADAPTATION = "none"
 
 
 def entropy(p: Tensor) -> Tensor:
@@ -164,17 +164,17 @@ class Adaptation:
     """One person: what their windows have told so far.
 
     effects: of the P members of each stack; weights: (P,) of each, what a member's correction counts
-    way: one of WAYS
+    method: one of ADAPTATION_METHODS
     """
 
-    def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], way: str = "shift") -> None:
+    def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], method: str = "shift") -> None:
         directions = max(own.means.shape[-1] for own in effects)
         self.effects, self.weights = [own.wide(directions) for own in effects], list(weights)
         _, *beside = zip(*self.effects, strict=True)  # members of all stacks; their codes differ
         everyone = Effects(torch.empty(0), *map(torch.cat, beside))
         self._weights = torch.cat(self.weights)
-        self.way = WAYS[way](everyone, float(self._weights.sum()))
-        self.restore(self.way.begin())
+        self.method = ADAPTATION_METHODS[method](everyone, float(self._weights.sum()))
+        self.restore(self.method.begin())
 
     def restore(self, known: State) -> None:
         """Go on from there."""
@@ -183,7 +183,7 @@ class Adaptation:
 
     def _correct(self) -> None:
         """What is known by now, as a correction: (..., P · R, C) and (..., C)."""
-        weight, bias = self.way.correction(self.known)
+        weight, bias = self.method.correction(self.known)
         weight = weight * self._weights[:, None, None]
         self._correction = weight.flatten(-3, -2), (self._weights[:, None] * bias).sum(-2)
 
@@ -201,7 +201,7 @@ class Adaptation:
             correction = (own.flatten(-2)[..., None, :] @ weight)[..., 0, :] + bias
             said = said + correction
             found.append(said)
-            self.known = self.way.count(self.known, own, said.softmax(-1).to(own.dtype))
+            self.known = self.method.count(self.known, own, said.softmax(-1).to(own.dtype))
             self._correct()
         return torch.stack(found)
 

@@ -27,7 +27,7 @@ from ..recordings.labels import encode, encode_session, named
 from ..recordings.messages import show
 from ..training.days import on_another_day
 from ..training.effects import Effects
-from .adaptation import NO_WAY, WAYS
+from .adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 
 DAYS_UNKNOWN = (
     "the model does not know what people keep from day to day (hardly anybody it was trained on came on several); "
@@ -150,8 +150,8 @@ def adapted(model: Model, X: Tensor) -> Model:
     round all windows may end in one class.
     """
     check_effects(model)
-    way = following(model)
-    if way is None:
+    name = following(model)
+    if name is None:
         warnings.warn("held-out people did not gain by adaptation: the model stays as it is", stacklevel=3)
         return model
     guess = torch.from_numpy(model.predict_checked(X)).float()
@@ -159,24 +159,25 @@ def adapted(model: Model, X: Tensor) -> Model:
 
     def followed(_: SavedModel, effects: Effects, x: Tensor) -> tuple[Effects, Tensor, Tensor]:
         """All windows, in any order."""
-        own = WAYS[way](effects, total)
-        known = own.begin()
+        method = ADAPTATION_METHODS[name](effects, total)
+        known = method.begin()
         for code, p in zip(x.transpose(0, 1), guess, strict=True):
-            known = own.count(known, code, p)
-        return own.posterior(known), *own.correction(known)
+            known = method.count(known, code, p)
+        return method.posterior(known), *method.correction(known)
 
     return _for_person(model, X, followed)
 
 
 def following(model: Model) -> str | None:
-    """How a person is followed without labels, one of WAYS; as most people gain by where nobody has looked. None:
-    held-out people did not gain."""
+    """How a person is followed without labels, one of ADAPTATION_METHODS; as most people gain by where nobody has
+    looked. None: held-out people did not gain."""
     way = model.card.follows
     if way is None:
         return "shift"
-    if way not in (*WAYS, NO_WAY):
-        raise UserError(f"the model follows people by {shown(way)}, which is none of {', '.join(WAYS)}; make it again")
-    return None if way == NO_WAY else way
+    if way not in (*ADAPTATION_METHODS, NO_ADAPTATION):
+        methods = ", ".join(ADAPTATION_METHODS)
+        raise UserError(f"the model follows people by {shown(way)}, which is none of {methods}; make it again")
+    return None if way == NO_ADAPTATION else way
 
 
 def lost_with(model: Model, labels: int) -> str | None:

@@ -70,9 +70,9 @@ class Decoder:
         weights = [own @ stack.mean for own, stack in zip(exponents, self.stacks, strict=True)]
         return [own for own in effects if own is not None], [own.float() for own in weights]
 
-    def adaptation(self, way: str = "shift") -> Adaptation:
-        """What follows somebody new in the codes, in one of WAYS."""
-        return Adaptation(*self.effects(), way)
+    def adaptation(self, method: str = "shift") -> Adaptation:
+        """Follows somebody new in the codes; method: one of ADAPTATION_METHODS."""
+        return Adaptation(*self.effects(), method)
 
     def labels(self, model: Model) -> Labels:
         """What takes labels of somebody new. model: the one that this was made of."""

@@ -119,8 +119,8 @@ class Session:
         """As if the person had not come yet."""
         self.n_windows = 0  # fed so far
         self._people = self._decoder.follow()
-        way = following(self.model) if self.adapts and not self._uses_online else None
-        self._adaptation = None if way is None else self._decoder.adaptation(way)
+        method = following(self.model) if self.adapts and not self._uses_online else None
+        self._adaptation = None if method is None else self._decoder.adaptation(method)
         self._follow = online_of(self.model, self._online_decoder) if self._uses_online else None
         self._known: Known = {} if self._follow is None else self._follow.centred.begin()
         self._unread: list[Tensor] = []  # windows that were answered online, and not yet kept for questions
@@ -235,10 +235,10 @@ class Session:
 
     def _follow_labels(self) -> None:
         """Adaptation goes on from what labels say of the person, as it does in a session of a calibrated model."""
-        way = following(self.model)
-        if self._labels is not None and self._adaptation is not None and way is not None:
+        method = following(self.model)
+        if self._labels is not None and self._adaptation is not None and method is not None:
             known = self._adaptation.known
-            self._adaptation = Adaptation(*self._labels.known(), way)
+            self._adaptation = Adaptation(*self._labels.known(), method)
             self._adaptation.restore(known)
 
     def _catch_up(self) -> None:

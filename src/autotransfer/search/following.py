@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..models.mixture import Mixture, normalised
-from ..person.adaptation import NO_WAY, WAYS
+from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..person.decoder import Decoder
 from ..training.centring import CENTRING_RULES, CentringRule
 from ..training.metrics import balanced_accuracy_of
@@ -26,7 +26,7 @@ FEWEST = 2  # people who can show anything
 DRAWS = 500  # of a bootstrap of one person's windows
 SEEN = (0, 10, 30, 100)  # windows before each stretch of a curve
 RULES = {rule.name: rule for rule in CENTRING_RULES}
-METHODS = (*WAYS, *RULES)
+METHODS = (*ADAPTATION_METHODS, *RULES)
 NONE: NDArray[np.float64] = np.zeros((0, 0))
 
 
@@ -49,7 +49,7 @@ class Followed(NamedTuple):
 
     def score(self, method: str) -> NDArray[np.float64]:
         """(orders,)"""
-        return self.zero_shot if method == NO_WAY else self.methods[METHODS.index(method)]
+        return self.zero_shot if method == NO_ADAPTATION else self.methods[METHODS.index(method)]
 
     def gains(self, method: str) -> NDArray[np.float64]:
         """By being followed (orders,)."""
@@ -57,7 +57,7 @@ class Followed(NamedTuple):
 
     def right_by(self, method: str) -> NDArray[np.bool_]:
         """Which windows are predicted right (orders, n)."""
-        right: NDArray[np.bool_] = self.right[0 if method == NO_WAY else 1 + METHODS.index(method)]
+        right: NDArray[np.bool_] = self.right[0 if method == NO_ADAPTATION else 1 + METHODS.index(method)]
         return right
 
 
@@ -65,7 +65,8 @@ def follow_all(decoder: Decoder, codes: Sequence[Sequence[Tensor]], log_p: Tenso
     """By every way. codes: of each order, (P, n, D) of each stack; log_p: (orders, n, C) up to a number for each
     window; y: (orders, n)."""
     x = torch.stack([decoder.adaptation().project(own) for own in codes], 1)  # (n, orders, P, R), the same in all ways
-    ways = [decoder.adaptation(way).follow(x, log_p.transpose(0, 1)).transpose(0, 1) for way in WAYS]
+    in_order = log_p.transpose(0, 1)
+    ways = [decoder.adaptation(name).follow(x, in_order).transpose(0, 1) for name in ADAPTATION_METHODS]
     said = np.stack([own.numpy() for own in (log_p, *ways)])
     scores = _scores(said, y.numpy())
     return Followed(scores[0], scores[1:], truth=y.numpy(), right=said.argmax(-1) == y.numpy())
@@ -139,20 +140,20 @@ def clearly_loses(before: NDArray[np.bool_], after: NDArray[np.bool_], y: NDArra
 def chosen(people: Sequence[Followed], among: Sequence[str] = METHODS) -> str:
     """The method that these people fare best with."""
     if len(people) < FEWEST:
-        return NO_WAY
+        return NO_ADAPTATION
     gains = np.mean([own.methods - own.zero_shot for own in people], 0)  # (methods, orders)
     least = {name: value for name, value in zip(METHODS, gains.min(1).tolist(), strict=False) if name in among}
-    name = max(least, key=least.__getitem__, default=NO_WAY)
-    return name if name in least and least[name] > 0 else NO_WAY
+    name = max(least, key=least.__getitem__, default=NO_ADAPTATION)
+    return name if name in least and least[name] > 0 else NO_ADAPTATION
 
 
 def delivered(people: Sequence[Followed], among: Sequence[str] = METHODS) -> str:
     """The same for a new person: none where these people lost in some order by what the others among them chose, or
     gained in none."""
     if not people:
-        return NO_WAY
+        return NO_ADAPTATION
     gains = np.mean([own.gains(chosen([*people[:n], *people[n + 1 :]], among)) for n, own in enumerate(people)], 0)
-    return chosen(people, among) if gains.min() >= 0 and gains.max() > 0 else NO_WAY
+    return chosen(people, among) if gains.min() >= 0 and gains.max() > 0 else NO_ADAPTATION
 
 
 def rule_of(people: Sequence[Followed], method: str) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..models.assembly import Part, assemble_mixture, with_online
 from ..models.mixture import Mixture
-from ..person.adaptation import NO_WAY, WAYS
+from ..person.adaptation import ADAPTATION_METHODS, NO_ADAPTATION
 from ..person.calibration import LABELS
 from ..person.decoder import Decoder
 from ..recordings import Recordings
@@ -90,7 +90,7 @@ def play_back(
         before=found.get("before", {}),
         calibrated=found.get("calibrated", {}),
         own=found.get("own", {}),
-        follows=following.delivered(list(followed.values()), list(WAYS)),
+        follows=following.delivered(list(followed.values()), list(ADAPTATION_METHODS)),
         calibrates=calibrates(found.get("before", {}), found.get("calibrated", {})),
         trust=trust,
     )
@@ -121,14 +121,14 @@ def by_person(played: Playback, units: Units) -> Playback:
 def orders_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
     """What people score by the order of their windows: `zero_shot`, `adapted` by the method that is delivered where
     others decide, and each of `ways`."""
-    found: dict[str, Any] = {"zero_shot": {}, "adapted": {}, "ways": {way: {} for way in WAYS}}
+    found: dict[str, Any] = {"zero_shot": {}, "adapted": {}, "ways": {way: {} for way in ADAPTATION_METHODS}}
     for name, own in followed.items():
         others = [other for whose, other in followed.items() if whose != name]
         taken = following.delivered(others)
         for k, order in enumerate(ORDERS):
-            for where, method in [("zero_shot", NO_WAY), ("adapted", taken)]:
+            for where, method in [("zero_shot", NO_ADAPTATION), ("adapted", taken)]:
                 found[where].setdefault(order, {})[name] = float(own.score(method)[k])
-            for way in WAYS:
+            for way in ADAPTATION_METHODS:
                 found["ways"][way].setdefault(order, {})[name] = float(own.score(way)[k])
     return found
 
@@ -150,7 +150,7 @@ def online_of(followed: dict[str, following.Followed]) -> dict[str, Any]:
             found["online"][order][name] = float(own.score(rule)[k])
         gained.append(following.all_gain(own, rule))
         found["all_windows"][name] = float(own.zero_shot[0]) + gained[-1]
-        before, after = own.right_by(NO_WAY), own.right_by(taken)
+        before, after = own.right_by(NO_ADAPTATION), own.right_by(taken)
         whole = own.all_right[list(following.RULES).index(rule)]
         for what, right in {"zero_shot": before, "session": after, "all_windows": whole}.items():
             lines[what].append(following.curve(right, own.truth))
