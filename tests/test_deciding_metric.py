@@ -20,8 +20,8 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.schema import from_values, to_values
 from autotransfer.search.decision import decide
-from autotransfer.search.procedure import conduct
 from autotransfer.search.held_out import HeldOutLogProbs, probabilities_of
+from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import entries_of, honest_scores, measured_scores
 from tiny import tiny_file
 

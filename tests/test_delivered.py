@@ -22,8 +22,8 @@ from autotransfer.runs.executor import LOG_PROBS
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import decision
-from autotransfer.search.procedure import conduct
 from autotransfer.search.held_out import HeldOutLogProbs
+from autotransfer.search.procedure import conduct
 from autotransfer.search.stages import choose
 from autotransfer.search.validation import validation_scores
 from tiny import tiny_file

@@ -17,9 +17,9 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search import stages
 from autotransfer.search.average import find_weights
+from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.playback import model_without
 from autotransfer.search.procedure import conduct
-from autotransfer.search.held_out import HeldOutLogProbs
 from autotransfer.search.validation import entries_of, honest_scores
 from autotransfer.training.metrics import balanced_accuracy_of
 from faults import quiet

@@ -31,8 +31,8 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.runs.run import Run
 from autotransfer.search.average import find_nested
 from autotransfer.search.decision import of_whole_people
-from autotransfer.search.procedure import conduct
 from autotransfer.search.held_out import HeldOutLogProbs
+from autotransfer.search.procedure import conduct
 from autotransfer.search.validation import entries_of
 from faults import quiet
 

@@ -69,8 +69,8 @@ def find_weights(held_out: HeldOutLogProbs, among: Sequence[int], without: Seque
 
 
 def _rows(held_out: HeldOutLogProbs, out: frozenset[int]) -> tuple[NDArray[np.float32], NDArray[np.int64], Floats]:
-    """What weights are fitted on: log-probabilities (K, N, C), classes (N,) and weights (N,), such that every training and
-    person counts the same."""
+    """What weights are fitted on: log-probabilities (K, N, C), classes (N,) and weights (N,). Every training and person
+    counts the same."""
     scored, every = set(held_out.people), held_out.log_probs
     used = [(person, log_p) for (fold, person), log_p in every.items() if person in scored and out.isdisjoint(fold)]
     most = max(10, min(ROWS, MOST_ROWS // len(every)))

@@ -20,8 +20,8 @@ from ..training.scoring import BALANCED_ACCURACY, METRICS, metric_of
 from .answering import answering
 from .average import Nested, Weights, calibration, confusion, find_nested, find_weights, reliability, without_kind
 from .for_whom import group_scores
-from .models import members_of
 from .held_out import HeldOutLogProbs, alive
+from .models import members_of
 from .stages import Score, best_mean, by_subject, choose, lower_quartile, without_subject
 from .validation import Groups, entries_of, honest_scores, measured_scores, validation_scores
 
@@ -198,7 +198,9 @@ def describe(
             {subjects[p]: held_out.score(p, held_out.of_person(p).mean(0)) for p in held_out.people}
         ),
         without_kind={
-            kind: run.by_person({subjects[p]: value for p, value in without_kind(held_out, nested, kinds, kind).items()})
+            kind: run.by_person(
+                {subjects[p]: value for p, value in without_kind(held_out, nested, kinds, kind).items()}
+            )
             for kind in dict.fromkeys(kinds)
         },
         calibration=calibration(held_out, nested),

@@ -91,9 +91,7 @@ class HeldOutLogProbs:
 
     def _pooled(self, person: int, without: frozenset[int]) -> Array:
         probabilities = [
-            np.exp(log_p)
-            for (fold, who), log_p in self.log_probs.items()
-            if who == person and without.isdisjoint(fold)
+            np.exp(log_p) for (fold, who), log_p in self.log_probs.items() if who == person and without.isdisjoint(fold)
         ]
         return _logarithm(np.mean(probabilities, 0))
 

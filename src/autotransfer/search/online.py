@@ -13,7 +13,7 @@ from .validation import entries_of
 
 
 class OnlineWeights(NamedTuple):
-    """settings: candidates, then closed forms that centre people, which followed held-out people as they were recorded."""
+    """settings: candidates, then closed forms that centre people, held-out people in the order of recording."""
 
     settings: list[Setting]
     weights: Weights

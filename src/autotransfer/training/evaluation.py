@@ -70,8 +70,8 @@ class HeldOut:
 class Snapshots:
     """For each side of every member the epoch of its lowest loss, or the last one, and the whole history.
 
-    `log_probs` are those of the held-out rows, each by the snapshot that the *other* side chose: nobody picks the weights
-    that predict them.
+    `log_probs` are those of the held-out rows, each by the snapshot that the *other* side chose: nobody picks the
+    weights that predict them.
     """
 
     def __init__(self, flat: Flat, n_classes: int, max_epochs: int, latest: Tensor, chunks: int) -> None:
