@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from .ring import ring_of
 from .units import Units
 from .unlabelled import told, without_unlabelled
 from .windows import axes_concern, channel_names, float32_windows, window_array
+
+T = TypeVar("T")
 
 MIN_SUBJECTS = 3
 MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them are measurements
@@ -111,6 +114,13 @@ class Recordings:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"derived": {}}
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` returns, kept under this key in `derived`: later calls return the same object."""
+        if key not in self.derived:
+            self.derived[key] = compute()
+        value: T = self.derived[key]
+        return value
 
     @classmethod
     def of(cls, raw: Raw) -> Recordings:
