@@ -30,6 +30,5 @@ class Causal:
         if self.state is None:
             start = sosfilt_zi(self.sections)  # (sections, 2)
             self.state = start[:, :, None] * values[0].astype(np.float64)
-        found, self.state = sosfilt(self.sections, values.astype(np.float64), axis=0, zi=self.state)
-        filtered: NDArray[np.float32] = found.astype(np.float32)
-        return filtered
+        filtered, self.state = sosfilt(self.sections, values.astype(np.float64), axis=0, zi=self.state)
+        return np.asarray(filtered, dtype=np.float32)

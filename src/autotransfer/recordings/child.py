@@ -70,13 +70,13 @@ def _received(child: subprocess.Popen[bytes], folder: Path, n: int, path: Path) 
         if time.monotonic() > end:
             raise UserError(f"{str(path)!r} cannot be read: its reader did not finish within {limit:.0f} s; {DAMAGED}")
         time.sleep(PAUSE)
-    found = json.loads(answer.read_text())
-    if "error" in found:
-        raise UserError(found["error"])
+    fields = json.loads(answer.read_text())
+    if "error" in fields:
+        raise UserError(fields["error"])
     windows = folder / f"{n}.npy"
     X = np.load(windows, allow_pickle=False)
     windows.unlink()
-    return Block(X=X, **found | {"channels": tuple(found["channels"])})
+    return Block(X=X, **fields | {"channels": tuple(fields["channels"])})
 
 
 def _death(code: int, folder: Path) -> str:

@@ -31,9 +31,9 @@ def clean(raw: Raw) -> tuple[Raw, list[str]]:
     lines: list[str] = []
     X = window_array(raw.X)
     raw = replace(raw, X=X, channels=channel_names(raw.channels, X.shape[1]))
-    for step in (_whole_windows, _live_channels, _one_recording_each):
-        raw, told = step(raw)
-        lines += told
+    for step in (_whole_windows, _live_channels, _without_copies):
+        raw, notes = step(raw)
+        lines += notes
     return raw, lines
 
 
@@ -45,12 +45,12 @@ def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
         return raw, []
     if not keep.any():
         raise UserError("no window is left to train on: all have lost values or do not change")
-    told = []
+    notes = []
     if lost := int((~finite.all(1)).sum()):
-        told.append(f"left out: {lost} of {len(keep)} windows with NaN or infinite values")
+        notes.append(f"left out: {lost} of {len(keep)} windows with NaN or infinite values")
     if dead := int((finite.all(1) & ~alive).sum()):
-        told.append(f"left out: {dead} of {len(keep)} windows in which no channel changes")
-    return rows_of(raw, np.flatnonzero(keep)), told
+        notes.append(f"left out: {dead} of {len(keep)} windows in which no channel changes")
+    return rows_of(raw, np.flatnonzero(keep)), notes
 
 
 def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
@@ -61,13 +61,13 @@ def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
     np.add.at(flat, person, ~moving)
     dead = flat > DEAD * counts  # (S, C)
     names = channel_names(raw.channels, moving.shape[1])
-    told = []
+    notes = []
     gone = np.flatnonzero(dead.mean(0) >= MANY) if len(people) > 1 else np.flatnonzero(dead.all(0))
     if len(gone) == len(names):
         raise UserError("no channel is left to train on: in many people none of them changes")
     if len(gone):
         listed = ", ".join(names[c] for c in gone.tolist())
-        told.append(f"left out: channels {listed}, dead in {int(dead[:, gone].any(1).sum())} of {len(people)} people")
+        notes.append(f"left out: channels {listed}, dead in {int(dead[:, gone].any(1).sum())} of {len(people)} people")
         left = [c for c in range(len(names)) if c not in set(gone.tolist())]
         ring = None if raw.ring is None or isinstance(raw.ring, bool) else False  # one with a hole is none
         raw = replace(raw, X=raw.X[:, left], channels=tuple(names[c] for c in left), ring=ring)
@@ -75,12 +75,12 @@ def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
     broken = np.flatnonzero(dead.any(1)) if len(people) > 1 else np.empty(0, np.int64)
     if len(broken):
         listed = ", ".join(str(people[s]) for s in broken.tolist())
-        told.append(f"left out: {len(broken)} of {len(people)} people with a dead channel ({shown(listed, 200)})")
+        notes.append(f"left out: {len(broken)} of {len(people)} people with a dead channel ({shown(listed, 200)})")
         raw = rows_of(raw, np.flatnonzero(~np.isin(person, broken)))
-    return raw, told
+    return raw, notes
 
 
-def _one_recording_each(raw: Raw) -> tuple[Raw, list[str]]:
+def _without_copies(raw: Raw) -> tuple[Raw, list[str]]:
     if raw.subject is None:
         return raw, []
     person, people = _people(raw)
@@ -88,8 +88,8 @@ def _one_recording_each(raw: Raw) -> tuple[Raw, list[str]]:
     twice = sorted({pair.second for pair in same})
     if not twice:
         return raw, []
-    told = [f"left out: {shown(people[p.second])}, whose recording is that of {shown(people[p.first])}" for p in same]
-    return rows_of(raw, np.flatnonzero(~np.isin(person, twice))), told
+    notes = [f"left out: {shown(people[p.second])}, whose recording is that of {shown(people[p.first])}" for p in same]
+    return rows_of(raw, np.flatnonzero(~np.isin(person, twice))), notes
 
 
 def _states(raw: Raw) -> tuple[Array, Array]:

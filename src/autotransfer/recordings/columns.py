@@ -43,10 +43,10 @@ def is_name(name: object) -> bool:
 
 def plain_values(values: Iterable[Any]) -> list[Value] | None:
     """Numbers or text, None where one is missing; None in place of all where there are others, both or neither."""
-    found: list[Value] = [None if _missing(value) else _plain(value) for value in values]
-    known = [value for value in found if value is not None]
+    plain: list[Value] = [None if _missing(value) else _plain(value) for value in values]
+    known = [value for value in plain if value is not None]
     if all(isinstance(value, str) for value in known) or all(isinstance(value, (int, float)) for value in known):
-        return found if known else None
+        return plain if known else None
     return None
 
 

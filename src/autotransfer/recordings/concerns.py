@@ -18,7 +18,7 @@ from .container import check_sfreq
 from .copies import shared_samples, stretches
 from .labels import as_list, encode
 from .raw import Array, Label, Raw
-from .unlabelled import told, without_unlabelled
+from .unlabelled import unlabelled_warning, without_unlabelled
 from .windows import axes_concern, window_array
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
@@ -84,13 +84,13 @@ def typical_scale(X: Array | Tensor) -> float | None:
     return scale if math.isfinite(scale) and scale > 0 else None
 
 
-def scale_concern(found: float | None, expected: float | None) -> str | None:
+def scale_concern(scale: float | None, expected: float | None) -> str | None:
     """What to say of windows whose unit is probably another one than that of the model's recordings."""
-    if found is None or expected is None or 1 / FAR < found / expected < FAR:
+    if scale is None or expected is None or 1 / FAR < scale / expected < FAR:
         return None
     return (
-        f"the windows vary by {found:.2g}, those that the model was trained on by {expected:.2g}, a factor of about "
-        f"{_times(found / expected)}: give them in the same unit"
+        f"the windows vary by {scale:.2g}, those that the model was trained on by {expected:.2g}, a factor of about "
+        f"{_times(scale / expected)}: give them in the same unit"
     )
 
 
@@ -103,30 +103,30 @@ def concerns(raw: Raw) -> list[str]:
     person, people = _codes(raw.subject, n, "subject", raw.subjects)
     label, classes = _codes(raw.y, n, "y", raw.classes)
     names = _names(raw.channels, X.shape[1])
-    found: list[str | None] = []
+    lines: list[str | None] = []
     if not raw.checked:
-        found.append(axes_concern(tuple(X.shape), tuple(names)))
-        found.append(told(missing, whole) if missing else None)
-        found.append(UNKNOWN_RATE if raw.sfreq is None else None)
-    found.append(_minus_one(classes))
+        lines.append(axes_concern(tuple(X.shape), tuple(names)))
+        lines.append(unlabelled_warning(missing, whole) if missing else None)
+        lines.append(UNKNOWN_RATE if raw.sfreq is None else None)
+    lines.append(_minus_one(classes))
     if raw.subject is not None:
-        found.append(_own_subjects(n, len(people)))
+        lines.append(_too_many_subjects(n, len(people)))
     if raw.subject is not None and raw.y is not None:
         counts = np.zeros((len(people), len(classes)), np.int64)
         np.add.at(counts, (person, label), 1)
-        found += [*_lonely_classes(counts, people, classes), _one_class(counts, people)]
-        found.append(_other_classes(counts, people, classes))
-        found.append(_told_by_people(person, label))
+        lines += [*_lonely_classes(counts, people, classes), _one_class(counts, people)]
+        lines.append(_other_classes(counts, people, classes))
+        lines.append(_confounded_with_people(person, label))
         if raw.session is not None:
             session, _ = encode(as_list(raw.session, "session"), n, "session")
-            found.append(_told_by_sessions(person, session.numpy(), label))
+            lines.append(_confounded_with_sessions(person, session.numpy(), label))
     if raw.subject is not None:
-        found += _copy_concerns(X, person, people, raw.session)
+        lines += _copy_concerns(X, person, people, raw.session)
     signals = signals_of(X, person, len(people))
-    found += _signal_concerns(signals, n, people, names)
+    lines += _signal_concerns(signals, n, people, names)
     artefacts = artefacts_of(X, person, signals.low, signals.high, check_sfreq(raw.sfreq))
-    found += _artefact_concerns(signals, artefacts, people, names)
-    return [line for line in found if line is not None]
+    lines += _artefact_concerns(signals, artefacts, people, names)
+    return [line for line in lines if line is not None]
 
 
 def _codes(values: object, n: int, what: str, names: object) -> tuple[NDArray[np.int64], tuple[Label, ...]]:
@@ -158,7 +158,7 @@ def _minus_one(classes: Sequence[Label]) -> str | None:
     )
 
 
-def _own_subjects(n_trials: int, n_people: int) -> str | None:
+def _too_many_subjects(n_trials: int, n_people: int) -> str | None:
     if 2 * n_people <= n_trials:
         return None
     every = "every trial has a subject of its own" if n_people == n_trials else "most subjects have one trial"
@@ -211,15 +211,15 @@ def _copy_concerns(
     samples = stretches(X)
     between = shared_samples(samples, person)
     for pair in between[:MOST_PAIRS]:
-        one, other = shown(people[pair.first]), shown(people[pair.second])
+        first, second = shown(people[pair.first]), shown(people[pair.second])
         if pair.share >= SAME:
             yield (
-                f"{one} and {other} are one recording: {pair.share:.0%} of the windows of one of them have the other's "
+                f"{first} and {second} are one recording: {pair.share:.0%} of the windows of one of them have the other's "
                 "samples, so that who is tested has trained; leave one of them out, or --clean"
             )
         else:
             yield (
-                f"{one} and {other} share samples in {pair.windows} of their windows: who is tested has trained in "
+                f"{first} and {second} share samples in {pair.windows} of their windows: who is tested has trained in "
                 "part; find out whose they are"
             )
     if len(between) > MOST_PAIRS:
@@ -274,24 +274,24 @@ def _where(places: NDArray[np.int64], people: Sequence[Label], names: Sequence[s
     return f"{len(places)} channels of {len(who)} people ({_listed([str(people[s]) for s in who.tolist()])})"
 
 
-def _told_by_people(person: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:
-    found = _telling(person, label, np.zeros_like(person))
-    return found and (
-        f"who a trial is from tells the class of {found}: classes are confounded with people; a penalty that removes "
+def _confounded_with_people(person: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:
+    advantage = _advantage(person, label, np.zeros_like(person))
+    return advantage and (
+        f"who a trial is from tells the class of {advantage}: classes are confounded with people; a penalty that removes "
         "people removes classes with them, so prefer the mode conditional"
     )
 
 
-def _told_by_sessions(person: NDArray[np.int64], session: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:
+def _confounded_with_sessions(person: NDArray[np.int64], session: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:
     groups = person * (int(session.max()) + 1) + session
-    found = _telling(groups, label, person)
-    return found and (
-        f"within people, the session of a trial tells the class of {found}: a model can learn what differs between "
+    advantage = _advantage(groups, label, person)
+    return advantage and (
+        f"within people, the session of a trial tells the class of {advantage}: a model can learn what differs between "
         "sessions; record every class in every session"
     )
 
 
-def _telling(groups: NDArray[np.int64], label: NDArray[np.int64], within: NDArray[np.int64]) -> str | None:
+def _advantage(groups: NDArray[np.int64], label: NDArray[np.int64], within: NDArray[np.int64]) -> str | None:
     """How many trials are right where each is given the most frequent class of its group, if that is more than with
     labels shuffled within `within`; all (N,)."""
 
@@ -309,10 +309,10 @@ def _telling(groups: NDArray[np.int64], label: NDArray[np.int64], within: NDArra
         mixed = np.empty_like(label)
         mixed[order] = label[np.lexsort((draw.random(len(label)), within))]
         chance.append(right(mixed))
-    found, expected = right(label), float(np.mean(chance))
-    if found <= max(chance) or found - expected < TELLING:
+    share, expected = right(label), float(np.mean(chance))
+    if share <= max(chance) or share - expected < TELLING:
         return None
-    return f"{found:.0%} of the trials, where {expected:.0%} would be chance"
+    return f"{share:.0%} of the trials, where {expected:.0%} would be chance"
 
 
 def _signal_concerns(signals: Signals, n_trials: int, people: Sequence[Label], names: Sequence[str]) -> Iterable[str]:

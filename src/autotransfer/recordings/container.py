@@ -19,7 +19,7 @@ from .messages import show
 from .raw import STORED, Label, Raw
 from .ring import ring_of
 from .units import Units
-from .unlabelled import told, without_unlabelled
+from .unlabelled import unlabelled_warning, without_unlabelled
 from .windows import axes_concern, channel_names, float32_windows, window_array
 
 T = TypeVar("T")
@@ -84,15 +84,15 @@ class Recordings:
         raw = Raw(X=source, y=y, subject=subject, session=session, columns=columns, classes=classes)
         raw, missing = without_unlabelled(raw)
         if missing:
-            warnings.warn(told(missing, source.shape[0]), stacklevel=2)
+            warnings.warn(unlabelled_warning(missing, source.shape[0]), stacklevel=2)
         if axes := axes_concern(source.shape, names):
             warnings.warn(axes, stacklevel=2)
         source, y, subject, session, columns = raw.X, raw.y, raw.subject, raw.session, raw.columns
         n_trials = source.shape[0]
-        y_codes, classes_found = encode(y, n_trials, "y", classes)
-        _check_are_classes(classes_found)
-        subject_codes, subjects_found = encode(subject, n_trials, "subject", subjects)
-        _check_enough(classes_found, subjects_found)
+        y_codes, class_names = encode(y, n_trials, "y", classes)
+        _check_are_classes(class_names)
+        subject_codes, subject_names = encode(subject, n_trials, "subject", subjects)
+        _check_enough(class_names, subject_names)
         fields = {
             "y": y_codes,
             "subject": subject_codes,
@@ -100,12 +100,12 @@ class Recordings:
             "columns": encode_columns(columns, n_trials),
             "sfreq": check_sfreq(sfreq),
             "channels": names,
-            "classes": classes_found,
-            "subjects": subjects_found,
+            "classes": class_names,
+            "subjects": subject_names,
             "name": _check_name(name),
             "ring": ring_of(ring, names),
             "filter": filter_of(filter, check_sfreq(sfreq)),
-            "heads": _heads(heads, len(classes_found)),
+            "heads": _heads(heads, len(class_names)),
             "X": float32_windows(source, names, allow_constant=False),  # last: the one slow check
         }
         for field, value in fields.items():
@@ -202,9 +202,9 @@ class Recordings:
 
 def _check_enough(classes: tuple[Label, ...], subjects: tuple[Label, ...]) -> None:
     if len(subjects) < MIN_SUBJECTS:
-        found = ", ".join(show(label) for label in subjects)
+        names = ", ".join(show(label) for label in subjects)
         raise UserError(
-            f"there are {len(subjects)} subjects ({found}); at least {MIN_SUBJECTS} are needed, "
+            f"there are {len(subjects)} subjects ({names}); at least {MIN_SUBJECTS} are needed, "
             "for training, validation and testing; new people for a model that is trained come as arrays or mne.Epochs "
             "to its predict, or as a file to `autotransfer predict`"
         )
@@ -237,10 +237,10 @@ def check_sfreq(sfreq: Any) -> float | None:
 def _heads(heads: Any, n_classes: int) -> Tensor | None:
     if heads is None:
         return None
-    found = torch.as_tensor(heads)
-    if found.shape != (n_classes,) or found.is_floating_point():
+    numbers = torch.as_tensor(heads)
+    if numbers.shape != (n_classes,) or numbers.is_floating_point():
         raise UserError(f"heads is {show(heads)}; it must be a whole number for each of {n_classes} classes, or None")
-    return found.to(torch.int64)
+    return numbers.to(torch.int64)
 
 
 def _check_name(name: object) -> str:

@@ -150,8 +150,8 @@ def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
     end = ending(path) or ""
     check_options([path], options)
     if FORMATS[end].several:
-        for beside in path.parent.iterdir():
-            check_inside(beside, path.parent.resolve())
+        for neighbour in path.parent.iterdir():
+            check_inside(neighbour, path.parent.resolve())
     stem = _stem(path)
     labels: Labels | None = by_name(stem)
     if cutting.pattern is not None:
@@ -308,10 +308,10 @@ def check_options(paths: list[Path], options: Options) -> None:
 def split_options(text: str) -> tuple[str, Options]:
     """PATH?name=value&name=value in its parts."""
     path, _, rest = text.partition("?")
-    found = {}
+    options = {}
     for part in rest.split("&") if rest else []:
         match = re.fullmatch(r"([a-z]+)=(.+)", part)
         if match is None:
             raise UserError(f"{shown(part)} after the question mark of {shown(text, 200)} is not name=value")
-        found[match[1]] = match[2]
-    return path, found
+        options[match[1]] = match[2]
+    return path, options

@@ -179,7 +179,7 @@ def _table(path: Path, form: _Form, roles: _Roles) -> dict[int, NDArray[Any]]:
 
 def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, path: Path) -> Stamps:
     """When samples were taken, by names and values together; columns that are no channels leave `roles.channels`."""
-    found: Stamps | None = None
+    stamps: Stamps | None = None
     for n in roles.clocks:
         name, values = form.columns[n], table[n]
         if values.dtype.kind not in "iuf":
@@ -191,11 +191,11 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
                 )
             values, name = (np.zeros(len(values)) if dates is None else dates), f"{name} (s)"
         table[n] = values
-        if found is None and (rises(values) or roles.told or _exact(form.columns[n])):
-            found = from_clock(values, name, sfreq, repr(str(path)))
-            used = "gives the rate" if found is not None and sfreq is None else "shows gaps"
-            used = "does not fit --sfreq and is not used" if found is None else used
-            if form.columns[n].lower() != "time" or found is None:  # which needs no word
+        if stamps is None and (rises(values) or roles.told or _exact(form.columns[n])):
+            stamps = from_clock(values, name, sfreq, repr(str(path)))
+            used = "gives the rate" if stamps is not None and sfreq is None else "shows gaps"
+            used = "does not fit --sfreq and is not used" if stamps is None else used
+            if form.columns[n].lower() != "time" or stamps is None:  # which needs no word
                 roles.notes.append(f"column {shown(form.columns[n])} is time: it {used}, and is no channel")
         elif rises(values) or form.columns[n] != name or np.ptp(np.nan_to_num(values)) == 0:
             roles.notes.append(f"column {shown(form.columns[n])} is time, and no channel")
@@ -204,14 +204,14 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
             if is_clock(form.columns[n]):
                 roles.notes.append(_doubt(form.columns[n], "is called like a time but does not rise evenly"))
     if not (roles.told and roles.ignored):
-        found = _counters(form, roles, table, sfreq, found, path)
+        stamps = _counters(form, roles, table, sfreq, stamps, path)
     if not roles.channels:
         raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
-    return found or Stamps(sfreq, None, ())
+    return stamps or Stamps(sfreq, None, ())
 
 
 def _counters(
-    form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, found: Stamps | None, path: Path
+    form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, stamps: Stamps | None, path: Path
 ) -> Stamps | None:
     """Takes counters, and columns that say which trial or person it is, from the channels."""
     ramps = [n for n in roles.channels if is_ramp(table[n])]
@@ -219,8 +219,8 @@ def _counters(
         name, values = form.columns[n], table[n]
         if may_count(name) and rises(values):
             roles.channels.remove(n)
-            if found is None:
-                found = from_counter(values, sfreq)
+            if stamps is None:
+                stamps = from_counter(values, sfreq)
             roles.notes.append(f"column {shown(name)} counts samples, and is no channel")
         elif name.lower() in NO_SIGNAL and _stays(values):
             if name.lower() in PEOPLE and len(np.unique(values)) > 1:
@@ -230,9 +230,9 @@ def _counters(
                 )
             roles.channels.remove(n)
             roles.notes.append(f"column {shown(name)} is no channel by its name; --pattern says whose a file is")
-        elif n in ramps and len(ramps) < len(roles.channels) and found is None:
+        elif n in ramps and len(ramps) < len(roles.channels) and stamps is None:
             roles.notes.append(_doubt(name, "rises evenly, as times and counters do", f"?time={name} or "))
-    return found
+    return stamps
 
 
 def _exact(name: str) -> bool:

@@ -117,14 +117,14 @@ def events_of(events: object) -> dict[str, str] | None:
         raise UserError(f"events are {show(events)}; {HOW_TO_MAP}")
     if pairs is None:
         return None
-    found = {}
+    classes = {}
     for name, label in pairs.items():
         if not isinstance(name, (str, int)) or not isinstance(label, (str, int)) or not str(name).strip():
             raise UserError(f"events hold {show(name)}: {show(label)}; {HOW_TO_MAP}")
-        found[str(name).strip()] = str(label).strip()
-    if not found:
+        classes[str(name).strip()] = str(label).strip()
+    if not classes:
         raise UserError(f"events are empty; {HOW_TO_MAP}")
-    return found
+    return classes
 
 
 def _parsed(text: str) -> dict[str, str]:
@@ -135,13 +135,13 @@ def _parsed(text: str) -> dict[str, str]:
         except ValueError:
             raise UserError(f"events are {show(text)}, which is no JSON; {HOW_TO_MAP}") from None
         return dict(values)
-    found: dict[str, str] = {}
+    classes: dict[str, str] = {}
     for part in text.split(","):
         name, equals, label = part.partition("=")
-        if name.strip() in found:
+        if name.strip() in classes:
             raise UserError(f"events have {show(name.strip())} twice; {HOW_TO_MAP}")
-        found[name.strip()] = label.strip() if equals else name.strip()
-    return found
+        classes[name.strip()] = label.strip() if equals else name.strip()
+    return classes
 
 
 def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None = None) -> Block:
@@ -234,8 +234,8 @@ def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Itera
                 yield _sample(recording, begin), name
                 continue
             until = event.onset + event.duration if event.duration > 0 else after
-            for each in _every(begin, until, cutting.window, cutting.hop):
-                yield _sample(recording, each), name
+            for start in _every(begin, until, cutting.window, cutting.hop):
+                yield _sample(recording, start), name
 
 
 def _every(begin: float, end: float, window: float, hop: float) -> Iterator[float]:
@@ -252,9 +252,9 @@ def _sample(recording: Continuous, seconds: float) -> int:
     sfreq = recording.sfreq or 1.0
     if recording.times is None:
         return max(round(seconds * sfreq), -1)
-    found = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
-    there = found < recording.n_times and (recording.times[found] - seconds) * sfreq <= SLACK
-    return found if there else -1
+    sample = int(np.searchsorted(recording.times, seconds - 0.5 / sfreq))
+    there = sample < recording.n_times and (recording.times[sample] - seconds) * sfreq <= SLACK
+    return sample if there else -1
 
 
 def _whole(recording: Continuous, start: int, length: int) -> bool:

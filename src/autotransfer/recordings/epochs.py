@@ -147,8 +147,8 @@ def _event_names(epochs: Any) -> list[Label]:
 def _subject_column(epochs: Any) -> str | None:
     if epochs.metadata is None:
         return None
-    found = {str(column).lower(): column for column in reversed(list(epochs.metadata.columns))}
-    return next((found[name] for name in SUBJECT_COLUMNS if name in found), None)
+    by_lower = {str(column).lower(): column for column in reversed(list(epochs.metadata.columns))}
+    return next((by_lower[name] for name in SUBJECT_COLUMNS if name in by_lower), None)
 
 
 def _others(epochs: Any, used: set[str | None]) -> dict[Any, list[Label]]:

@@ -43,14 +43,14 @@ def _read(paths: list[Path], name: str, by_name: bool) -> Raw:
 
 def fif_files(folder: Path) -> list[Path]:
     """The files that end in epo.fif or, without any, all .fif files; later parts of split files are left out."""
-    there = sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
-    files = [path for path in there if _is_fif(path)]
+    entries = sorted(folder.iterdir()) if os.access(folder, os.R_OK | os.X_OK) else []
+    files = [path for path in entries if _is_fif(path)]
     if not files:
-        people = [path for path in there if path.name.startswith("sub-") and path.is_dir()]
+        people = [path for path in entries if path.name.startswith("sub-") and path.is_dir()]
         files = [path for person in people for path in sorted(person.rglob("*")) if _is_fif(path)]
-    there_too = {path.parent / stem(path) for path in files}
-    found = [path for path in files if not _first_part(path) & there_too]
-    return [path for path in found if stem(path).lower().endswith("epo")] or found
+    stems = {path.parent / stem(path) for path in files}
+    first_parts = [path for path in files if not _first_part(path) & stems]
+    return [path for path in first_parts if stem(path).lower().endswith("epo")] or first_parts
 
 
 def _first_part(path: Path) -> set[Path]:

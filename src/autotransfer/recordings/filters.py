@@ -36,7 +36,7 @@ class Filter:
     def as_dict(self) -> dict[str, Any]:
         """As meta and cards of models hold it."""
         known = {"highpass": self.highpass, "lowpass": self.lowpass, "notch": list(self.notch)}
-        return known | ({"sections": [list(one) for one in self.sections]} if self.sections else {})
+        return known | ({"sections": [list(section) for section in self.sections]} if self.sections else {})
 
     def __str__(self) -> str:
         edges = [f"{edge:g}" if edge is not None else "" for edge in (self.highpass, self.lowpass)]
@@ -53,9 +53,9 @@ class Filter:
         edges = [edge for edge in (self.highpass, self.lowpass) if edge is not None]
         kind: Literal["bandpass", "lowpass", "highpass"]
         kind = "bandpass" if len(edges) == 2 else "lowpass" if self.highpass is None else "highpass"
-        found = [butter(ORDER, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")] if edges else []
-        found += [tf2sos(*iirnotch(hz, QUALITY, fs=sfreq)) for hz in self.notch]
-        return replace(self, sections=tuple(tuple(map(float, row)) for part in found for row in part))
+        stages = [butter(ORDER, edges if len(edges) == 2 else edges[0], kind, fs=sfreq, output="sos")] if edges else []
+        stages += [tf2sos(*iirnotch(hz, QUALITY, fs=sfreq)) for hz in self.notch]
+        return replace(self, sections=tuple(tuple(map(float, row)) for part in stages for row in part))
 
 
 def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
@@ -79,8 +79,8 @@ def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
     low, high = (None if edge is None else float(edge) for edge in edges)
     if low is not None and high is not None and low >= high:
         raise UserError(f"filter removes what is below {low:g} Hz and above {high:g} Hz; {REMEDY}")
-    found = Filter(low, high, tuple(float(hz) for hz in notches), _sections(given.get("sections")))
-    return None if found == Filter() else found
+    known = Filter(low, high, tuple(float(hz) for hz in notches), _sections(given.get("sections")))
+    return None if known == Filter() else known
 
 
 def parse_filter(text: str) -> Filter | None:

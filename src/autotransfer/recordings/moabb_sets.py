@@ -159,13 +159,13 @@ def _options(text: str) -> dict[str, Any]:
 
 def _numbers(text: str) -> list[int]:
     """1,2,5-9 as integers."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    if not found:
+        numbers += range(int(first), int(last or first) + 1)
+    if not numbers:
         raise ValueError("no subjects")
-    return found
+    return numbers
 
 
 @contextmanager

@@ -119,7 +119,7 @@ class Overview:
 
 def overview(raw: Raw) -> Overview:
     """Of what a reader found, with or without labels."""
-    told_of = concerns(raw)
+    lines = concerns(raw)
     raw, _ = without_unlabelled(replace(raw, X=window_array(raw.X)))
     X = raw.X
     n, n_channels, n_times = (int(size) for size in X.shape)
@@ -152,7 +152,7 @@ def overview(raw: Raw) -> Overview:
         sessions=sessions,
         columns=tuple(map(str, items())),
         notes=raw.notes,
-        concerns=(*_too_few(raw, len(people), len(classes)), *told_of),
+        concerns=(*_too_few(raw, len(people), len(classes)), *lines),
         missing=tuple(missing),
         pictures=tuple(_pictures(X, y, who, counts, classes or (UNKNOWN,), people or (UNKNOWN,))),
     )

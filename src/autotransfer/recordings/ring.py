@@ -38,12 +38,12 @@ def ring_of(ring: object, channels: tuple[str, ...]) -> tuple[int, ...] | None:
     if isinstance(ring, bool):
         return tuple(range(len(channels))) if ring and _check_long(ring, len(channels)) else None
     entries = as_list(ring, "ring")
-    found = tuple(_place(entry, channels) for entry in entries)
-    _check_long(ring, len(found))
-    if len(set(found)) < len(found):
-        twice = next(entry for entry, place in zip(entries, found, strict=True) if found.count(place) > 1)
+    places = tuple(_place(entry, channels) for entry in entries)
+    _check_long(ring, len(places))
+    if len(set(places)) < len(places):
+        twice = next(entry for entry, place in zip(entries, places, strict=True) if places.count(place) > 1)
         raise UserError(f"ring has the channel {show(twice)} twice; {REMEDY}")
-    return found
+    return places
 
 
 def check_ring(ring: Sequence[int] | None, what: str) -> tuple[int, ...]:

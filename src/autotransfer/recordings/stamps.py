@@ -184,11 +184,11 @@ def seconds_of_dates(texts: Any) -> NDArray[np.float64] | None:
     series = pd.Series(texts, dtype=object)
     for options in ({"format": "ISO8601"}, {"format": "mixed", "dayfirst": True}):
         try:
-            found = pd.to_datetime(series, utc=True, errors="coerce", **options)
+            dates = pd.to_datetime(series, utc=True, errors="coerce", **options)
         except (ValueError, TypeError, OverflowError):
             continue
-        if found.notna().mean() > 0.9:
-            values = found.to_numpy(dtype="datetime64[ns]")
+        if dates.notna().mean() > 0.9:
+            values = dates.to_numpy(dtype="datetime64[ns]")
             seconds = (values - values[~np.isnat(values)][0]) / np.timedelta64(1, "ns") * 1e-9
             return np.where(np.isnat(values), np.nan, seconds).astype(np.float64)
     return None

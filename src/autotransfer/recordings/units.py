@@ -31,7 +31,7 @@ class Units:
 
     def by_person(self, scores: dict[str, float]) -> dict[str, float]:
         """By the name of a person: the mean over their units, of those that have a score."""
-        whose, found = dict(zip(self.names, self.people, strict=True)), dict[str, list[float]]()
+        whose, by_person = dict(zip(self.names, self.people, strict=True)), dict[str, list[float]]()
         for unit, score in scores.items():
-            found.setdefault(whose[unit], []).append(score)
-        return {person: sum(found[person]) / len(found[person]) for person in self.everybody if person in found}
+            by_person.setdefault(whose[unit], []).append(score)
+        return {person: sum(by_person[person]) / len(by_person[person]) for person in self.everybody if person in by_person}

@@ -45,7 +45,7 @@ def rows_of(raw: Raw, rows: NDArray[np.int64]) -> Raw:
     return replace(raw, X=raw.X[rows], **parts)
 
 
-def told(missing: int, n_trials: int) -> str:
+def unlabelled_warning(missing: int, n_trials: int) -> str:
     return f"{missing} of {n_trials} windows have no label: they are left out of training"
 
 

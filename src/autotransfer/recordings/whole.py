@@ -53,12 +53,12 @@ def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecordi
     find = continuous_files(source, cutting)
     if find is None:
         return _trials(source, cutting)
-    found = find()
-    known = {str(path): labels for path, labels in found.files}
-    reader = bids_whole if found.reader is bids_block else whole_block
+    labelled = find()
+    known = {str(path): labels for path, labels in labelled.files}
+    reader = bids_whole if labelled.reader is bids_block else whole_block
     seconds = Cutting(sfreq=cutting.sfreq).seconds
-    with blocks_in_child(reader, [path for path, _ in found.files], known, found.options, seconds) as blocks:
-        return [piece for block in blocks for piece in _pieces(block, found.name)]
+    with blocks_in_child(reader, [path for path, _ in labelled.files], known, labelled.options, seconds) as blocks:
+        return [piece for block in blocks for piece in _pieces(block, labelled.name)]
 
 
 def whole_block(path: Path, known: dict[str, Labels], options: dict[str, str], cutting: dict[str, Any]) -> Block:
@@ -96,7 +96,7 @@ def _block(recording: Continuous, path: Path) -> Block:
 def _pieces(block: Block, study: str) -> Iterator[WholeRecording]:
     """The recording, or what lies between its holes."""
     assert block.subject is not None, "with_labels gave it"
-    times, events = block.X[0, -1], sorted(Event(*one) for one in block.timeline)
+    times, events = block.X[0, -1], sorted(Event(*event) for event in block.timeline)
     with np.errstate(over="ignore"):  # what overflows is infinite, which counts as lost
         values = np.ascontiguousarray(block.X[0, :-1].T, dtype=np.float32)
     edges = [0, *block.breaks, len(times)]

@@ -88,7 +88,7 @@ def missing_words(name: str, there: Sequence[str]) -> str:
 def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[int], list[str]]:
     """Places of the wanted channels among those of the data, whatever their order and whatever else is there, and the
     wanted ones that are missing. Names may differ in case, spaces and marks (Fc5., FC5) where that leaves no doubt."""
-    plain, plain_wanted = ([NO_LETTER.sub("", name.casefold()) for name in own] for own in (names, wanted))
+    plain, plain_wanted = ([NO_LETTER.sub("", name.casefold()) for name in group] for group in (names, wanted))
     if len({*plain}) < len(plain) or len({*plain_wanted}) < len(plain_wanted) or "" in (*plain, *plain_wanted):
         plain, plain_wanted = list(names), list(wanted)
     missing = [name for name, key in zip(wanted, plain_wanted, strict=True) if key not in plain]
@@ -100,14 +100,14 @@ def renamed_channels(channels: object, rename: Sequence[str]) -> list[str]:
     if channels is None:
         raise UserError("the data have no names of channels to rename; leave --rename out")
     names = [str(name) for name in as_list(channels, "channels")]
-    found = list(names)
+    renamed = list(names)
     for pair in rename:
         old, equals, new = pair.partition("=")
         if not equals or not new.strip() or old not in names:
             raise UserError(f"rename is {pair!r}; give NAME=MODEL'S NAME, where the data have {', '.join(names[:8])}")
-        found[names.index(old)] = new.strip()
-    check_distinct(found, "channels")
-    return found
+        renamed[names.index(old)] = new.strip()
+    check_distinct(renamed, "channels")
+    return renamed
 
 
 def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = "") -> None:
