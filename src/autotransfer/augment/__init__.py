@@ -38,14 +38,14 @@ AUGMENTATIONS: dict[str, type[Augmentation]] = {
 
 def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
     """From the fields of a Setting: the value of each augmentation, and of its other fields."""
-    found = []
+    chosen = []
     for name, kind in AUGMENTATIONS.items():
         first, *others = fields(kind)
         value = plain_value(values.get(name))
         if not is_off(value):
-            own = {field.name: values[field.name] for field in others if field.name in values}
-            found.append(kind(**{first.name: value} | own))
-    return tuple(found)
+            options = {field.name: values[field.name] for field in others if field.name in values}
+            chosen.append(kind(**{first.name: value} | options))
+    return tuple(chosen)
 
 
 def augmentation_values(augmentations: tuple[Augmentation, ...]) -> dict[str, Any]:

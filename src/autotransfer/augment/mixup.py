@@ -29,8 +29,8 @@ class Mixup(Augmentation):
             raise UserError(f"mixup is {self.share}; it must be a share in (0, 0.5], so that a window stays its own")
 
     def __call__(self, x: Tensor, key: Tensor, batch: TrainingBatch) -> Tensor:
-        partner, found = partners(key, batch)
-        share = (self.share * uniform(key, 1)[..., 0]).to(x.dtype) * found  # (G, B), 0 where there is nobody
+        partner, exists = partners(key, batch)
+        share = (self.share * uniform(key, 1)[..., 0]).to(x.dtype) * exists  # (G, B), 0 where there is nobody
         groups, rows, channels, times = x.shape
         signal = x.transpose(1, 2)  # (G, C, B, T), as it is in memory
         first = torch.arange(groups * channels, device=x.device).view(groups, channels, 1) * rows

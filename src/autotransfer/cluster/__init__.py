@@ -101,7 +101,7 @@ def _device_of_worker(asked: str) -> torch.device:
     worker = get_worker()
     if worker.id not in _places:  # once: others may be lost and come back, and must not change it
         known = get_client().scheduler_info(n_workers=-1)["workers"]
-        _places[worker.id] = _place(str(worker.name), {str(one["name"]): one["host"] for one in known.values()})
+        _places[worker.id] = _place(str(worker.name), {str(other["name"]): other["host"] for other in known.values()})
     return torch.device("cuda", _places[worker.id] % torch.cuda.device_count())
 
 
@@ -111,8 +111,8 @@ _places: dict[str, int] = {}  # of workers in this process, by their ids
 def _place(name: str, hosts: Mapping[str, str]) -> int:
     """Which of the workers on its host one is, counted from 0; hosts: of all workers, by their names, which a worker
     that is started again keeps."""
-    neighbours = {one for one, host in hosts.items() if host == hosts.get(name)} | {name}
-    return sorted(neighbours, key=lambda one: (len(one), one)).index(name)
+    neighbours = {other for other, host in hosts.items() if host == hosts.get(name)} | {name}
+    return sorted(neighbours, key=lambda other: (len(other), other)).index(name)
 
 
 class Cluster:
@@ -150,41 +150,41 @@ class Cluster:
         try:
             self._submit_open(run, waiting, arriving)
             for future in arriving:
-                found = waiting.pop(future)
+                population = waiting.pop(future)
                 try:
                     arrived: list[Finished] = future.result()
                 except Exception as error:  # the training's, or of a worker that is gone
-                    self._cope(run, found, error, failures)
+                    self._cope(run, population, error, failures)
                     self._submit_open(run, waiting, arriving)
                     continue
                 for finished in arrived:
                     run.ledger.finish(finished.key, finished.record, finished.tensors)
                 failed = [finished.record.failure is not None for finished in arrived]
                 bar.elsewhere([finished.max_epochs for finished in arrived], failed)
-                run.ledger.end_population(found.number)
+                run.ledger.end_population(population.number)
                 future.release()
                 self._lost = 0
         finally:
             self.client.cancel(list(waiting), force=True)
 
-    def _cope(self, run: Work, found: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
+    def _cope(self, run: Work, population: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
         """A population that did not come back: in halves if memory was short, else once more, else an error."""
         kind, reason = type(error).__name__, first_line(error)
         statuses = run.ledger.statuses()
-        several = sum(statuses[key] not in FINISHED for key in found.keys) > 1
+        several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
         # A population that takes one worker after another with it has most likely met the system's memory limit.
         if out_of_memory(error) or (kind == "KilledWorker" and several):
-            split(run, found, reason)
+            split(run, population, reason)
             return
         if kind in CANCELLED:  # with the last worker that had the data, and all other populations with it
             self._lost += 1
             hopeless = self._lost > LOSSES * len(run.ledger.open_populations())
         else:
-            failures[found.number] += 1
-            hopeless = kind not in LOST or failures[found.number] >= TRIES
+            failures[population.number] += 1
+            hopeless = kind not in LOST or failures[population.number] >= TRIES
         if hopeless:
             raise UserError(
-                f"population {found.number} failed on the cluster: {reason}; "
+                f"population {population.number} failed on the cluster: {reason}; "
                 f"continue with: autotransfer resume {run.folder} --cluster …"
             )
         if self._data is not None and self._data.status != "finished":
@@ -193,21 +193,21 @@ class Cluster:
     def _submit_open(self, run: Work, waiting: dict[Future, OpenPopulation], arriving: as_completed) -> None:
         """Hand out every population that nobody is working on."""
         known = {entry.key: entry for entry in run.ledger.entries(records=False)}
-        handed_out = {population.number for population in waiting.values()}
-        for found in run.ledger.open_populations():
-            if found.number in handed_out:
+        handed_out = {busy.number for busy in waiting.values()}
+        for population in run.ledger.open_populations():
+            if population.number in handed_out:
                 continue
-            todo = [known[key] for key in found.keys if known[key].status not in FINISHED]
+            todo = [known[key] for key in population.keys if known[key].status not in FINISHED]
             if not todo:
-                run.ledger.end_population(found.number)
+                run.ledger.end_population(population.number)
                 continue
             run.ledger.begin([entry.key for entry in todo])
-            pruning = Pruning(found.prune_at, by_method=run.options.search == "halving")
+            pruning = Pruning(population.prune_at, by_method=run.options.search == "halving")
             future = self.client.submit(
                 train_task, self._recordings(run), todo, pruning, run.options.device, run.encoders, run.options.n_folds,
                 versions(), pure=False,
             )  # fmt: skip
-            waiting[future] = found
+            waiting[future] = population
             arriving.add(future)
 
     def _recordings(self, run: Work) -> Future:
@@ -256,9 +256,9 @@ def _connect(address: str) -> Client:
 
 def _check_versions(client: Client) -> None:
     """A worker with other code would give other results without a word."""
-    own = versions()
-    for worker, theirs in client.run(versions).items():
-        _refuse_others(own, theirs, f"the worker {worker}")
+    expected = versions()
+    for worker, installed in client.run(versions).items():
+        _refuse_others(expected, installed, f"the worker {worker}")
     have = client.run(has_kernels) | {"this process": has_kernels()}
     if len(set(have.values())) > 1:
         lacking = ", ".join(name for name, there in have.items() if not there)
@@ -269,11 +269,11 @@ def _check_versions(client: Client) -> None:
         )
 
 
-def _refuse_others(own: Mapping[str, str], theirs: Mapping[str, str], worker: str) -> None:
+def _refuse_others(expected: Mapping[str, str], installed: Mapping[str, str], worker: str) -> None:
     for package in MATTERS:
-        if theirs.get(package) != own[package]:
+        if installed.get(package) != expected[package]:
             raise UserError(
-                f"{worker} has {package} {theirs.get(package)}, this process has {own[package]}; "
+                f"{worker} has {package} {installed.get(package)}, this process has {expected[package]}; "
                 "install the same version everywhere"
             )
 

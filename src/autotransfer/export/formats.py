@@ -215,15 +215,15 @@ FORMATS = {
 def _quiet() -> Iterator[None]:
     """The exporters speak of packages we do not use and of their own deprecations: to the log, and not to users."""
     loggers = [logging.getLogger(name) for name in NOISY]
-    levels = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(logging.CRITICAL)
+    levels = [noisy.level for noisy in loggers]
+    for noisy in loggers:
+        noisy.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
     finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
-    for warning in told:
+        for noisy, level in zip(loggers, levels, strict=True):
+            noisy.setLevel(level)
+    for warning in caught:
         logger.debug("%s", " ".join(str(warning.message).split()))

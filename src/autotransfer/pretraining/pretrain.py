@@ -102,9 +102,9 @@ def pretrain(
         work = _Work(folder, recordings, identity, device)
         states, scores = work.train(jobs, progress)
         card = _card(studies, jobs[0].setting, len(states), scores, seconds=time.monotonic() - start, identity=identity)
-        own = studies.all_traces
+        fingerprints = studies.all_traces
         tensors = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-        people = {KEYS: torch.from_numpy(own.keys.view(np.int64)), PEOPLE: torch.from_numpy(own.people)}
+        people = {KEYS: torch.from_numpy(fingerprints.keys.view(np.int64)), PEOPLE: torch.from_numpy(fingerprints.people)}
         save_base(folder, card, tensors | people)
         work.tidy()
     return load_base(folder)
@@ -139,14 +139,14 @@ def _card(
     studies: Studies, setting: Setting, members: int, scores: dict[int, list[float]], *, seconds: float, identity: str
 ) -> BaseCard:
     facts, first = [], 0
-    for name, one in zip(studies.names, studies.studies, strict=True):
-        people = range(first, first + one.n_subjects)
+    for name, study in zip(studies.names, studies.studies, strict=True):
+        people = range(first, first + study.n_subjects)
         known = [float(np.mean(scores[person])) for person in people if scores.get(person)]
         facts.append({
-            "name": name, "people": one.n_subjects, "windows": one.n_trials, "classes": [str(k) for k in one.classes],
-            "score": float(np.mean(known)) if known else None, "chance": 1 / one.n_classes,
+            "name": name, "people": study.n_subjects, "windows": study.n_trials, "classes": [str(k) for k in study.classes],
+            "score": float(np.mean(known)) if known else None, "chance": 1 / study.n_classes,
         })  # fmt: skip
-        first += one.n_subjects
+        first += study.n_subjects
     return BaseCard(
         name=" + ".join(studies.names), studies=facts, members=members, setting=setting.to_dict(),
         n_times=studies.n_times, channels=list(studies.channels), sfreq=studies.sfreq, people=first,
@@ -179,7 +179,7 @@ class _Work:
                         with signals_wait():
                             ended = self._population([jobs[place] for place in places], number, bar)
                         tensors = {
-                            f"{m}.{name}": t.contiguous() for m, own in enumerate(ended[0]) for name, t in own.items()
+                            f"{m}.{name}": t.contiguous() for m, state in enumerate(ended[0]) for name, t in state.items()
                         }
                         note = {"identity": self.identity, "members": len(ended[0]), "scores": ended[1]}
                         write_atomically(path, save(tensors, metadata={"pretraining": json.dumps(note)}))
@@ -221,10 +221,10 @@ class _Work:
             outcomes.append(outcome)
             bar.finished(outcome)
         path.unlink(missing_ok=True)
-        outcomes.sort(key=lambda one: list(by_key).index(f"{self.identity} {one.job.key}"))
-        sound = [one for one in outcomes if one.failure is None]
-        scores = [(int(who), value) for one in sound for who, value in one.test_scores.items() if np.isfinite(value)]
-        return [one.state for one in sound], scores
+        outcomes.sort(key=lambda outcome: list(by_key).index(f"{self.identity} {outcome.job.key}"))
+        sound = [outcome for outcome in outcomes if outcome.failure is None]
+        scores = [(int(who), value) for outcome in sound for who, value in outcome.test_scores.items() if np.isfinite(value)]
+        return [outcome.state for outcome in sound], scores
 
     def _read(self, path: Path) -> tuple[list[dict[str, Tensor]], list[tuple[int, float]]] | None:
         """A population that has ended in this folder, for the same studies and settings."""

@@ -210,9 +210,9 @@ def _check_plain(folder: Path, paths: list[Path]) -> None:
         raise UserError(f"{str(folder)!r} holds {' and '.join(kinds)} files; choose some, {EXAMPLE}")
 
 
-def read_labelled(found: Files, cutting: Cutting) -> Raw:
+def read_labelled(labelled: Files, cutting: Cutting) -> Raw:
     """Windows of files whose labels are known."""
-    files, name, options, source, reader = found
+    files, name, options, source, reader = labelled
     by_file = any("class" in labels for _, labels in files)
     if by_file and cutting.events is not None:
         raise UserError("both events and {class} in the pattern say what the class is; give one of them")
@@ -289,11 +289,10 @@ def _with_windows(
     if not some:
         raise UserError(f"{empty[0]} holds no whole window as asked for; give a shorter --window or another --offset")
     if empty:
-        names = ", ".join(empty)
-        told = f"no whole window lies in {len(empty)} of the files, which are left out: {shown(names, 200)}"
-        warnings.warn(told, stacklevel=2)
-    if (told_unused := events.unused(cutting)) is not None:
-        warnings.warn(told_unused, stacklevel=2)
+        names = shown(", ".join(empty), 200)
+        warnings.warn(f"no whole window lies in {len(empty)} of the files, which are left out: {names}", stacklevel=2)
+    if (unused := events.unused(cutting)) is not None:
+        warnings.warn(unused, stacklevel=2)
 
 
 def check_options(paths: list[Path], options: Options) -> None:

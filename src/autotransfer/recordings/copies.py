@@ -9,7 +9,8 @@ a million windows.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -51,24 +52,20 @@ def shared_samples(
     ends = np.r_[begins[1:], len(keys)]
     lowest = np.minimum.reduceat(group[rows], begins) if len(begins) else begins
     highest = np.maximum.reduceat(group[rows], begins) if len(begins) else begins
-    pairs: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
+    pairs: dict[tuple[int, int], tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for k in np.flatnonzero(lowest != highest).tolist():
         windows = rows[begins[k] : ends[k]]
-        groups = np.unique(group[windows])
-        for n, one in enumerate(groups.tolist()):
-            for other in groups[n + 1 :].tolist():
-                mine, theirs = windows[group[windows] == one], windows[group[windows] == other]
-                if within is not None and within[mine[0]] != within[theirs[0]]:
-                    continue
-                kept = pairs.setdefault((one, other), (set(), set()))
-                kept[0].update(mine.tolist())
-                kept[1].update(theirs.tolist())
+        for first, second in combinations(np.unique(group[windows]).tolist(), 2):
+            of_first, of_second = windows[group[windows] == first], windows[group[windows] == second]
+            if within is None or within[of_first[0]] == within[of_second[0]]:
+                for rows_of_pair, new in zip(pairs[first, second], (of_first, of_second), strict=True):
+                    rows_of_pair.update(new.tolist())
     sizes = np.bincount(group)
-    found = []
-    for (one, other), (mine, theirs) in pairs.items():
-        share = max(len(mine) / sizes[one], len(theirs) / sizes[other])
-        found.append(Shared(one, other, min(len(mine), len(theirs)), float(share)))
-    return sorted(found, key=lambda pair: -pair.share)
+    shared = []
+    for (first, second), (in_first, in_second) in pairs.items():
+        share = max(len(in_first) / sizes[first], len(in_second) / sizes[second])
+        shared.append(Shared(first, second, min(len(in_first), len(in_second)), float(share)))
+    return sorted(shared, key=lambda pair: -pair.share)
 
 
 class Traces(NamedTuple):
@@ -80,8 +77,8 @@ class Traces(NamedTuple):
     def shared(self, other: Traces) -> dict[tuple[int, int], float]:
         """Pairs of a person here and one there who share samples, and which share of the fingerprints of the one with
         fewer they have in common. A single fingerprint may be chance where samples are coarse."""
-        _, mine, theirs = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
-        pairs = Counter(zip(self.people[mine].tolist(), other.people[theirs].tolist(), strict=True))
+        _, here, there = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
+        pairs = Counter(zip(self.people[here].tolist(), other.people[there].tolist(), strict=True))
         sizes, others = np.bincount(self.people), np.bincount(other.people)
         shares = {pair: count / min(sizes[pair[0]], others[pair[1]]) for pair, count in pairs.items() if count > 1}
         return {pair: float(share) for pair, share in shares.items() if share >= LEAST_SHARED}

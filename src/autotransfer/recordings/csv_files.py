@@ -85,7 +85,7 @@ class _Roles:
     clocks: list[int] = field(default_factory=list)  # what may hold times, the likeliest first
     event: int | None = None
     ignored: list[int] = field(default_factory=list)
-    told: bool = False  # whether the user chose the channels or the times
+    by_user: bool = False  # whether the user chose the channels or the times
     notes: list[str] = field(default_factory=list)
 
 
@@ -134,7 +134,7 @@ def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
     if "channels" in chosen:
         channels = [n for n in chosen["channels"] if n not in left_out]
         clocks = [n for n in clocks if n not in channels]
-        return _Roles(channels, clocks, event, [n for n in free if n not in (*channels, *clocks)], told=True)
+        return _Roles(channels, clocks, event, [n for n in free if n not in (*channels, *clocks)], by_user=True)
     channels = [n for n in free if n not in clocks]
     if not channels:
         raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")
@@ -145,7 +145,7 @@ def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
                 f"for labels with ?label={form.columns[n]} after the path, or leave it out with "
                 f"?ignore={form.columns[n]}"
             )
-    return _Roles(channels, clocks, event, list(left_out), told="time" in chosen)
+    return _Roles(channels, clocks, event, list(left_out), by_user="time" in chosen)
 
 
 def _place(name: str, form: _Form, key: str, path: Path) -> int:
@@ -184,14 +184,14 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
         name, values = form.columns[n], table[n]
         if values.dtype.kind not in "iuf":
             dates = seconds_of_dates(values)
-            if dates is None and not roles.told:
+            if dates is None and not roles.by_user:
                 raise UserError(
                     f"the column {shown(name)} of {str(path)!r} holds text ({shown(str(values[0]))}), and no times; "
                     f"leave it out with ?ignore={name} after the path"
                 )
             values, name = (np.zeros(len(values)) if dates is None else dates), f"{name} (s)"
         table[n] = values
-        if stamps is None and (rises(values) or roles.told or _exact(form.columns[n])):
+        if stamps is None and (rises(values) or roles.by_user or _exact(form.columns[n])):
             stamps = from_clock(values, name, sfreq, repr(str(path)))
             used = "gives the rate" if stamps is not None and sfreq is None else "shows gaps"
             used = "does not fit --sfreq and is not used" if stamps is None else used
@@ -203,7 +203,7 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
             roles.channels = sorted([*roles.channels, n])
             if is_clock(form.columns[n]):
                 roles.notes.append(_doubt(form.columns[n], "is called like a time but does not rise evenly"))
-    if not (roles.told and roles.ignored):
+    if not (roles.by_user and roles.ignored):
         stamps = _counters(form, roles, table, sfreq, stamps, path)
     if not roles.channels:
         raise UserError(f"{str(path)!r} has no columns of samples besides {', '.join(map(shown, form.columns))}")

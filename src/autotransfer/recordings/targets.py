@@ -78,7 +78,7 @@ def with_target(raw: Raw, target: str = CONTINUOUS) -> tuple[Raw, Floats | None]
     None where there is none, which a prediction does not need."""
     name, X = target_name(target), window_array(raw.X)
     columns: dict[Any, Any] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
-    channels = None if raw.channels is None else [str(name) for name in as_list(raw.channels, "channels")]
+    channels = None if raw.channels is None else [str(channel) for channel in as_list(raw.channels, "channels")]
     if name is None:
         y = raw.y if raw.y is None or raw.classes is None else named(raw.y, int(X.shape[0]), "y", raw.classes)
         return raw, None if y is None else numbers(y, int(X.shape[0]))

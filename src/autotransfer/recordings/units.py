@@ -31,7 +31,8 @@ class Units:
 
     def by_person(self, scores: dict[str, float]) -> dict[str, float]:
         """By the name of a person: the mean over their units, of those that have a score."""
-        whose, by_person = dict(zip(self.names, self.people, strict=True)), dict[str, list[float]]()
+        whose = dict(zip(self.names, self.people, strict=True))
+        values: dict[str, list[float]] = {person: [] for person in self.everybody}
         for unit, score in scores.items():
-            by_person.setdefault(whose[unit], []).append(score)
-        return {person: sum(by_person[person]) / len(by_person[person]) for person in self.everybody if person in by_person}
+            values[whose[unit]].append(score)
+        return {person: sum(known) / len(known) for person, known in values.items() if known}
