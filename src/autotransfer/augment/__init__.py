@@ -50,10 +50,11 @@ def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
 
 def augmentation_values(augmentations: tuple[Augmentation, ...]) -> dict[str, Any]:
     """The fields of a Setting that make the same."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, kind in AUGMENTATIONS.items():
-        for one in augmentations:
-            if type(one) is kind:
+        for augmentation in augmentations:
+            if type(augmentation) is kind:
                 first, *others = fields(kind)
-                found |= {name: getattr(one, first.name)} | {field.name: getattr(one, field.name) for field in others}
-    return found
+                values[name] = getattr(augmentation, first.name)
+                values |= {field.name: getattr(augmentation, field.name) for field in others}
+    return values

@@ -64,7 +64,7 @@ def train_task(
     """What runs on a worker: one population from its first epoch to its last. expected: the versions at home, for a
     worker may have joined after they were compared."""
     if expected is not None:
-        _refuse_others(expected, versions(), "a worker that joined later")
+        _check_same_versions(expected, versions(), "a worker that joined later")
     place = _device_of_worker(device)
     jobs = [job_of(recordings, entry, folds) for entry in entries]
     members = {id(job): entry.key for job, entry in zip(jobs, entries, strict=True)}
@@ -99,16 +99,17 @@ def _device_of_worker(asked: str) -> torch.device:
     from distributed import get_client, get_worker
 
     worker = get_worker()
-    if worker.id not in _places:  # once: others may be lost and come back, and must not change it
-        known = get_client().scheduler_info(n_workers=-1)["workers"]
-        _places[worker.id] = _place(str(worker.name), {str(other["name"]): other["host"] for other in known.values()})
-    return torch.device("cuda", _places[worker.id] % torch.cuda.device_count())
+    if worker.id not in _positions:  # once: others may be lost and come back, and must not change it
+        workers = get_client().scheduler_info(n_workers=-1)["workers"].values()
+        hosts = {str(info["name"]): info["host"] for info in workers}
+        _positions[worker.id] = _position_on_host(str(worker.name), hosts)
+    return torch.device("cuda", _positions[worker.id] % torch.cuda.device_count())
 
 
-_places: dict[str, int] = {}  # of workers in this process, by their ids
+_positions: dict[str, int] = {}  # of workers in this process, by their ids
 
 
-def _place(name: str, hosts: Mapping[str, str]) -> int:
+def _position_on_host(name: str, hosts: Mapping[str, str]) -> int:
     """Which of the workers on its host one is, counted from 0; hosts: of all workers, by their names, which a worker
     that is started again keeps."""
     neighbours = {other for other, host in hosts.items() if host == hosts.get(name)} | {name}
@@ -154,7 +155,7 @@ class Cluster:
                 try:
                     arrived: list[Finished] = future.result()
                 except Exception as error:  # the training's, or of a worker that is gone
-                    self._cope(run, population, error, failures)
+                    self._handle_failure(run, population, error, failures)
                     self._submit_open(run, waiting, arriving)
                     continue
                 for finished in arrived:
@@ -167,7 +168,7 @@ class Cluster:
         finally:
             self.client.cancel(list(waiting), force=True)
 
-    def _cope(self, run: Work, population: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
+    def _handle_failure(self, run: Work, population: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
         """A population that did not come back: in halves if memory was short, else once more, else an error."""
         kind, reason = type(error).__name__, first_line(error)
         statuses = run.ledger.statuses()
@@ -247,18 +248,17 @@ def _connect(address: str) -> Client:
 
         return Client(local_cluster(int(number)))
     try:
-        client = Client(address, timeout="10s")
+        return Client(address, timeout="10s")
     except (OSError, TimeoutError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise UserError(f"cannot reach a Dask scheduler at {address!r} ({reason}); give host:port or local:N") from None
-    return client
 
 
 def _check_versions(client: Client) -> None:
     """A worker with other code would give other results without a word."""
     expected = versions()
     for worker, installed in client.run(versions).items():
-        _refuse_others(expected, installed, f"the worker {worker}")
+        _check_same_versions(expected, installed, f"the worker {worker}")
     have = client.run(has_kernels) | {"this process": has_kernels()}
     if len(set(have.values())) > 1:
         lacking = ", ".join(name for name, there in have.items() if not there)
@@ -269,7 +269,7 @@ def _check_versions(client: Client) -> None:
         )
 
 
-def _refuse_others(expected: Mapping[str, str], installed: Mapping[str, str], worker: str) -> None:
+def _check_same_versions(expected: Mapping[str, str], installed: Mapping[str, str], worker: str) -> None:
     for package in MATTERS:
         if installed.get(package) != expected[package]:
             raise UserError(

@@ -17,7 +17,7 @@ from ..models.loading import MARK, load_classifier
 from ..models.mixture import Mixture, Model
 from ..models.saved_model import SavedModel
 from ..runs.lock import refuse_links
-from .formats import FORMATS, Format, attempt, needed
+from .formats import FORMATS, Format, attempt, need_onnx
 from .proof import BATCHES, Latency, largest_difference, latency, tolerance
 
 KINDS = ("ensemble", "refit")
@@ -149,8 +149,7 @@ def check_target(target: Path, format: str) -> None:
     except OSError as error:
         raise _unwritable(target, error) from None
     if format == "onnx":
-        needed("onnx")
-        needed("onnxscript")
+        need_onnx()
 
 
 def _unwritable(target: Path, error: OSError) -> UserError:

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib import import_module
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -33,11 +32,13 @@ from ..models.mixture import Model
 from ..models.saved_model import SavedModel
 from ..models.stacks import likeness
 from ..preprocessing.represent.foundation import stored_encoders
+from ..recordings.optional import need
 from ..runs.run import versions
 
 logger = logging.getLogger(__name__)
 Predict = Callable[[Tensor], NDArray[Any]]  # raw windows (N, channels, times) -> (N, classes)
 CARD_FILE = "card.json"
+ONNX = ("the onnx format", "autotransfer[onnx]")  # what needs its packages, and what to install for them
 SILENT = 4  # of onnxruntime: nothing but what ends the process
 # Loggers. To torch.__trace whole graphs are written wherever a program listens to all loggers, which takes long.
 NOISY = ("torch.onnx", "torch.export", "torch._dynamo", "torch.fx", "torch.__trace", "onnxscript", "onnx_ir")
@@ -128,19 +129,13 @@ def from_torch(content: bytes, _: Encoders | None = None) -> Predict:
 # ONNX
 
 
-def needed(package: str) -> Any:
-    """An optional package of the onnx format; its absence is said in one line."""
-    try:
-        return import_module(package)
-    except ImportError:
-        raise UserError(
-            f"the onnx format needs {package}, which is not installed: pip install 'autotransfer[onnx]'"
-        ) from None
+def need_onnx() -> tuple[Any, Any]:
+    """The packages that write ONNX files, or a UserError that says how to get them."""
+    return need("onnx", *ONNX), need("onnxscript", *ONNX)
 
 
 def to_onnx(saved: Model) -> bytes:
-    onnx = needed("onnx")
-    needed("onnxscript")
+    onnx, _ = need_onnx()
     with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
         graph = exported_program(saved, confidence=True)
     with attempt(saved, "torch cannot make an ONNX graph", ["torch", "safetensors"], to_onnx), _quiet():
@@ -167,7 +162,7 @@ def _tidy(proto: Any) -> None:
 
 
 def from_onnx(content: bytes, _: Encoders | None = None) -> Predict:
-    onnxruntime = needed("onnxruntime")
+    onnxruntime = need("onnxruntime", *ONNX)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # latencies are told for one thread
     options.log_severity_level = SILENT  # what goes wrong is raised

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..machine import threads
 from ..models.mixture import Model
 from ..models.saved_model import SavedModel
 from .formats import Predict
@@ -77,20 +76,10 @@ def tolerance(saved: Model) -> float:
 def latency(saved: Model, predict: Predict) -> Latency:
     window = sample_windows(saved, 1, torch.Generator().manual_seed(1))
     milliseconds = []
-    with one_thread():
+    with threads(1):
         for _ in range(WARM_UP + TIMED):
             start = time.perf_counter()
             predict(window)
             milliseconds.append(1e3 * (time.perf_counter() - start))
     lower, median, upper = np.percentile(milliseconds[WARM_UP:], (25, 50, 75))
     return Latency(float(median), float(lower), float(upper), TIMED)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -70,7 +70,7 @@ class Studies:
         if isinstance(studies, (str, Recordings)) or len(studies) < FEWEST:
             raise UserError(f"Studies needs at least {FEWEST} data sets, in a list; one alone is what run is for")
         self.studies = [study if isinstance(study, Recordings) else load(study) for study in studies]
-        self.names = _named_apart([study.name for study in self.studies])
+        self.names = _distinct_names([study.name for study in self.studies])
         self.sfreq = self._rate(sfreq)
         self.n_times = self._times(window)
         self.rings = [study.ring for study in self.studies]
@@ -80,7 +80,7 @@ class Studies:
         self.ring: tuple[int, ...] | None = None
         if all(ring is not None for ring in self.rings):
             self.ring = tuple(range(len(self.channels))) if first is None else first.ring
-        self.maps = [self._map(study, name) for study, name in zip(self.studies, self.names, strict=True)]
+        self.mixings = [self._channel_mixing(study, name) for study, name in zip(self.studies, self.names, strict=True)]
         self.traces = [traces(study.X, study.subject.numpy()) for study in self.studies]
         self._check_people()
 
@@ -118,8 +118,10 @@ class Studies:
         if all(ring is not None for ring in self.rings):
             sizes = Counter(len(ring) for ring in self.rings if ring is not None)
             most = max(sizes, key=lambda size: (sizes[size], -size))
-            chosen, ring = next((study, study.ring) for study in self.studies if study.ring and len(study.ring) == most)
-            return chosen.channels if len(chosen.channels) == most else tuple(chosen.channels[place] for place in ring or ())
+            channels, ring = next(
+                (study.channels, study.ring) for study in self.studies if study.ring and len(study.ring) == most
+            )
+            return channels if len(channels) == most else tuple(channels[place] for place in ring)
         spelled: dict[str, str] = {}
         counts: Counter[str] = Counter()
         for study in self.studies:
@@ -135,7 +137,7 @@ class Studies:
             )
         return tuple(common)
 
-    def _map(self, study: Recordings, name: str) -> NDArray[np.float64]:
+    def _channel_mixing(self, study: Recordings, name: str) -> NDArray[np.float64]:
         mixing = channel_map(study.channels, study.ring, self.channels, self.ring)
         if not mixing.any():
             raise UserError(
@@ -173,20 +175,20 @@ class Studies:
     def recordings(self) -> Recordings:
         parts = list(self._windows())
         windows, y, people, study = (np.concatenate(part) for part in zip(*parts, strict=True))
-        heads = [number for number, one in enumerate(self.studies) for _ in one.classes]
+        heads = [number for number, study in enumerate(self.studies) for _ in study.classes]
         named = list(zip(self.names, self.studies, strict=True))
         return Recordings(
             windows, y, people, sfreq=self.sfreq, channels=self.channels, ring=self.ring or False,
             classes=[f"{name}: {label}" for name, label in self.classes],
-            subjects=[f"{name}: {person}" for name, one in named for person in one.subjects],
+            subjects=[f"{name}: {person}" for name, study in named for person in study.subjects],
             name=" + ".join(self.names), columns={"study": [self.names[number] for number in study]}, heads=heads,
         )  # fmt: skip
 
     def _windows(self) -> Iterator[tuple[Any, ...]]:
         """Of each study: windows, classes and people counted over all studies, and the study of each window."""
         first_class = first_person = 0
-        for number, (study, mixing) in enumerate(zip(self.studies, self.maps, strict=True)):
-            X = self._alike(study, mixing)
+        for number, (study, mixing) in enumerate(zip(self.studies, self.mixings, strict=True)):
+            X = self._in_common_layout(study, mixing)
             begins = starts(X.shape[-1], self.n_times)
             X = np.concatenate([lengthened(X, self.n_times)[..., at : at + self.n_times] for at in begins])
             y, people = (np.tile(values.numpy(), len(begins)) for values in (study.y, study.subject))
@@ -195,7 +197,7 @@ class Studies:
             yield X, y + first_class, people + first_person, np.full(len(y), number)
             first_class, first_person = first_class + study.n_classes, first_person + study.n_subjects
 
-    def _alike(self, study: Recordings, mixing: NDArray[np.float64]) -> NDArray[np.float32]:
+    def _in_common_layout(self, study: Recordings, mixing: NDArray[np.float64]) -> NDArray[np.float32]:
         """Windows with the common channels, at the common rate."""
         X = np.einsum("ij,njt->nit", mixing.astype(np.float32), study.X.numpy(), optimize=True)
         if study.sfreq is not None and self.sfreq is not None and study.sfreq != self.sfreq:
@@ -211,7 +213,7 @@ class Studies:
         )
 
 
-def _named_apart(names: Sequence[str]) -> list[str]:
+def _distinct_names(names: Sequence[str]) -> list[str]:
     """Names as they are, numbered where several studies have the same."""
     total, met = Counter(names), Counter[str]()
     distinct = []

@@ -14,7 +14,8 @@ from ..errors import UserError, shown
 from .blocks import Block
 from .continuous import Files, source_of, split_options, with_labels
 from .cutting import Continuous, Cutting, cut
-from .edf import continuous_of, quiet
+from .edf import continuous_of
+from .epochs import quiet
 from .optional import need
 from .pattern import Labels, check_inside, entity, files_below
 

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import UserError, shown
 from .chunks import row_chunks
-from .concerns import SAME
+from .concerns import SAME, codes_of
 from .copies import shared_samples, stretches
-from .labels import as_list, encode
 from .raw import Array, Raw
 from .unlabelled import rows_of
 from .windows import channel_names, window_array
@@ -54,7 +52,7 @@ def _whole_windows(raw: Raw) -> tuple[Raw, list[str]]:
 
 
 def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
-    person, people = _people(raw)
+    person, people = codes_of(raw.subject, len(raw.X), "subject", raw.subjects)
     _, moving = _states(raw)
     counts = np.bincount(person, minlength=len(people))[:, None]
     flat = np.zeros((len(people), moving.shape[1]))
@@ -83,7 +81,7 @@ def _live_channels(raw: Raw) -> tuple[Raw, list[str]]:
 def _without_copies(raw: Raw) -> tuple[Raw, list[str]]:
     if raw.subject is None:
         return raw, []
-    person, people = _people(raw)
+    person, people = codes_of(raw.subject, len(raw.X), "subject", raw.subjects)
     same = [pair for pair in shared_samples(stretches(raw.X), person) if pair.share >= SAME]
     twice = sorted({pair.second for pair in same})
     if not twice:
@@ -102,11 +100,3 @@ def _by_chunk(raw: Raw) -> Iterator[tuple[Array, Array]]:
     for rows in row_chunks(int(raw.X.shape[0]), int(raw.X.shape[1] * raw.X.shape[2])):
         values = np.asarray(raw.X[rows])
         yield np.isfinite(values).all(-1), values.max(-1) != values.min(-1)
-
-
-def _people(raw: Raw) -> tuple[NDArray[np.int64], tuple[object, ...]]:
-    n = int(raw.X.shape[0])
-    if raw.subject is None:
-        return np.zeros(n, np.int64), ("all",)
-    code, people = encode(as_list(raw.subject, "subject"), n, "subject", raw.subjects)
-    return code.numpy(), people

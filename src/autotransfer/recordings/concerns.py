@@ -16,10 +16,13 @@ from .artefacts import Artefacts, artefacts_of
 from .chunks import row_chunks
 from .container import check_sfreq
 from .copies import shared_samples, stretches
-from .labels import as_list, encode
+from .labels import encode
 from .raw import Array, Label, Raw
 from .unlabelled import unlabelled_warning, without_unlabelled
-from .windows import axes_concern, window_array
+from .windows import axes_concern, names_or_numbers, window_array
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 FAR = 30.0  # times: the amplitudes of 262 people of thirteen sets lie within 3.4 times the median, units seldom do
 TELLING = 0.15  # share of trials by which a group must tell the class better than by chance
@@ -40,9 +43,9 @@ UNKNOWN_RATE = (
 class Signals(NamedTuple):
     """What the values of X are like, by person and channel."""
 
-    spread: NDArray[np.float64]  # (S, C) root mean variance of windows; NaN without finite windows
-    low: NDArray[np.float64]  # (S, C) the smallest value; infinite without finite windows
-    high: NDArray[np.float64]  # (S, C)
+    spread: Floats  # (S, C) root mean variance of windows; NaN without finite windows
+    low: Floats  # (S, C) the smallest value; infinite without finite windows
+    high: Floats  # (S, C)
     not_finite: Array  # (C,) int64: windows that hold NaN or infinite values
 
     @property
@@ -51,13 +54,13 @@ class Signals(NamedTuple):
         return np.asarray(self.low == self.high)
 
     @property
-    def scales(self) -> NDArray[np.float64]:
+    def scales(self) -> Floats:
         """(S,) the median over channels that vary; NaN without any."""
         spread = np.where((self.spread > 0) & ~self.constant, self.spread, np.nan)
         return np.array([np.nanmedian(row) if np.isfinite(row).any() else np.nan for row in spread])
 
 
-def signals_of(X: Array | Tensor, person: NDArray[np.int64], n_people: int) -> Signals:
+def signals_of(X: Array | Tensor, person: Ints, n_people: int) -> Signals:
     """X (N, C, T), person (N,); one pass in chunks."""
     n_channels = X.shape[1]
     total, count = np.zeros((n_people, n_channels)), np.zeros((n_people, n_channels))
@@ -100,25 +103,25 @@ def concerns(raw: Raw) -> list[str]:
     whole = int(X.shape[0])
     raw, missing = without_unlabelled(replace(raw, X=X))
     X, n = raw.X, whole - missing
-    person, people = _codes(raw.subject, n, "subject", raw.subjects)
-    label, classes = _codes(raw.y, n, "y", raw.classes)
-    names = _names(raw.channels, X.shape[1])
+    person, people = codes_of(raw.subject, n, "subject", raw.subjects)
+    label, classes = codes_of(raw.y, n, "y", raw.classes)
+    names = names_or_numbers(raw.channels, X.shape[1])
     lines: list[str | None] = []
     if not raw.checked:
         lines.append(axes_concern(tuple(X.shape), tuple(names)))
         lines.append(unlabelled_warning(missing, whole) if missing else None)
         lines.append(UNKNOWN_RATE if raw.sfreq is None else None)
-    lines.append(_minus_one(classes))
+    lines.append(_class_minus_one(classes))
     if raw.subject is not None:
         lines.append(_too_many_subjects(n, len(people)))
     if raw.subject is not None and raw.y is not None:
         counts = np.zeros((len(people), len(classes)), np.int64)
         np.add.at(counts, (person, label), 1)
-        lines += [*_lonely_classes(counts, people, classes), _one_class(counts, people)]
+        lines += [*_rare_classes(counts, people, classes), _one_class(counts, people)]
         lines.append(_other_classes(counts, people, classes))
         lines.append(_confounded_with_people(person, label))
         if raw.session is not None:
-            session, _ = encode(as_list(raw.session, "session"), n, "session")
+            session, _ = encode(raw.session, n, "session")
             lines.append(_confounded_with_sessions(person, session.numpy(), label))
     if raw.subject is not None:
         lines += _copy_concerns(X, person, people, raw.session)
@@ -129,23 +132,15 @@ def concerns(raw: Raw) -> list[str]:
     return [line for line in lines if line is not None]
 
 
-def _codes(values: object, n: int, what: str, names: object) -> tuple[NDArray[np.int64], tuple[Label, ...]]:
-    """(N,) and what they stand for; one for all where nothing is known."""
+def codes_of(values: object, n: int, what: str, names: object) -> tuple[Ints, tuple[Label, ...]]:
+    """Codes (N,) of labels, and the labels; where none are known, one label for all."""
     if values is None:
         return np.zeros(n, np.int64), ("all",)
-    codes, known = encode(values, n, what, names)
-    return codes.numpy(), known
+    codes, labels = encode(values, n, what, names)
+    return codes.numpy(), labels
 
 
-def _names(channels: object, n_channels: int) -> list[str]:
-    return (
-        [f"ch{c}" for c in range(n_channels)]
-        if channels is None
-        else [str(name) for name in as_list(channels, "channels")]
-    )
-
-
-def _minus_one(classes: Sequence[Label]) -> str | None:
+def _class_minus_one(classes: Sequence[Label]) -> str | None:
     """-1 is a class like any other, unless it stands beside numbers that count from 0."""
     others = [label for label in classes if label != -1]
     if len(others) == len(classes) or len(others) < 2 or any(type(label) is not int for label in others):
@@ -165,7 +160,7 @@ def _too_many_subjects(n_trials: int, n_people: int) -> str | None:
     return f"{every} ({n_people} subjects, {n_trials} trials): subject must name the person, not the trial"
 
 
-def _lonely_classes(counts: NDArray[np.int64], people: Sequence[Label], classes: Sequence[Label]) -> list[str]:
+def _rare_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Label]) -> list[str]:
     """Classes that training people can lack."""
     lines = []
     for k, name in enumerate(classes):
@@ -178,7 +173,7 @@ def _lonely_classes(counts: NDArray[np.int64], people: Sequence[Label], classes:
     return lines
 
 
-def _one_class(counts: NDArray[np.int64], people: Sequence[Label]) -> str | None:
+def _one_class(counts: Ints, people: Sequence[Label]) -> str | None:
     left_out = [str(people[s]) for s in np.flatnonzero((counts > 0).sum(1) < 2).tolist()]
     if not left_out:
         return None
@@ -189,7 +184,7 @@ def _one_class(counts: NDArray[np.int64], people: Sequence[Label]) -> str | None
     )
 
 
-def _other_classes(counts: NDArray[np.int64], people: Sequence[Label], classes: Sequence[Label]) -> str | None:
+def _other_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Label]) -> str | None:
     """People who lack some of the classes that most have; those of one class are told of elsewhere."""
     usual = (counts > 0).sum(0) > FEW
     lacking = (counts == 0) & usual & ((counts > 0).sum(1) > 1)[:, None]
@@ -205,7 +200,7 @@ def _other_classes(counts: NDArray[np.int64], people: Sequence[Label], classes: 
 
 
 def _copy_concerns(
-    X: Array | Tensor, person: NDArray[np.int64], people: Sequence[Label], session: object
+    X: Array | Tensor, person: Ints, people: Sequence[Label], session: object
 ) -> Iterable[str]:
     """Samples that two people, or two sessions of a person, have in common."""
     samples = stretches(X)
@@ -214,8 +209,8 @@ def _copy_concerns(
         first, second = shown(people[pair.first]), shown(people[pair.second])
         if pair.share >= SAME:
             yield (
-                f"{first} and {second} are one recording: {pair.share:.0%} of the windows of one of them have the other's "
-                "samples, so that who is tested has trained; leave one of them out, or --clean"
+                f"{first} and {second} are one recording: {pair.share:.0%} of the windows of one of them have the "
+                "other's samples, so that who is tested has trained; leave one of them out, or --clean"
             )
         else:
             yield (
@@ -226,7 +221,7 @@ def _copy_concerns(
         yield f"{len(between) - MOST_PAIRS} further pairs of people share samples"
     if session is None or between:
         return
-    code, _ = encode(as_list(session, "session"), len(person), "session")
+    code, _ = encode(session, len(person), "session")
     groups = person * (int(code.max()) + 1) + code.numpy()
     if pairs := shared_samples(samples, groups, person):
         whose = sorted({str(people[pair.first // (int(code.max()) + 1)]) for pair in pairs})
@@ -265,7 +260,7 @@ def _artefact_concerns(
         )
 
 
-def _where(places: NDArray[np.int64], people: Sequence[Label], names: Sequence[str]) -> str:
+def _where(places: Ints, people: Sequence[Label], names: Sequence[str]) -> str:
     """places (n, 2) person and channel: 'ch1, ch4 of ann' or how many there are."""
     who, which = (np.unique(places[:, axis]) for axis in (0, 1))
     if len(who) == 1:
@@ -274,15 +269,15 @@ def _where(places: NDArray[np.int64], people: Sequence[Label], names: Sequence[s
     return f"{len(places)} channels of {len(who)} people ({_listed([str(people[s]) for s in who.tolist()])})"
 
 
-def _confounded_with_people(person: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:
+def _confounded_with_people(person: Ints, label: Ints) -> str | None:
     advantage = _advantage(person, label, np.zeros_like(person))
     return advantage and (
-        f"who a trial is from tells the class of {advantage}: classes are confounded with people; a penalty that removes "
-        "people removes classes with them, so prefer the mode conditional"
+        f"who a trial is from tells the class of {advantage}: classes are confounded with people; a penalty that "
+        "removes people removes classes with them, so prefer the mode conditional"
     )
 
 
-def _confounded_with_sessions(person: NDArray[np.int64], session: NDArray[np.int64], label: NDArray[np.int64]) -> str | None:
+def _confounded_with_sessions(person: Ints, session: Ints, label: Ints) -> str | None:
     groups = person * (int(session.max()) + 1) + session
     advantage = _advantage(groups, label, person)
     return advantage and (
@@ -291,13 +286,13 @@ def _confounded_with_sessions(person: NDArray[np.int64], session: NDArray[np.int
     )
 
 
-def _advantage(groups: NDArray[np.int64], label: NDArray[np.int64], within: NDArray[np.int64]) -> str | None:
+def _advantage(groups: Ints, label: Ints, within: Ints) -> str | None:
     """How many trials are right where each is given the most frequent class of its group, if that is more than with
     labels shuffled within `within`; all (N,)."""
 
     known, place = np.unique(groups, return_inverse=True)
 
-    def right(y: NDArray[np.int64]) -> float:
+    def right(y: Ints) -> float:
         counts = np.zeros((len(known), int(label.max()) + 1), np.int64)
         np.add.at(counts, (place, y), 1)
         return float(counts.max(1).sum() / len(y))

@@ -19,7 +19,7 @@ from .child import blocks_in_child
 from .csv_files import OPTIONS as CSV_OPTIONS
 from .csv_files import open_csv
 from .cutting import HOW_TO_MAP, Continuous, Cutting, cut
-from .edf import open_edf, open_fif
+from .edf import open_with_mne
 from .filters import filter_of
 from .pattern import EXAMPLE, Labels, by_name, check_inside, files_below, labelled_files, matcher
 from .raw import Raw
@@ -45,16 +45,16 @@ RAW_FIF = tuple(
 )
 # By the ending of a file's name.
 FORMATS = {
-    ".edf": Format(open_edf),
-    ".bdf": Format(open_edf),
-    ".gdf": Format(open_edf),
+    ".edf": Format(open_with_mne),
+    ".bdf": Format(open_with_mne),
+    ".gdf": Format(open_with_mne),
     ".xdf": Format(open_xdf, ("stream",)),
     ".xdfz": Format(open_xdf, ("stream",)),
     ".xdf.gz": Format(open_xdf, ("stream",)),
     ".hea": Format(open_wfdb, ("annotator",), several=True),
     ".csv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
     ".tsv": Format(open_csv, CSV_OPTIONS, by_pattern=True),
-    **dict.fromkeys(RAW_FIF, Format(open_fif)),
+    **dict.fromkeys(RAW_FIF, Format(open_with_mne)),
 }
 ENDINGS = (*(end for end in FORMATS if end.startswith(".")), "_raw.fif")  # as messages list them
 REMEDIES = Remedies(

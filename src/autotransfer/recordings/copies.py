@@ -58,8 +58,9 @@ def shared_samples(
         for first, second in combinations(np.unique(group[windows]).tolist(), 2):
             of_first, of_second = windows[group[windows] == first], windows[group[windows] == second]
             if within is None or within[of_first[0]] == within[of_second[0]]:
-                for rows_of_pair, new in zip(pairs[first, second], (of_first, of_second), strict=True):
-                    rows_of_pair.update(new.tolist())
+                in_first, in_second = pairs[first, second]
+                in_first.update(of_first.tolist())
+                in_second.update(of_second.tolist())
     sizes = np.bincount(group)
     shared = []
     for (first, second), (in_first, in_second) in pairs.items():

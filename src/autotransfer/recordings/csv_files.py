@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, shown
-from .cutting import Continuous, Cutting, Event
+from .cutting import Continuous, Cutting, Event, known_rate
 from .npy import check_memory
 from .stamps import (
     Stamps,
@@ -36,6 +36,7 @@ EVENTS = (
     "class", "label", "labels", "event", "events", "marker", "markers", "trial_type", "annotation", "activity",
     "gesture", "trigger", "stim", "stimulus", "condition",
 )  # fmt: skip
+TIMES = ("time", "times", "timestamp", "timestamps", "seconds")  # names that mean nothing else
 PEOPLE = ("subject", "subject_id", "participant", "participant_id", "person", "user")
 NO_SIGNAL = (*PEOPLE, "session", "trial", "repetition", "rep", "run", "block", "fold")  # by their names
 OPTIONS = ("time", "label", "ignore", "channels")
@@ -191,7 +192,7 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
                 )
             values, name = (np.zeros(len(values)) if dates is None else dates), f"{name} (s)"
         table[n] = values
-        if stamps is None and (rises(values) or roles.by_user or _exact(form.columns[n])):
+        if stamps is None and (rises(values) or roles.by_user or form.columns[n].lower() in TIMES):
             stamps = from_clock(values, name, sfreq, repr(str(path)))
             used = "gives the rate" if stamps is not None and sfreq is None else "shows gaps"
             used = "does not fit --sfreq and is not used" if stamps is None else used
@@ -235,11 +236,6 @@ def _counters(
     return stamps
 
 
-def _exact(name: str) -> bool:
-    """Whether nothing but a time can be meant."""
-    return name.lower() in ("time", "times", "timestamp", "timestamps", "seconds")
-
-
 def _stays(values: NDArray[Any]) -> bool:
     """Whether a column keeps its value for long."""
     return bool(np.mean(np.diff(values) != 0) <= MOST_SHARE) if len(values) > 1 else True
@@ -252,9 +248,7 @@ def _doubt(name: str, why: str, else_: str = "") -> str:
 
 def _stretches(values: Any, stamps: Stamps, path: Path) -> Iterator[Event]:
     """Events: a stretch of rows of one value, missing ones left out."""
-    if stamps.sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
-    step = 1 / stamps.sfreq
+    step = 1 / known_rate(stamps.sfreq, path)
     names = ["" if value is None or value != value else str(value).strip() for value in values]
     times = stamps.times if stamps.times is not None else np.arange(len(names)) * step
     begin = 0

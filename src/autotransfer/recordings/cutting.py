@@ -178,9 +178,7 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
 def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Continuous:
     """The same samples after a filter that begins anew where a stream's does: after every hole, and after values that
     are no numbers, which stay."""
-    n, sfreq = recording.n_times, recording.sfreq
-    if sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
     causal = Causal(filter_of(spec, sfreq), sfreq, len(recording.channels))
     check_memory(4 * n * len(recording.channels) + 16 * CHUNK_VALUES, "the samples", path, "record in shorter files")
     values, step = np.empty((n, len(recording.channels)), np.float32), max(1, CHUNK_VALUES // len(recording.channels))
@@ -203,16 +201,20 @@ def _length(recording: Continuous, cutting: Cutting, path: Path) -> int:
     """Samples of a window."""
     if cutting.window is None:
         return recording.n_times
-    if recording.sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
-    length = round(cutting.window * recording.sfreq)
+    sfreq = known_rate(recording.sfreq, path)
+    length = round(cutting.window * sfreq)
     if length < 1:
-        raise UserError(
-            f"a window of {cutting.window:g} s has no sample at {recording.sfreq:g} Hz; --window is in seconds"
-        )
-    if cutting.hop is not None and cutting.hop * recording.sfreq < 0.5:
-        raise UserError(f"a hop of {cutting.hop:g} s is no sample at {recording.sfreq:g} Hz; --hop is in seconds")
+        raise UserError(f"a window of {cutting.window:g} s has no sample at {sfreq:g} Hz; --window is in seconds")
+    if cutting.hop is not None and cutting.hop * sfreq < 0.5:
+        raise UserError(f"a hop of {cutting.hop:g} s is no sample at {sfreq:g} Hz; --hop is in seconds")
     return length
+
+
+def known_rate(sfreq: float | None, path: Path) -> float:
+    """The sampling rate in Hz, where it is needed."""
+    if sfreq is None:
+        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    return sfreq
 
 
 def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:

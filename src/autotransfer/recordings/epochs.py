@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,14 @@ HINTS = {"subject": "give the epochs a metadata column 'subject': epochs.metadat
 
 def import_mne() -> Any:
     return need("mne", "reading MNE epochs", "autotransfer[mne]")
+
+
+@contextmanager
+def quiet(mne: Any) -> Iterator[None]:
+    """Without MNE's logs and warnings, such as of names of files, or of filters that a header does not state."""
+    with warnings.catch_warnings(), mne.utils.use_log_level("ERROR"):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def raw_from_epochs(

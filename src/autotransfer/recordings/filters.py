@@ -20,6 +20,8 @@ from .messages import show
 
 REMEDY = "give {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz, ...]}, each of them optional, or None"
 TEXT = "give a band in Hz such as 5-45, 20- or -40, with notch:50 after a comma where the mains are removed"
+NUMBER = r"\d+\.?\d*|\.\d+"
+BAND, NOTCH = rf"\s*({NUMBER})?-({NUMBER})?\s*", rf"\s*notch:({NUMBER})\s*"
 ORDER = 4  # of the Butterworth filter
 QUALITY = 30.0  # of a notch: its frequency over its width
 MOST_SECTIONS = 64
@@ -88,22 +90,13 @@ def parse_filter(text: str) -> Filter | None:
     edges: list[float | None] = [None, None]
     notches: list[float] = []
     for part in text.split(",") if text.strip() != "none" else []:
-        if match := re.fullmatch(r"\s*notch:([\d.]+)\s*", part):
-            notches += [_number(match[1], text)]
-        elif (
-            edges == [None, None] and (match := re.fullmatch(r"\s*([\d.]*)-([\d.]*)\s*", part)) and any(match.groups())
-        ):
-            edges = [_number(edge, text) if edge else None for edge in match.groups()]
+        if match := re.fullmatch(NOTCH, part):
+            notches.append(float(match[1]))
+        elif (match := re.fullmatch(BAND, part)) and any(match.groups()) and edges == [None, None]:
+            edges = [float(edge) if edge else None for edge in match.groups()]
         else:
             raise UserError(f"filter is {shown(text)}; {TEXT}, or none")
     return filter_of(Filter(edges[0], edges[1], tuple(notches)))
-
-
-def _number(digits: str, text: str) -> float:
-    try:
-        return float(digits)
-    except ValueError:
-        raise UserError(f"filter is {shown(text)}; {TEXT}, or none") from None
 
 
 def _finite(value: object) -> bool:

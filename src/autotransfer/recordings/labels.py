@@ -142,6 +142,11 @@ def is_missing(label: Label) -> bool:
         return True
 
 
+def is_empty(label: Label) -> bool:
+    """Missing, or text without letters."""
+    return is_missing(label) or (isinstance(label, str) and not label.strip())
+
+
 def _in_order(unique: list[Label]) -> list[Label]:
     try:
         return sorted(unique)

@@ -14,7 +14,7 @@ from .container import check_sfreq
 from .labels import as_list, encode
 from .raw import Array, Label, Raw
 from .unlabelled import without_unlabelled
-from .windows import window_array
+from .windows import names_or_numbers, window_array
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60  # characters of a picture
@@ -133,7 +133,6 @@ def overview(raw: Raw) -> Overview:
     if raw.session is not None:
         codes = np.array([hash(value) for value in as_list(raw.session, "session")])
         sessions = tuple(len(np.unique(codes[who == s])) for s in range(len(counts)))
-    names = [f"ch{c}" for c in range(n_channels)] if raw.channels is None else as_list(raw.channels, "channels")
     items = getattr(raw.columns, "keys", tuple)
     missing = []
     for what, known in (("y", raw.y), ("subject", raw.subject)):
@@ -145,7 +144,7 @@ def overview(raw: Raw) -> Overview:
         n_trials=n,
         n_times=n_times,
         sfreq=check_sfreq(raw.sfreq),
-        channels=tuple(map(str, names)),
+        channels=tuple(names_or_numbers(raw.channels, n_channels)),
         classes=tuple(map(str, classes)),
         people=tuple(map(str, people)),
         counts=counts,

@@ -26,7 +26,9 @@ def labelled_files(folder: Path, pattern: str) -> list[tuple[Path, Labels]]:
     fits = matcher(pattern)
     files = [(path, labels) for path in files_below(folder) if (labels := fits(path.relative_to(folder).as_posix()))]
     if not files:
-        raise UserError(f"no file in {str(folder)!r} fits the pattern {shown(pattern, 200)}; {_there(folder)}{EXAMPLE}")
+        first = next(files_below(folder), None)
+        there = "it is empty" if first is None else f"it holds {shown(first.relative_to(folder).as_posix(), 200)}"
+        raise UserError(f"no file in {str(folder)!r} fits the pattern {shown(pattern, 200)}; {there}; {EXAMPLE}")
     return files
 
 
@@ -84,8 +86,3 @@ def check_inside(path: Path, root: Path) -> None:
     """Raise where a file lies outside the folder that it is read from; root: resolved."""
     if not path.resolve().is_relative_to(root):
         raise UserError(f"{str(path)!r} leads out of {str(root)!r}; copy the file into the folder")
-
-
-def _there(folder: Path) -> str:
-    first = next(files_below(folder), None)
-    return "it is empty; " if first is None else f"it holds {shown(first.relative_to(folder).as_posix(), 200)}; "

@@ -206,9 +206,10 @@ def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
         return partial(one_file, folder, options, cutting)
     if (folder / "X.npy").is_file():
         return None
-    if is_bids(folder) and not options and not _has_epochs(folder):
+    of_fif = fif_files(folder)
+    if is_bids(folder) and not options and not any(stem(file).lower().endswith("epo") for file in of_fif):
         return partial(bids_files, path, cutting)
-    epochs = [path for path in fif_files(folder) if ending(path) is None]
+    epochs = [file for file in of_fif if ending(file) is None]
     if cutting.pattern is not None or (not epochs and os.access(folder, os.R_OK) and recordings_in(folder)):
         return partial(files_in, folder, options, cutting)
     return None
@@ -217,10 +218,6 @@ def continuous_files(text: str, cutting: Cutting) -> Callable[[], Files] | None:
 def is_continuous(source: str) -> bool:
     """Whether a source holds recordings that are still to be cut."""
     return continuous_files(source, Cutting()) is not None
-
-
-def _has_epochs(folder: Path) -> bool:
-    return any(stem(path).lower().endswith("epo") for path in fif_files(folder))
 
 
 def absolute(source: str) -> str:

@@ -158,14 +158,10 @@ def _unit(name: str, values: NDArray[np.float64], period: float, where: str) -> 
             return since
     if period >= 1:
         raise UserError(
-            f"the times of {where} in {shown(name)} are {period:g} apart: {_hz(1 / period)} in seconds, "
-            f"{_hz(1e3 / period)} in milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
+            f"the times of {where} in {shown(name)} are {period:g} apart: {1 / period:.4g} Hz in seconds, "
+            f"{1e3 / period:.4g} Hz in milliseconds; give the rate, --sfreq HZ, or the unit in the name, {name}_ms"
         )
     return 1.0
-
-
-def _hz(rate: float) -> str:
-    return f"{rate:.4g} Hz"
 
 
 def _round_rate(rate: float) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import UserError, shown
 from .columns import Column
 from .container import Recordings
-from .labels import as_list, check_length, is_missing, named
+from .labels import as_list, check_length, is_empty, named
 from .messages import show
 from .raw import Raw
 from .unlabelled import rows_of, unlabelled_warning
@@ -114,7 +114,7 @@ def numbers(y: object, n_trials: int, what: str = "y") -> Floats:
 
 
 def _number(value: Any, row: int, what: str) -> float:
-    if is_missing(value) or (isinstance(value, str) and not value.strip()):
+    if is_empty(value):
         return math.nan
     try:
         number = math.inf if isinstance(value, bool) else float(value)

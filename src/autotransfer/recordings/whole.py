@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UserError, shown
 from .bids import bids_block, open_bids
 from .blocks import Block
 from .child import blocks_in_child
 from .container import check_sfreq
 from .continuous import FORMATS, ending, with_labels
-from .cutting import Continuous, Cutting, Event
+from .cutting import Continuous, Cutting, Event, known_rate
 from .labels import named
 from .npy import check_memory
 from .pattern import Labels
@@ -77,9 +76,7 @@ def bids_whole(path: Path, known: dict[str, Labels], _: dict[str, str], cutting:
 
 def _block(recording: Continuous, path: Path) -> Block:
     """X (1, channels + 1, times) of 64 bits, because times are its last row."""
-    n, sfreq = recording.n_times, recording.sfreq
-    if sfreq is None:
-        raise UserError(f"{str(path)!r} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
     check_memory(BYTES * n * (len(recording.channels) + 1), "the samples", path, "record in shorter files")
     X = np.empty((1, len(recording.channels) + 1, n))
     X[0, :-1] = recording.read(0, n)
@@ -112,9 +109,7 @@ def _pieces(block: Block, study: str) -> Iterator[WholeRecording]:
 
 def _trials(source: str, cutting: Cutting) -> list[WholeRecording]:
     raw = read(source, Cutting(sfreq=cutting.sfreq))
-    X, sfreq = np.asarray(window_array(raw.X)), check_sfreq(raw.sfreq)
-    if sfreq is None:
-        raise UserError(f"{shown(source, 200)} does not say how fast it was sampled; give the rate in Hz, --sfreq 200")
+    X, sfreq = np.asarray(window_array(raw.X)), known_rate(check_sfreq(raw.sfreq), Path(source))
     n, channels, length = X.shape
     names = None if raw.channels is None else channel_names(raw.channels, channels)
     whose = [""] * n if raw.subject is None else named(raw.subject, n, "subject", raw.subjects)

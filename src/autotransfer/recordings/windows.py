@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -179,11 +179,15 @@ def _masked(X: object, lists: int = 2) -> int:
     return sum(_masked(part, lists - 1) for part in X) if lists and isinstance(X, (list, tuple)) else 0
 
 
+def names_or_numbers(channels: object, n_channels: int) -> list[str]:
+    """Names of channels as given, whether or not they fit, or ch0, ch1, ... where none are given."""
+    given = (f"ch{c}" for c in range(n_channels)) if channels is None else as_list(channels, "channels")
+    return [str(name) for name in given]
+
+
 def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
-    """Names (channels,) as given, or ch0, ch1, ..."""
-    if channels is None:
-        return tuple(f"ch{c}" for c in range(n_channels))
-    names = [str(name) for name in as_list(channels, "channels")]
+    """Names (channels,) as given, or ch0, ch1, ...; refused unless there is a different one for each channel."""
+    names = names_or_numbers(channels, n_channels)
     if len(names) != n_channels:
         raise UserError(f"channels holds {len(names)} names but X has {n_channels} channels; give one name per channel")
     check_distinct(names, "channels")
@@ -231,17 +235,13 @@ def _as_float32(source: Array | Tensor) -> Tensor:
     if isinstance(source, Tensor):
         if source.dtype == torch.float32:
             return source
-        X = torch.empty(source.shape, dtype=torch.float32)
-        for rows in row_chunks(source.shape[0], _row_size(source)):
-            X[rows] = source[rows].to(torch.float32)
-        return X
-    if source.dtype == np.float32 and source.flags.aligned and all(s >= 0 and s % 4 == 0 for s in source.strides):
+    elif source.dtype == np.float32 and source.flags.aligned and all(s >= 0 and s % 4 == 0 for s in source.strides):
         with warnings.catch_warnings():
             # A file mapped for reading is not writable, and nothing writes to X.
             warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
             return torch.from_numpy(source)
     X = torch.empty(source.shape, dtype=torch.float32)
-    target = X.numpy()
+    target: Any = X if isinstance(source, Tensor) else X.numpy()
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite and is reported as such
         for rows in row_chunks(source.shape[0], _row_size(source)):
             target[rows] = source[rows]

@@ -25,7 +25,8 @@ def open_xdf(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuou
     streams, _ = pyxdf.load_xdf(
         str(path), jitter_break_threshold_seconds=BREAK, jitter_break_threshold_samples=0, verbose=False
     )
-    signal = _chosen(path, [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])], options.get("stream"))
+    sampled = [stream for stream in streams if _rate(stream) > 0 and len(stream["time_stamps"])]
+    signal = _chosen(path, sampled, options.get("stream"))
     values = np.asarray(signal["time_series"])  # (samples, channels)
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise UserError(f"the stream {_name(signal)!r} of {str(path)!r} holds no numbers; choose another, ?stream=NAME")

@@ -105,7 +105,7 @@ def _labels(folder: Path) -> dict[str, int] | None:
     """By name of the feedback; from TrainLabels.csv in the folder or beside it."""
     import pandas as pd
 
-    path = next((place / "TrainLabels.csv" for place in (folder, folder.parent) if _has(place)), None)
+    path = next(filter(Path.is_file, (place / "TrainLabels.csv" for place in (folder, folder.parent))), None)
     if path is None:
         return None
     with readable(path, "labels"):
@@ -114,7 +114,3 @@ def _labels(folder: Path) -> dict[str, int] | None:
             if column not in table.columns:
                 raise UserError(f"{str(path)!r} has no column {column!r}; use the file as published")
         return {str(name): int(value) for name, value in zip(table["IdFeedBack"], table["Prediction"], strict=True)}
-
-
-def _has(place: Path) -> bool:
-    return (place / "TrainLabels.csv").is_file()
