@@ -1,9 +1,9 @@
-"""Augmentation: training windows changed a little, so that a network learns what does not matter.
+"""Augmentation: small changes of training windows, so that a network learns to ignore what does not matter.
 
 To add one, write one file with a subclass of `Augmentation` and add a line to AUGMENTATIONS. It changes preprocessed
-windows in training steps alone. What it draws is a function of (fold, seed, epoch, step, row), so that an outcome does
-not depend on what a job was stacked with. Moments of windows that it has changed are those of the changed windows: the
-encoder works them out, and no table is used.
+windows, and only in training steps. Random draws are a function of (fold, seed, epoch, step, row), so that an outcome
+does not depend on the jobs that a job is stacked with. Moments are computed from the changed windows by the encoder;
+precomputed tables of moments are not used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def augmentation_of(values: dict[str, Any]) -> tuple[Augmentation, ...]:
 
 
 def augmentation_values(augmentations: tuple[Augmentation, ...]) -> dict[str, Any]:
-    """The fields of a Setting that make the same."""
+    """The fields of a Setting that give these augmentations."""
     values: dict[str, Any] = {}
     for name, kind in AUGMENTATIONS.items():
         for augmentation in augmentations:

@@ -29,7 +29,7 @@ class ChannelRotation(Augmentation):
             raise UserError(f"channel_rotation is {self.places}; it must be at least 1, a number of places")
 
     def bound(self, recordings: Recordings, preprocessing: Preprocessing, device: torch.device) -> Augmentation:
-        """What a transform appends to the channels turns with them: all of them come once, then all again."""
+        """Bind the ring. Channels that a transform appends turn, too: they are copies of the original channels."""
         ring = check_ring(recordings.ring, f"channel_rotation={self.places}")
         channels, times = recordings.n_channels, recordings.n_times
         seen, _ = preprocessing.shape(channels, times)

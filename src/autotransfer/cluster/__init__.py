@@ -1,7 +1,7 @@
 """Populations as tasks on a Dask cluster: the other executor of a run.
 
-Recordings travel to every worker once. What a worker returns is written into the same ledger as at home, so killing
-this process, a worker or all of them costs the populations in flight and nothing else.
+Recordings are sent to every worker once. What a worker returns is written into the same ledger as in a local run, so
+killing this process, a worker or all of them costs only the populations in flight.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def train_task(
     folds: int | None = None,
     expected: Mapping[str, str] | None = None,
 ) -> list[Finished]:
-    """What runs on a worker: one population from its first epoch to its last. expected: the versions at home, for a
-    worker may have joined after they were compared."""
+    """Train one population from its first epoch to its last; runs on a worker. expected: versions of the main process,
+    since a worker may have joined after they were compared."""
     if expected is not None:
         _check_same_versions(expected, versions(), "a worker that joined later")
     place = _device_of_worker(device)
@@ -99,7 +99,7 @@ def _device_of_worker(asked: str) -> torch.device:
     from distributed import get_client, get_worker
 
     worker = get_worker()
-    if worker.id not in _positions:  # once: others may be lost and come back, and must not change it
+    if worker.id not in _positions:  # once: it must not change when other workers are lost and return
         workers = get_client().scheduler_info(n_workers=-1)["workers"].values()
         hosts = {str(info["name"]): info["host"] for info in workers}
         _positions[worker.id] = _position_on_host(str(worker.name), hosts)
@@ -110,8 +110,8 @@ _positions: dict[str, int] = {}  # of workers in this process, by their ids
 
 
 def _position_on_host(name: str, hosts: Mapping[str, str]) -> int:
-    """Which of the workers on its host one is, counted from 0; hosts: of all workers, by their names, which a worker
-    that is started again keeps."""
+    """Position of a worker among those on its host, from 0. hosts: of all workers, by their names, which restarted
+    workers keep."""
     neighbours = {other for other, host in hosts.items() if host == hosts.get(name)} | {name}
     return sorted(neighbours, key=lambda other: (len(other), other)).index(name)
 
@@ -136,7 +136,7 @@ class Cluster:
             self.client.cluster.close()
 
     def device(self, asked: str) -> torch.device:
-        """The worst that a worker has: populations are packed before it is known who trains them."""
+        """The weakest device of any worker: populations are packed before it is known who trains them."""
         kinds = self.client.run(_kind_of_device, asked)
         if not kinds:
             raise UserError("the cluster has no workers; start some, or omit --cluster")
@@ -154,7 +154,7 @@ class Cluster:
                 population = waiting.pop(future)
                 try:
                     arrived: list[Finished] = future.result()
-                except Exception as error:  # the training's, or of a worker that is gone
+                except Exception as error:  # of the training, or of a lost worker
                     self._handle_failure(run, population, error, failures)
                     self._submit_open(run, waiting, arriving)
                     continue
@@ -169,7 +169,7 @@ class Cluster:
             self.client.cancel(list(waiting), force=True)
 
     def _handle_failure(self, run: Work, population: OpenPopulation, error: Exception, failures: Counter[int]) -> None:
-        """A population that did not come back: in halves if memory was short, else once more, else an error."""
+        """Handle a population that failed: split it if memory was short, else try it again, else raise."""
         kind, reason = type(error).__name__, first_line(error)
         statuses = run.ledger.statuses()
         several = sum(statuses[key] not in FINISHED for key in population.keys) > 1
@@ -192,7 +192,7 @@ class Cluster:
             self._data = None
 
     def _submit_open(self, run: Work, waiting: dict[Future, OpenPopulation], arriving: as_completed) -> None:
-        """Hand out every population that nobody is working on."""
+        """Submit every open population that no worker has."""
         known = {entry.key: entry for entry in run.ledger.entries(records=False)}
         handed_out = {busy.number for busy in waiting.values()}
         for population in run.ledger.open_populations():
@@ -212,7 +212,7 @@ class Cluster:
             arriving.add(future)
 
     def _recordings(self, run: Work) -> Future:
-        """The data where the workers are; those may be on their way back from a crash."""
+        """The recordings on the workers, which may be restarting after a crash."""
         deadline = time.monotonic() + WORKERS_WITHIN
         if self._held is not run.recordings:  # another run's data must not serve this one
             self._data, self._held = None, run.recordings
@@ -238,7 +238,7 @@ def _connect(address: str) -> Client:
         from distributed import Client
     except ImportError:
         raise UserError("--cluster needs Dask; install it with: pip install 'autotransfer[cluster]'") from None
-    # A worker that is told to stop is killed after a while anyway; nobody needs to read of it.
+    # A worker that does not stop when told is killed after a while; users need not read of it.
     logging.getLogger("distributed").setLevel(logging.ERROR)
     if address.startswith("local:"):
         number = address.removeprefix("local:")
@@ -255,7 +255,7 @@ def _connect(address: str) -> Client:
 
 
 def _check_versions(client: Client) -> None:
-    """A worker with other code would give other results without a word."""
+    """Refuse workers with other versions, which would silently give other results."""
     expected = versions()
     for worker, installed in client.run(versions).items():
         _check_same_versions(expected, installed, f"the worker {worker}")

@@ -1,7 +1,7 @@
-"""Three ways to write a model down: ONNX, a torch.export program, and one safetensors file.
+"""Three file formats of a model: ONNX, a torch.export program, and safetensors.
 
-Each format turns a model into the bytes of a file and such bytes into something that predicts, so that what is
-checked is the file and not the module it was made from.
+Each format turns a model into the bytes of a file, and such bytes into a function that predicts: the check is of the
+file, not of the module it was made from.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ def exported_program(saved: Model, *, confidence: bool = False) -> torch.export.
     any_number = {"windows": {0: torch.export.Dim("N", min=1)}}
     module = WithConfidence(saved.graph()) if confidence else saved.graph()
     with torch.no_grad(), _quiet():
-        module(example)  # tables that are kept are made here: while torch traces they would hold no numbers
+        module(example)  # fills cached tables: made while torch traces, they would hold no numbers
         program = torch.export.export(module, (example,), dynamic_shapes=any_number)
-    for node in program.graph.nodes:  # they quote our source and the paths of this machine
+    for node in program.graph.nodes:  # stack traces quote source code and paths of this machine
         node.meta.pop("stack_trace", None)
     return program
 
 
 @contextmanager
 def attempt(saved: Model, failed: str, instead: Sequence[str], again: Callable[[SavedModel], object]) -> Iterator[None]:
-    """What exporters and runtimes raise, which may be anything, as one line that says what failed and with which part;
-    all of it goes to the log. instead: formats to try; again: the same with one part, to find those that it is about.
+    """Turn any exception of an exporter or runtime into one line that says what failed and with which part; the whole
+    exception goes to the log. instead: formats to try; again: repeats the step with one part, to find those that fail.
     """
     try:
         yield
@@ -109,7 +109,7 @@ def to_torch(saved: Model) -> bytes:
     with attempt(saved, "torch cannot make a graph", ["safetensors"], exported_program):
         program = exported_program(saved)
     with attempt(saved, "torch cannot write a graph", ["onnx", "safetensors"], to_torch), _quiet():
-        program.example_inputs = None  # saved otherwise, and of no use to anybody
+        program.example_inputs = None  # would be saved too, and nobody needs them
         torch.export.save(program, file, extra_files={CARD_FILE: json.dumps(described(saved.card))})
     return file.getvalue()
 
@@ -208,7 +208,7 @@ FORMATS = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters speak of packages we do not use and of their own deprecations: to the log, and not to users."""
+    """Send the exporters' messages, of unused packages and of deprecations, to the log and not to users."""
     loggers = [logging.getLogger(name) for name in NOISY]
     levels = [noisy.level for noisy in loggers]
     for noisy in loggers:

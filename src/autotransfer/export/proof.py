@@ -16,8 +16,8 @@ from .formats import Predict
 
 BATCHES = (1, 2, 125, 128, 128, 128, 128, 128, 128, 104)  # 1,000 windows, in batches that fit into memory
 TOLERANCE = 1e-5
-OF_ONE_PERSON = 1e-4  # where a correction may be steep, so that the last bits of a code count
-OF_COUNTS = 1e-3  # where samples above a threshold are counted, and the last bits of a window decide about some
+OF_ONE_PERSON = 1e-4  # where a correction may be steep, and amplifies rounding of a code
+OF_COUNTS = 1e-3  # where samples above a threshold are counted, and rounding decides about some
 TIMED, WARM_UP = 200, 20
 
 
@@ -32,8 +32,8 @@ class Latency:
 
 
 def sample_windows(saved: Model, n: int, generator: torch.Generator) -> Tensor:
-    """Raw windows (n, channels, times) of about the size that the model knows: noise, drifts, offsets, and now and
-    then a flat channel."""
+    """Raw windows (n, channels, times) on about the scale of the training data: noise, drifts, offsets, and a few flat
+    channels."""
     size = (n, len(saved.card.channels), saved.card.n_times)
     noise = torch.randn(size, generator=generator)
     drift = torch.randn(size, generator=generator).cumsum(-1) / saved.card.n_times**0.5

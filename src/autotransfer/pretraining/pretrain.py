@@ -1,7 +1,7 @@
 """Pretraining: networks with a head for each study, trained on all studies at once; folds and seeds are its members.
 
-Every member leaves some people out, on whom it is measured, so that the card of a base says what its networks do with
-people they have never seen. What is trained is kept in the folder as it comes: the same call goes on after a kill.
+Every member is tested on people that it was not trained on, so that the card of a base says how well its networks do
+with new people. Finished populations are kept in the folder: the same call continues after a kill.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _finished(folder: Path, identity: str) -> Base | None:
     try:
         base = load_base(folder)
     except UserError:
-        return None  # there is none yet, or it is damaged and made again
+        return None  # none yet, or a damaged one, which is made again
     if base.card.training.get("identity") != identity:
         raise UserError(f"{folder} holds a base of other studies or settings; choose another --out")
     return base
@@ -168,7 +168,7 @@ class _Training:
         self.device = resolve_device(device)
 
     def train(self, jobs: Sequence[Job], progress: bool | None) -> tuple[States, dict[int, list[float]]]:
-        """Weights of every member, and by person what the members that left them out scored."""
+        """Weights of every member, and by person the scores of the members that held them out."""
         packs = pack(self.recordings, jobs, "auto", device=self.device, dtype=DTYPE)
         total = sum(job.setting.max_epochs for job in jobs)
         states: States = []
@@ -245,6 +245,6 @@ class _Training:
             return None
 
     def tidy(self) -> None:
-        """The base is written: what it was made of is not needed any more."""
+        """Remove the files of populations, once the base is written."""
         for path in (*self.folder.glob("population-*.safetensors"), *self.folder.glob("population-*.checkpoint")):
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Studies: recordings of several studies as one, of which people and classes stay apart."""
+"""Studies: recordings of several studies as one data set, in which people and classes stay distinct."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Studies:
     studies : sequence of Recordings, or of what `load` takes
         At least two. People are never shared: samples that two studies have in common are found and refused.
     channels : sequence of str, optional
-        What windows will have. Default: the channels of a ring where all studies have one, else those that at least
-        half of the studies have. A study without one of them has it interpolated from its neighbours where names say
-        where electrodes are (10-10 system), else as 0.
+        Channels of the common windows. Default: those of a ring where all studies have one, else those that at least
+        half of the studies have. A channel that a study lacks is interpolated from its neighbours where names tell the
+        positions of electrodes (10-10 system), and is 0 elsewhere.
     sfreq : float, optional
         Rate in Hz. Default: that of most studies.
     window : float, optional
@@ -44,12 +44,12 @@ class Studies:
     Attributes
     ----------
     recordings : Recordings
-        All windows. Classes are "study: class", of which those of one study compete (`Recordings.heads`); people are
-        "study: person"; the column "study" tells which, so that penalties may have it as a nuisance. Every window has
-        mean 0 in each channel and deviation 1 over all of them: amplifiers, skins and units differ between studies.
+        All windows. Classes are "study: class", and compete with those of the same study (`Recordings.heads`); people
+        are "study: person"; the column "study" holds the study, as a nuisance for penalties. Every window has mean 0 in
+        each channel and deviation 1 over all channels, because amplifiers, skins and units differ between studies.
     names, channels, sfreq, n_times : of the studies, and of the common windows
     traces : list of Traces
-        By which people of each study are recognised.
+        Fingerprints by which people of each study are recognised.
 
     Examples
     --------
@@ -214,7 +214,7 @@ class Studies:
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
-    """Names as they are, numbered where several studies have the same."""
+    """Names, with a number where several studies have the same."""
     total, met = Counter(names), Counter[str]()
     distinct = []
     for name in names:

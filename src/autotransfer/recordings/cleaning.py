@@ -1,8 +1,8 @@
-"""Cleaning: what is clearly broken is left out before anything is trained (`run --clean`), and said.
+"""Cleaning leaves out what is clearly broken before anything is trained (`run --clean`), and reports it.
 
 Left out are windows with lost values or in which no channel changes, channels that are dead in many people, people with
-a dead channel, and the second of two people who are one recording. What may be somebody's signal stays: hum, clipping,
-another unit are told (concerns.py), for there the remedy is a filter or a factor, not to look away.
+a dead channel, and the second of two people who are one recording. Hum, clipping and wrong units stay, and are reported
+by concerns.py: a filter or a factor mends them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MANY = 0.25  # share of people with the same dead channel, from which the channe
 
 
 def clean(raw: Raw) -> tuple[Raw, list[str]]:
-    """What is left of the windows, and a line for each thing that is not."""
+    """The windows that are kept, and a line for everything that is left out."""
     lines: list[str] = []
     X = window_array(raw.X)
     raw = replace(raw, X=X, channels=channel_names(raw.channels, X.shape[1]))

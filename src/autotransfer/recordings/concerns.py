@@ -1,4 +1,4 @@
-"""Concerns: what in recordings is probably a mistake, or will make scores mean something else. Said before any work."""
+"""Concerns: probable mistakes in recordings, and what makes scores misleading. Reported before any work."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def typical_scale(X: Array | Tensor) -> float | None:
 
 
 def scale_concern(scale: float | None, expected: float | None) -> str | None:
-    """What to say of windows whose unit is probably another one than that of the model's recordings."""
+    """A warning for windows whose unit is probably not that of the recordings that the model was trained on."""
     if scale is None or expected is None or 1 / FAR < scale / expected < FAR:
         return None
     return (
@@ -98,7 +98,7 @@ def scale_concern(scale: float | None, expected: float | None) -> str | None:
 
 
 def concerns(raw: Raw) -> list[str]:
-    """One line for each, the gravest first. Of Recordings: but for those that they, and `load`, have warned of."""
+    """A line for each concern, the gravest first; without those of which Recordings have already warned."""
     X = window_array(raw.X)
     whole = int(X.shape[0])
     raw, missing = without_unlabelled(replace(raw, X=X))
@@ -185,7 +185,7 @@ def _one_class(counts: Ints, people: Sequence[Label]) -> str | None:
 
 
 def _other_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Label]) -> str | None:
-    """People who lack some of the classes that most have; those of one class are told of elsewhere."""
+    """People who lack some of the classes that most have; people with one class have their own concern."""
     usual = (counts > 0).sum(0) > FEW
     lacking = (counts == 0) & usual & ((counts > 0).sum(1) > 1)[:, None]
     who = np.flatnonzero(lacking.any(1)).tolist()
@@ -235,7 +235,7 @@ def _copy_concerns(
 def _artefact_concerns(
     signals: Signals, artefacts: Artefacts, people: Sequence[Label], names: Sequence[str]
 ) -> Iterable[str]:
-    """Channels of some people that are not what a sensor gives; those that never change are told of elsewhere."""
+    """Channels with artefacts; those that never change have their own concern."""
     for share, least, what, remedy in (
         (artefacts.flat, FLAT, "nothing changes in {:.0%} of the windows", "leave people or channels out, or --clean"),
         (artefacts.clipped, CLIPPED, "{:.0%} of the samples are clipped", "record with less gain, or leave them out"),
@@ -252,7 +252,7 @@ def _artefact_concerns(
     if np.isfinite(spread).all(1).sum() < FEWEST_TO_COMPARE or spread.shape[1] < 2:
         return
     usual = spread / np.nanmedian(spread, 0)
-    usual /= np.nanmedian(usual, 1)[:, None]  # a person's own scale is told of elsewhere
+    usual /= np.nanmedian(usual, 1)[:, None]  # a person's own scale has its own concern
     for s, c in np.argwhere((usual > FAR) | (usual * FAR < 1)).tolist():
         yield (
             f"channel {shown(names[c])} of {shown(people[s])} varies {_times(usual[s, c])} times as much as in others, "
@@ -287,8 +287,8 @@ def _confounded_with_sessions(person: Ints, session: Ints, label: Ints) -> str |
 
 
 def _advantage(groups: Ints, label: Ints, within: Ints) -> str | None:
-    """How many trials are right where each is given the most frequent class of its group, if that is more than with
-    labels shuffled within `within`; all (N,)."""
+    """The share of trials that have the most frequent class of their group, in words; None unless it clearly exceeds
+    the share with labels shuffled within `within`. groups, label, within: (N,)."""
 
     known, place = np.unique(groups, return_inverse=True)
 

@@ -30,18 +30,19 @@ MOST_FRACTIONS = 20  # different labels that are no whole numbers: more of them 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Recordings:
-    """Windows of biosignals with class and subject labels. X is raw: settings standardise, not files.
+    """Windows of biosignals with class and subject labels. X holds raw values: standardising is part of a Setting.
 
-    `y` and `subject` may be given as anything hashable and are stored as contiguous integers, `classes` and
-    `subjects` holding what they stand for; given as names they label integers 0, 1, ... (see labels.encode).
+    `y` and `subject` may hold anything hashable. They are stored as contiguous integers, and `classes` and `subjects`
+    as the labels that these stand for; `classes` and `subjects` may also name integers 0, 1, ... (see labels.encode).
     `columns` are further values of every trial by name, from a dict or a DataFrame: whole numbers and text name groups,
     other numbers are continuous; None, NaN and empty text are missing. Windows whose `y` is missing are left out, with
     a warning; where `classes` name what y counts into, -1 is missing too.
     `ring` says which channels lie around a limb: True, names or indices in their order around it, or False. The names
     of a Myo's or a 3DC armband's channels say it without.
-    `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}: so will be a stream.
-    `heads` (classes,) are whole numbers where classes are of several studies (see pretraining.Studies): a window is
-    told from the classes with the number of its own class, and from no others.
+    `filter` says how the signals were filtered, {'highpass': Hz, 'lowpass': Hz, 'notch': [Hz]}; a model filters
+    streams in the same way.
+    `heads` (classes,) are whole numbers where classes come from several studies (see pretraining.Studies): a window is
+    classified among the classes that have the number of its own class.
     A float32 X is kept, not copied, so a memory-mapped file stays one: do not write to it afterwards.
     """
 
@@ -59,7 +60,7 @@ class Recordings:
     filter: Filter | None  # how the signals were filtered, where that is known
     heads: Tensor | None  # (n_classes,) int64; classes compete with those of the same number; None: all compete
 
-    derived: ClassVar[dict[Any, Any]]  # of each object: what was worked out from these recordings, gone with them
+    derived: ClassVar[dict[Any, Any]]  # of each object: values computed from these recordings, freed with them
     # Of an object whose `subject` counts parts of people, which are held out in turn (see folds.in_units).
     units: ClassVar[Units | None] = None
 
@@ -124,11 +125,11 @@ class Recordings:
 
     @classmethod
     def of(cls, raw: Raw) -> Recordings:
-        """Validate what a reader found."""
+        """Recordings from what a reader returned, validated."""
         return cls(**raw.labelled())
 
     def raw(self) -> Raw:
-        """The same data as a reader returns them."""
+        """The data in the form in which a reader returns them."""
         stored = {name: getattr(self, name) for name in STORED}
         return Raw(**stored | {"ring": self.ring or False, "checked": True})
 

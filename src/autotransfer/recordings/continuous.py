@@ -95,8 +95,8 @@ class Events:
         return ", ".join(parts) + more + whose
 
     def options(self, cutting: Cutting) -> str:
-        """What to type for windows of the events that most people have: as long as these usually last or as the user
-        said and, where they last much longer than that, one after the other."""
+        """Options of the command line that cut windows of the events that most people have: as long as the user said or
+        as events usually last, with a hop where events last much longer."""
         names = sorted(self.counts, key=lambda name: (-len(self.people[name]), -self.counts[name], name))
         names = sorted(names[:MOST_SHOWN])
         plain = not any(set(name) & set(",={") for name in names)
@@ -107,7 +107,7 @@ class Events:
         return f"--window {window:.3g} {every}--events {shlex.quote(text)}"
 
     def unused(self, cutting: Cutting) -> str | None:
-        """A line where one window of each event leaves most of it unused."""
+        """A warning where one window of each event leaves most of it unused."""
         mean = _middle(self.mean_lasting)
         if cutting.events is None or cutting.window is None or cutting.hop is not None or mean is None:
             return None
@@ -144,7 +144,7 @@ class Files(NamedTuple):
 
 
 def one_file(path: Path, options: Options, cutting: Cutting) -> Files:
-    """One file: whose it is, its name says."""
+    """One file, with the labels that its name gives."""
     if not os.path.isfile(path):
         raise UserError(f"there is no file {shown(str(path), 400)}; give an existing one")
     end = ending(path) or ""
@@ -191,7 +191,7 @@ def recordings_in(folder: Path) -> list[Path]:
 
 
 def _check_plain(folder: Path, paths: list[Path]) -> None:
-    """Without a pattern names must speak for themselves: one format, files in one folder or named as in BIDS."""
+    """Raise unless names are clear without a pattern: one format, files in one folder or named as in BIDS."""
     kinds = sorted({ending(path) or "" for path in paths})
     nested = [path for path in paths if path.parent != folder and not path.name.startswith("sub-")]
     explained = [path for path in paths if FORMATS[ending(path) or ""].by_pattern]
@@ -240,7 +240,7 @@ def _command(source: str, events: Events, cutting: Cutting) -> str:
 
 
 def _noted(notes: Counter[str], n_files: int) -> Iterator[str]:
-    """What readers made of the files, a line for each."""
+    """Notes of the readers, a line for each."""
     for note, count in notes.items():
         if note.startswith("gaps"):
             yield f"{note}: {count}"

@@ -1,10 +1,9 @@
-"""Copies: samples that windows share. Between people they are the same recording under two names; between sessions of
-a person, windows that overlap, so that what is tested was trained on.
+"""Copies: samples that windows share. Shared by two people, they show one recording under two names; shared by two
+sessions of a person, they show windows that overlap, so that test windows hold samples of training windows.
 
-Windows may begin anywhere in a recording, so that two that overlap need not agree in one place. Every stretch of LENGTH
-samples has a fingerprint that does not depend on where it lies; one in KEPT is kept, chosen by the fingerprint itself,
-so that the same stretches are kept of every copy. Sharing one is sharing samples: 64 bits coincide by chance in none of
-a million windows.
+Overlapping windows may begin at different samples. Every stretch of LENGTH samples therefore has a fingerprint that
+does not depend on its position. One fingerprint in KEPT is kept, chosen by its value, so that the same stretches are kept
+of every copy. Windows with a common fingerprint share samples: 64 bits do not coincide by chance in a million windows.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from .raw import Array
 LENGTH = 16  # samples of a stretch; of shorter windows half of them
 KEPT = 8
 THINNED = 16  # of the kept stretches one in so many is a trace
-LEAST_SHARED = 0.02  # of a person's traces, to be taken for one whom another study has as well
-VARIED = 4  # values that a stretch must have at least: what rests, or is lost, is alike in everybody
+LEAST_SHARED = 0.02  # of a person's traces: two people of different studies who share so many are the same person
+VARIED = 4  # different values that a stretch must have at least: resting or lost signals are alike in everybody
 
 
 class Shared(NamedTuple):
@@ -70,7 +69,7 @@ def shared_samples(
 
 
 class Traces(NamedTuple):
-    """What identifies people by their samples: a few fingerprints of stretches of each, and no sample."""
+    """Fingerprints by which people are recognised; samples cannot be read from them."""
 
     keys: NDArray[np.uint64]  # (K,), sorted
     people: NDArray[np.int64]  # (K,) whose each is
@@ -86,7 +85,7 @@ class Traces(NamedTuple):
 
 
 def traces(X: Array | Tensor, people: NDArray[np.int64]) -> Traces:
-    """Of windows X (N, C, T) of people (N,): one in THINNED of the stretches that are kept, the same of every copy."""
+    """Traces of windows X (N, C, T) of people (N,): one in THINNED of the stretches that are kept."""
     keys, rows = stretches(X)
     thin = (keys >> np.uint64(8)) % np.uint64(THINNED) == 0
     unique, first = np.unique(keys[thin], return_index=True)
@@ -94,7 +93,7 @@ def traces(X: Array | Tensor, people: NDArray[np.int64]) -> Traces:
 
 
 def stretches(X: Array | Tensor) -> Stretches:
-    """Of windows X (N, C, T) the stretches that are kept."""
+    """The stretches that are kept of windows X (N, C, T)."""
     draw = np.random.default_rng(0)
     n_channels, n_times = int(X.shape[1]), int(X.shape[2])
     length = 1 << (min(LENGTH, max(2, n_times // 2)).bit_length() - 1)

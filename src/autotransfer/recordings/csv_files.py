@@ -1,8 +1,9 @@
 """CSV files of samples: a row for each sample, a column for each channel.
 
 A first row that is not numbers names the columns. Times, dates and counters (stamps.py) give the rate and show gaps; a
-column named as in EVENTS gives events: each stretch of one value is an event of that name. What else is no signal by
-its name is left out. `?time=`, `?label=`, `?ignore=` and `?channels=` after the path say it where names do not.
+column named as in EVENTS gives events: each stretch of one value is an event of that name. Other
+columns that are no signals by their names are left out. `?time=`, `?label=`, `?ignore=` and `?channels=` after the path
+say what columns are where their names do not.
 """
 
 from __future__ import annotations
@@ -80,10 +81,10 @@ class _Form(NamedTuple):
 
 @dataclass
 class _Roles:
-    """Which column is what, by place; notes say it."""
+    """What each column holds, by its index; notes explain it to the user."""
 
     channels: list[int]
-    clocks: list[int] = field(default_factory=list)  # what may hold times, the likeliest first
+    clocks: list[int] = field(default_factory=list)  # columns that may hold times, the likeliest first
     event: int | None = None
     ignored: list[int] = field(default_factory=list)
     by_user: bool = False  # whether the user chose the channels or the times
@@ -120,7 +121,7 @@ def _is_number(cell: str, decimal: str) -> bool:
 
 
 def _roles(form: _Form, options: dict[str, str], path: Path) -> _Roles:
-    """What the names of the columns and the options say; the values have the last word (`_stamps`)."""
+    """Roles by the names of the columns and the options; `_stamps` corrects them by the values."""
     lower = [name.lower() for name in form.columns]
     chosen = {key: [_place(name, form, key, path) for name in value.split(",")] for key, value in options.items()}
     left_out = chosen.get("ignore", [])
@@ -179,7 +180,7 @@ def _table(path: Path, form: _Form, roles: _Roles) -> dict[int, NDArray[Any]]:
 
 
 def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, path: Path) -> Stamps:
-    """When samples were taken, by names and values together; columns that are no channels leave `roles.channels`."""
+    """When samples were taken, by the names and values of columns; removes what is no channel from `roles.channels`."""
     stamps: Stamps | None = None
     for n in roles.clocks:
         name, values = form.columns[n], table[n]
@@ -196,7 +197,7 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
             stamps = from_clock(values, name, sfreq, repr(str(path)))
             used = "gives the rate" if stamps is not None and sfreq is None else "shows gaps"
             used = "does not fit --sfreq and is not used" if stamps is None else used
-            if form.columns[n].lower() != "time" or stamps is None:  # which needs no word
+            if form.columns[n].lower() != "time" or stamps is None:  # a note would say nothing new
                 roles.notes.append(f"column {shown(form.columns[n])} is time: it {used}, and is no channel")
         elif rises(values) or form.columns[n] != name or np.ptp(np.nan_to_num(values)) == 0:
             roles.notes.append(f"column {shown(form.columns[n])} is time, and no channel")
@@ -214,7 +215,7 @@ def _stamps(form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: f
 def _counters(
     form: _Form, roles: _Roles, table: dict[int, NDArray[Any]], sfreq: float | None, stamps: Stamps | None, path: Path
 ) -> Stamps | None:
-    """Takes counters, and columns that say which trial or person it is, from the channels."""
+    """Remove counters, and columns that name the trial or person, from the channels."""
     ramps = [n for n in roles.channels if is_ramp(table[n])]
     for n in list(roles.channels):
         name, values = form.columns[n], table[n]
@@ -247,7 +248,7 @@ def _doubt(name: str, why: str, else_: str = "") -> str:
 
 
 def _stretches(values: Any, stamps: Stamps, path: Path) -> Iterator[Event]:
-    """Events: a stretch of rows of one value, missing ones left out."""
+    """Events: stretches of rows with the same value; missing values are left out."""
     step = 1 / known_rate(stamps.sfreq, path)
     names = ["" if value is None or value != value else str(value).strip() for value in values]
     times = stamps.times if stamps.times is not None else np.arange(len(names)) * step

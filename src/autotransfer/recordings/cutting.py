@@ -53,8 +53,9 @@ class Continuous:
 class Cutting:
     """Windows of `window` seconds. With `events`, {name: class}, one starts `offset` seconds after each such event;
     with `hop` too, windows follow every `hop` seconds while the event lasts, to the next one where it has no duration.
-    A class of no letters ends what came before and gives no windows. Without events, windows follow every `hop` seconds
-    (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is one window.
+    An event whose class is empty text ends the one before it and gives no windows. Without events, windows follow every
+    `hop` seconds (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is one
+    window.
 
     `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it. `filter`
     (see filters.py) is applied from the beginning of a recording, or from a hole in it, without looking ahead, as a
@@ -94,14 +95,14 @@ class Cutting:
 
     @property
     def given(self) -> list[str]:
-        """Names of what the user asked for."""
+        """Names of the options that the user gave."""
         return [
             name for name, value in asdict(self).items() if value is not None and not (name == "offset" and not value)
         ]
 
     @property
     def seconds(self) -> dict[str, Any]:
-        """What the process that reads a file needs to know of it, as JSON can hold it."""
+        """The options that the process reading a file needs, as JSON can hold them."""
         return asdict(self) | {"pattern": None}
 
 
@@ -176,16 +177,16 @@ def cut(recording: Continuous, cutting: Cutting, path: Path, label: str | None =
 
 
 def _filtered(recording: Continuous, spec: dict[str, Any], path: Path) -> Continuous:
-    """The same samples after a filter that begins anew where a stream's does: after every hole, and after values that
-    are no numbers, which stay."""
+    """The recording after a causal filter. As in a stream, the filter starts anew after every gap and after values that
+    are not finite, which stay as they are."""
     n, sfreq = recording.n_times, known_rate(recording.sfreq, path)
     causal = Causal(filter_of(spec, sfreq), sfreq, len(recording.channels))
     check_memory(4 * n * len(recording.channels) + 16 * CHUNK_VALUES, "the samples", path, "record in shorter files")
     values, step = np.empty((n, len(recording.channels)), np.float32), max(1, CHUNK_VALUES // len(recording.channels))
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values
         for start in range(0, n, step):
             values[start : start + step] = recording.read(start, min(start + step, n)).T
-    usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for what is no number, too
+    usable = np.all(np.abs(values) <= LARGEST, axis=1)  # False for NaN, too
     steps = np.empty(0) if recording.times is None else np.diff(recording.times) * sfreq
     holes = np.flatnonzero(steps > 1 + SLACK) + 1
     edges = np.unique([0, n, *recording.breaks, *holes, *(np.flatnonzero(np.diff(usable)) + 1)]).astype(int)
@@ -218,7 +219,7 @@ def known_rate(sfreq: float | None, path: Path) -> float:
 
 
 def _placed(recording: Continuous, cutting: Cutting, label: str | None) -> Iterator[tuple[int, Label]]:
-    """First sample and class of every window, whether or not it is whole."""
+    """First sample and class of every window, including windows that are not complete."""
     sfreq = recording.sfreq or 1.0
     end = recording.n_times / sfreq if recording.times is None else float(recording.times[-1] + 1 / sfreq)
     if cutting.window is None:

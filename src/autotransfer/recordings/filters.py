@@ -1,8 +1,8 @@
 """Filter: how recordings were filtered before they were cut into windows, where that is known.
 
-A model sees filtered signals, so whoever streams to it has to filter in the same way. Recordings that are cut here can
-be filtered here (`load(..., filter="5-45")`), by second-order sections that do not look ahead; the model keeps these,
-and a stream has the same ones. Otherwise it is stated, never guessed: in meta of a file as {"filter": {"highpass": 5,
+A model is trained on filtered signals, so a stream must be filtered in the same way. Recordings that are cut here can be
+filtered here (`load(..., filter="5-45")`), by second-order sections that do not look ahead; the model keeps these, and a
+stream uses the same ones. Otherwise the filter is stated, never guessed: in meta of a file as {"filter": {"highpass": 5,
 "lowpass": 45, "notch": [50]}}, each of them optional. Then only the band is known, and the filter has probably looked
 ahead, as those of other programs usually do.
 """
@@ -46,8 +46,8 @@ class Filter:
         return ", ".join([band] * bool(band) + [f"notch {hz:g} Hz" for hz in self.notch])
 
     def designed(self, sfreq: float) -> Filter:
-        """With sections for a rate in Hz: Butterworth's, and a notch for each frequency of the mains. As it is where it
-        has some."""
+        """The filter with sections for a rate in Hz: a Butterworth filter, and a notch for each mains frequency. Known
+        sections are kept."""
         if self.sections:
             return self
         from scipy.signal import butter, iirnotch, tf2sos  # takes long to import, and few filter
@@ -61,8 +61,8 @@ class Filter:
 
 
 def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
-    """From a dict, text (see `parse_filter`), a Filter or None; one that leaves everything is None. sfreq: bounds the
-    frequencies."""
+    """From a dict, text (see `parse_filter`), a Filter or None; a filter that passes everything is None. Frequencies must
+    lie below half of `sfreq`."""
     if isinstance(value, str):
         value = parse_filter(value)
     if value is None or (isinstance(value, Filter) and value == Filter()):
@@ -104,7 +104,7 @@ def _finite(value: object) -> bool:
 
 
 def _sections(value: object) -> tuple[tuple[float, ...], ...]:
-    """Of a card or of meta, which may be damaged: six finite numbers each, the fourth of them 1, and stable."""
+    """Sections from a card or meta, which may be damaged: six finite numbers each, the fourth of them 1, and stable."""
     rows = value or ()
     if not isinstance(rows, (list, tuple)) or len(rows) > MOST_SECTIONS:
         raise UserError(f"the sections of the filter are {show(value)}; they must be lists of six numbers")

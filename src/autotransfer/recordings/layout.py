@@ -1,4 +1,4 @@
-"""Layout: windows of one study as another has them, with its channels, at its rate and of its length.
+"""Layout: windows of one study with the channels, rate and length of another.
 
 Channels are matched around a limb where both have a ring, else by name; a channel that is missing is interpolated from
 its neighbours where names say where electrodes are (the 10-10 system of EEG), and is 0 where they do not.
@@ -31,13 +31,13 @@ MARK = re.compile(r"^(EEG|EMG|ECG)[ _-]*|[ ._-]|-?REF$", re.IGNORECASE)
 
 
 def plain_name(channel: str) -> str:
-    """By which channels of two studies are compared: 'EEG T3-REF' is 'T7'."""
+    """The name by which channels of two studies are compared: 'EEG T3-REF' is 'T7'."""
     name = MARK.sub("", channel).upper() or channel.upper()
     return RENAMED.get(name, name)
 
 
 def position(channel: str) -> NDArray[np.float64] | None:
-    """Of an electrode of the 10-10 system, on a head of radius 1: right, front, up. None: its name does not say."""
+    """Right, front and up of an electrode of the 10-10 system, on a head of radius 1; None for any other name."""
     known = ELECTRODE.fullmatch(plain_name(channel))
     if known is None:
         return None
@@ -58,7 +58,7 @@ def position(channel: str) -> NDArray[np.float64] | None:
 def channel_map(
     channels: Sequence[str], ring: Sequence[int] | None, wanted: Sequence[str], wanted_ring: Sequence[int] | None
 ) -> Matrix:
-    """(wanted, channels): each wanted channel as a mixture of those there are; 0 where it cannot be had."""
+    """Weights (wanted, channels) by which wanted channels are mixed from those there are; 0 where they cannot be."""
     mixing = np.zeros((len(wanted), len(channels)))
     if ring is not None and wanted_ring is not None:
         for place, row in enumerate(wanted_ring):

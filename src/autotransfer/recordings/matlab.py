@@ -18,7 +18,7 @@ from .optional import need
 from .raw import Array
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
-BYTES = 4  # of a value as float32, which is what becomes of it
+BYTES = 4  # of a value as float32, the type it is converted to
 SMALLER = "keep fewer windows, or use a machine with more memory"
 
 

@@ -43,7 +43,7 @@ class Overview:
     counts: NDArray[np.int64]  # (S, K) trials
     sessions: tuple[int, ...] | None  # (S,) how many each person has
     columns: tuple[str, ...]
-    notes: tuple[str, ...]  # what a reader made of the files
+    notes: tuple[str, ...]  # what a reader decided
     concerns: tuple[str, ...]
     missing: tuple[str, ...]  # what to do about labels that there are not
     pictures: tuple[Picture, ...]
@@ -118,7 +118,7 @@ class Overview:
 
 
 def overview(raw: Raw) -> Overview:
-    """Of what a reader found, with or without labels."""
+    """The overview of what a reader returned, with or without labels."""
     lines = concerns(raw)
     raw, _ = without_unlabelled(replace(raw, X=window_array(raw.X)))
     X = raw.X

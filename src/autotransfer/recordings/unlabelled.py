@@ -1,4 +1,4 @@
-"""Windows without a label: they train nothing, so that they are left out, and said."""
+"""Windows without a label, which are left out of training with a warning."""
 
 from __future__ import annotations
 

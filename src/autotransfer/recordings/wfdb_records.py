@@ -39,7 +39,7 @@ def open_wfdb(path: Path, cutting: Cutting, options: dict[str, str]) -> Continuo
 
 
 def _checked_header(wfdb: Any, path: Path, depth: int) -> Any:
-    """The header, once every file that it names is known to lie beside it."""
+    """The header, after a check that every file it names lies in the same folder."""
     if depth == 0:
         raise UserError(f"{str(path)!r} is a segment that has segments; give a record of one level")
     header = wfdb.rdheader(str(path.absolute().with_suffix("")))

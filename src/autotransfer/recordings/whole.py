@@ -1,4 +1,4 @@
-"""Whole recordings with their events, as a stream would have brought them: for replay, uncut and unfiltered."""
+"""Whole recordings with their events, uncut and unfiltered, for replay as a stream."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class WholeRecording:
 
 
 def read_whole(source: str, cutting: Cutting | None = None) -> list[WholeRecording]:
-    """Of a file or folder of continuous recordings; or, from windows that are cut already, every trial by itself, where
-    its class is an event that lasts as long as the trial. Of `cutting`, the pattern and the rate count."""
+    """The recordings of a file or folder. Windows that are cut already are one recording each, with their class as an
+    event that lasts as long as the window. Only the pattern and the rate of `cutting` are used."""
     cutting = cutting or Cutting()
     find = continuous_files(source, cutting)
     if find is None:
@@ -94,7 +94,7 @@ def _pieces(block: Block, study: str) -> Iterator[WholeRecording]:
     """The recording, or what lies between its holes."""
     assert block.subject is not None, "with_labels gave it"
     times, events = block.X[0, -1], sorted(Event(*event) for event in block.timeline)
-    with np.errstate(over="ignore"):  # what overflows is infinite, which counts as lost
+    with np.errstate(over="ignore"):  # overflow gives infinite values, which count as lost
         values = np.ascontiguousarray(block.X[0, :-1].T, dtype=np.float32)
     edges = [0, *block.breaks, len(times)]
     for begin, end in pairwise(edges):

@@ -1,7 +1,6 @@
 """Validation of X: windows of finite numbers, converted to float32 without a second copy.
 
-`windows_for_model` is the one door through which windows reach a model, whoever hands them over, so that the same
-mistake is told in the same words everywhere.
+All callers pass windows to a model through `windows_for_model`, so that a mistake gives the same message everywhere.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from .raw import LARGEST as LARGEST
 from .raw import Array
 
 MIN_TIMES = 8
-UNNAMED = re.compile(r"ch\d+")  # what channels are called that have no names
-NO_LETTER = re.compile(r"[\W_]+")  # what names of one channel may differ in
+UNNAMED = re.compile(r"ch\d+")  # default names of channels
+NO_LETTER = re.compile(r"[\W_]+")  # in which two spellings of a name may differ
 REAL = "give real numbers, such as float32"
 COMPLEX = "X holds {} values (Complex data not supported); " + REAL  # scikit-learn's check_estimator wants these words
 
@@ -54,7 +53,7 @@ class MadeFor(Protocol):
 def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfreq: float | None = None) -> Tensor:
     """X (N, channels, times) float32, refused unless it is what a model was made for.
 
-    channels, sfreq: names and rate of the data; None where nobody says them
+    channels, sfreq: names and rate of the data; None where they are unknown
     """
     source = window_array(X)
     expected = list(made_for.channels)
@@ -78,7 +77,7 @@ def windows_for_model(X: object, made_for: MadeFor, channels: object = None, sfr
 
 
 def missing_words(name: str, there: Sequence[str]) -> str:
-    """Of a channel that the data lack and nobody knows how to estimate."""
+    """Message for a channel that the data lack and that cannot be estimated."""
     return (
         f"the data have no channel {name!r}, which the model reads, but {', '.join(there[:8])}"
         f"{' …' * (len(there) > 8)}; if these are the same channels, give them the model's names"
@@ -96,7 +95,7 @@ def channel_places(names: Sequence[str], wanted: Sequence[str]) -> tuple[list[in
 
 
 def renamed_channels(channels: object, rename: Sequence[str]) -> list[str]:
-    """Names of the data's channels after A=B for each that is called otherwise in the model."""
+    """Names of the data's channels after renaming; rename: A=B for each channel whose name in the model is B."""
     if channels is None:
         raise UserError("the data have no names of channels to rename; leave --rename out")
     names = [str(name) for name in as_list(channels, "channels")]
@@ -117,13 +116,13 @@ def check_channel_count(n_channels: int, expected: Sequence[str], listed: str = 
 
 
 def check_rate(sfreq: float | None, expected: float | None, tolerance: float) -> None:
-    """Rates in Hz, None where nobody says them; tolerance: a share of the rate."""
+    """Rates in Hz, None where unknown; tolerance: a share of the rate."""
     if sfreq is not None and expected is not None and abs(sfreq - expected) > tolerance * expected:
         raise UserError(f"the data are sampled at {sfreq:g} Hz, the model expects {expected:g} Hz; resample them")
 
 
 def people_of_windows(subject: object, n_windows: int, what: str = "subject") -> Tensor | None:
-    """Whose each window is (N,), numbered from 0; None where nobody says so. what: as the caller named it."""
+    """The person of each window (N,), numbered from 0; None if unknown. what: name of the argument, for messages."""
     return None if subject is None else encode(subject, n_windows, what)[0]
 
 
@@ -195,7 +194,7 @@ def channel_names(channels: object, n_channels: int) -> tuple[str, ...]:
 
 
 def axes_concern(shape: tuple[int, ...], names: tuple[str, ...]) -> str | None:
-    """What to say of X (N, channels, times) whose channels are probably on the last axis."""
+    """A warning where the channels of X (N, channels, times) are probably on the last axis."""
     if shape[1] <= shape[2] or not all(UNNAMED.fullmatch(name) for name in names):
         return None
     return (
@@ -242,7 +241,7 @@ def _as_float32(source: Array | Tensor) -> Tensor:
             return torch.from_numpy(source)
     X = torch.empty(source.shape, dtype=torch.float32)
     target: Any = X if isinstance(source, Tensor) else X.numpy()
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite and is reported as such
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow gives infinite values, which are reported
         for rows in row_chunks(source.shape[0], _row_size(source)):
             target[rows] = source[rows]
     return X
