@@ -2,8 +2,9 @@
 sessions of a person, they show windows that overlap, so that test windows hold samples of training windows.
 
 Overlapping windows may begin at different samples. Every stretch of LENGTH samples therefore has a fingerprint that
-does not depend on its position. One fingerprint in KEPT is kept, chosen by its value, so that the same stretches are kept
-of every copy. Windows with a common fingerprint share samples: 64 bits do not coincide by chance in a million windows.
+does not depend on its position. One fingerprint in KEPT is kept, chosen by its value, so that the same stretches are
+kept of every copy. Windows with a common fingerprint share samples: 64 bits do not coincide by chance in a million
+windows.
 """
 
 from __future__ import annotations

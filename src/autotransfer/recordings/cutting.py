@@ -54,8 +54,8 @@ class Cutting:
     """Windows of `window` seconds. With `events`, {name: class}, one starts `offset` seconds after each such event;
     with `hop` too, windows follow every `hop` seconds while the event lasts, to the next one where it has no duration.
     An event whose class is empty text ends the one before it and gives no windows. Without events, windows follow every
-    `hop` seconds (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is one
-    window.
+    `hop` seconds (default: `window`) through the whole recording, from `offset` on. Without `window`, a recording is
+    one window.
 
     `pattern` says what the names of files mean (see pattern.py), `sfreq` the rate of files that do not say it. `filter`
     (see filters.py) is applied from the beginning of a recording, or from a hole in it, without looking ahead, as a

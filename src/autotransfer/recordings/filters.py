@@ -1,10 +1,10 @@
 """Filter: how recordings were filtered before they were cut into windows, where that is known.
 
-A model is trained on filtered signals, so a stream must be filtered in the same way. Recordings that are cut here can be
-filtered here (`load(..., filter="5-45")`), by second-order sections that do not look ahead; the model keeps these, and a
-stream uses the same ones. Otherwise the filter is stated, never guessed: in meta of a file as {"filter": {"highpass": 5,
-"lowpass": 45, "notch": [50]}}, each of them optional. Then only the band is known, and the filter has probably looked
-ahead, as those of other programs usually do.
+A model is trained on filtered signals, so a stream must be filtered in the same way. Recordings that are cut here can
+be filtered here (`load(..., filter="5-45")`), by second-order sections that do not look ahead; the model keeps these,
+and a stream uses the same ones. Otherwise the filter is stated, never guessed: in meta of a file as {"filter":
+{"highpass": 5, "lowpass": 45, "notch": [50]}}, each of them optional. Then only the band is known, and the filter has
+probably looked ahead, as those of other programs usually do.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Filter:
 
 
 def filter_of(value: object, sfreq: float | None = None) -> Filter | None:
-    """From a dict, text (see `parse_filter`), a Filter or None; a filter that passes everything is None. Frequencies must
-    lie below half of `sfreq`."""
+    """From a dict, text (see `parse_filter`), a Filter or None; a filter that passes everything is None. Frequencies
+    must lie below half of `sfreq`."""
     if isinstance(value, str):
         value = parse_filter(value)
     if value is None or (isinstance(value, Filter) and value == Filter()):
