@@ -199,9 +199,7 @@ def _other_classes(counts: Ints, people: Sequence[Label], classes: Sequence[Labe
     )
 
 
-def _copy_concerns(
-    X: Array | Tensor, person: Ints, people: Sequence[Label], session: object
-) -> Iterable[str]:
+def _copy_concerns(X: Array | Tensor, person: Ints, people: Sequence[Label], session: object) -> Iterable[str]:
     """Samples that two people, or two sessions of a person, have in common."""
     samples = stretches(X)
     between = shared_samples(samples, person)
