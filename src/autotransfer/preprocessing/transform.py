@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +19,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..cpu.in_use import few
-from ..errors import check_types
+from ..errors import UserError, check_types
 from ..recordings.chunks import row_chunks
 
 Rows = NDArray[np.int64]
+Named = TypeVar("Named")
+
+
+def with_prefix(prefix: str, values: Mapping[str, Named]) -> dict[str, Named]:
+    """The entries whose names begin with the prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,8 @@ class Fitted(nn.Module, ABC):
 
     def few(self, x: Tensor) -> Tensor:
         """The same for a few windows (G or 1, n, C, T) of one new person; overridden where a kernel does it sooner."""
-        found: Tensor = self(x)
-        return found
+        transformed: Tensor = self(x)
+        return transformed
 
     def affine(self) -> tuple[Tensor, Tensor] | None:
         """Shift and factor (G, C) where that is all it does to a window, so that gathering can do it in passing."""
@@ -122,6 +128,29 @@ class Fitted(nn.Module, ABC):
     def graph(self) -> nn.Module:
         """The same in plain operations, for export; a UserError where a graph cannot do it."""
         return self
+
+
+class OnlineOnly(Fitted):
+    """Before a `Fitted` with a table of training people: windows of a new person come in order, through `follow`."""
+
+    name: ClassVar[str]  # of the transform
+
+    def forward(self, x: Tensor, people: Tensor | None = None) -> Tensor:
+        if people is None:
+            raise UserError(f"{self.name}='online' follows one person in order; feed their windows to `follow()`")
+        prepared: Tensor = super().forward(x, people)  # type: ignore[safe-super]  # that of the next class
+        return prepared
+
+    def graph(self) -> nn.Module:
+        raise UserError(
+            f"the model adapts to every new person ({self.name}='online'), which a graph without state cannot do; "
+            "use the format safetensors with at.load_model, or train without it"
+        )
+
+
+def entries_of(table: Tensor, people: Tensor) -> Tensor:
+    """Entries (G, B, ...) of a table (G or 1, S, ...) of the people of the recordings for people (G or 1, B)."""
+    return table[torch.arange(len(table), device=table.device)[:, None], people]
 
 
 class Batch(NamedTuple):
@@ -152,10 +181,10 @@ class Follower(ABC):
         if set(state) != set(self.remembers):
             raise ValueError(f"it remembers {sorted(state)}, and not {sorted(self.remembers)}")
         for name, tensor in state.items():
-            own = getattr(self, name)
-            if tensor.shape != own.shape or tensor.dtype != own.dtype:
-                found, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, own))
-                raise ValueError(f"{name} is {found}, and not {expected}")
+            current = getattr(self, name)
+            if tensor.shape != current.shape or tensor.dtype != current.dtype:
+                given, expected = (f"{t.dtype} {tuple(t.shape)}" for t in (tensor, current))
+                raise ValueError(f"{name} is {given}, and not {expected}")
             setattr(self, name, tensor)
 
 
@@ -211,8 +240,8 @@ class Stage:
 
     def people(self, rows: Rows) -> Tensor:
         """Whose these rows are, each once."""
-        found: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
-        return found
+        people: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
+        return people
 
     def of_group(self, group: int) -> Stage:
         """The same windows as one group has them."""
@@ -242,9 +271,9 @@ class Stage:
         channels, times = self.shape
         total: Tensor | None = None
         for rows, x in self.chunks(max(channels * max(channels, times), self.X[0].numel())):
-            found = measure(x)
-            total = found.new_zeros(self.n_subjects, *found.shape[1:]) if total is None else total
-            total.index_add_(0, self.subject[rows], found)
+            values = measure(x)
+            total = values.new_zeros(self.n_subjects, *values.shape[1:]) if total is None else total
+            total.index_add_(0, self.subject[rows], values)
         assert total is not None, "there are windows"
         count = torch.bincount(self.subject, minlength=self.n_subjects).clamp(min=1)
         return total / count.view(-1, *[1] * (total.dim() - 1))

@@ -49,7 +49,7 @@ class BandTangent(Representation):
         length, bins = segment_length(self.sfreq, int(x.shape[-1])), self._bins(int(x.shape[-1]))
         cut = segments(centred(x)[0], length)
         coefficients = cut @ fourier(length, sum(bins, ())).to(cut)  # (..., C, n, 2 bins)
-        inside = _inside(tuple(len(band) for band in bins)).to(cut)
+        inside = _inside(tuple(map(len, bins))).to(cut)
         of_bands = (coefficients[..., None, :, :, :] * inside[:, None, None]).flatten(-2)  # (..., bands, C, n · 2 bins)
         samples = int(cut.shape[-2]) * inside.sum(-1)[:, None, None]
         return tangent_of(of_bands, samples, log_of).flatten(-3)[..., None, :]

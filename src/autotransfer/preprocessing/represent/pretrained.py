@@ -58,10 +58,10 @@ def know(name: str, weights: Weights) -> None:
 
 def _parsed(name: str) -> tuple[str, str, int]:
     """Kind, digest and number of classes."""
-    found = NAME.fullmatch(name)
-    if found is None:
+    parts = NAME.fullmatch(name)
+    if parts is None:
         raise UserError(f"represent is {shown(name)}; a base is written as base:DIGEST:CLASSES")
-    return found[1], found[2], int(found[3])
+    return parts[1], parts[2], int(parts[3])
 
 
 @cache
