@@ -61,7 +61,7 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class OnlineCard:
-    """Such an average in the card of its mixture."""
+    """The average that uses a person's windows, in the card of its mixture."""
 
     exponents: list[float]  # (K + E,): of the mixture's parts, then of its own
     parts: list[ModelCard]  # (E,)
@@ -136,17 +136,22 @@ class MixtureCard:
             raise UserError(f"the mixture has {len(self.exponents)} exponents for {len(self.parts)} parts")
         check_exponents(self.exponents)
         object.__setattr__(self, "exponents", [float(value) for value in self.exponents])
-        extra = [] if self.online is None else self.online.parts
-        if self.online is not None and len(self.online.exponents) != len(self.parts) + len(extra):
+        if self.online is not None and len(self.online.exponents) != len(self.part_cards()):
             raise UserError("the online average of the mixture has another number of exponents than of parts")
-        for number, part in enumerate([*self.parts, *extra], 1):
+        for number, part in enumerate(self.part_cards().values(), 1):
             for name in SHARED:
-                own, common = getattr(part, name), getattr(self, name)
-                if own != common:
-                    raise UserError(f"{name} of part {number} is {shown(own)}, the mixture has {shown(common)}")
+                value, common = getattr(part, name), getattr(self, name)
+                if value != common:
+                    raise UserError(f"{name} of part {number} is {shown(value)}, the mixture has {shown(common)}")
         members = sum(part.members for part in self.parts)
         if self.members != members:
             raise UserError(f"members of the mixture is {self.members}, its parts have {members}")
+
+    def part_cards(self) -> dict[str, ModelCard]:
+        """The cards of all parts, also of the online average, by what their tensors' names begin with: parts.0. …"""
+        parts = {f"parts.{k}.": part for k, part in enumerate(self.parts)}
+        extra = [] if self.online is None else self.online.parts
+        return parts | {f"online.{k}.": part for k, part in enumerate(extra)}
 
     @classmethod
     def of(cls, parts: Sequence[ModelCard], exponents: Sequence[float] | Tensor, scores: dict[str, Any]) -> Self:
@@ -186,9 +191,9 @@ def card_from(values: Any) -> Card:
 
 
 def as_array(classes: list[Any]) -> NDArray[Any]:
-    """(classes,), each as it is: NumPy would make text of numbers beside text."""
+    """(classes,), of objects where their types differ: NumPy would turn numbers into text if there is text as well."""
     if len({type(value) for value in classes}) == 1:
         return np.array(classes)
-    found = np.empty(len(classes), dtype=object)
-    found[:] = classes
-    return found
+    objects = np.empty(len(classes), dtype=object)
+    objects[:] = classes
+    return objects

@@ -67,9 +67,9 @@ class RegressionCard:
 
 def _rising(radii: list[Any]) -> bool:
     """Whether these are LEVELS numbers of at least 0 that rise, the last of which may be infinite (None)."""
-    if len(radii) != LEVELS or not all(one is None or type(one) in (int, float) for one in radii):
+    if len(radii) != LEVELS or not all(radius is None or type(radius) in (int, float) for radius in radii):
         return False
-    values = [math.inf if one is None else float(one) for one in radii]
+    values = [math.inf if radius is None else float(radius) for radius in radii]
     return values[0] >= 0 and all(low <= high for low, high in pairwise(values))
 
 
