@@ -21,19 +21,19 @@ class QuickEEGNet:
 
     @torch.no_grad()
     def __init__(self, net: Filters, n_constant: int) -> None:
-        own, members = folded(net), net.members or 1
-        wide = len(own["spatial"]) // members
+        tensors, members = folded(net), net.members or 1
+        wide = len(tensors["spatial"]) // members
         spatial, temporal, depthwise, pointwise = (
-            own[name].reshape(members, -1, size)
+            tensors[name].reshape(members, -1, size)
             for name, size in (("spatial", net.n_channels), ("temporal", net.kernel),
                                ("depthwise", net.depthwise.shape[-1]), ("pointwise", wide))
         )  # fmt: skip
         self.pools = net.pools
-        scale = own.get("scale", torch.ones(members * wide))
+        scale = tensors.get("scale", torch.ones(members * wide))
         self.power = net.power_norm is not None
         rows = {
             name: tensor.float().reshape(members, -1).contiguous()
-            for name, tensor in {**own, "scale": scale, "none": torch.zeros(members * wide)}.items()
+            for name, tensor in {**tensors, "scale": scale, "none": torch.zeros(members * wide)}.items()
         }
         self.networks = Networks(
             spatial.float(), temporal.float(), n_constant, FLOOR, self.pools[0] * self.pools[1],
@@ -41,13 +41,13 @@ class QuickEEGNet:
             (rows["scale"], rows["temporal_bias"], depthwise.float(), pointwise.float(), rows["pointwise_bias"]),
         )  # fmt: skip
         # Without kernels. ELU takes its argument times log₂ e.
-        bias, last_bias = (ROOT * own[name].reshape(members, -1) for name in ("temporal_bias", "pointwise_bias"))
+        bias, last_bias = (ROOT * tensors[name].reshape(members, -1) for name in ("temporal_bias", "pointwise_bias"))
         if self.power:
             self.first = MixedFilters(spatial, temporal, None, net.n_times, n_constant)
-            self.scale = (ROOT * own["scale"]).float().view(members, wide, 1, 1)
+            self.scale = (ROOT * tensors["scale"]).float().view(members, wide, 1, 1)
             self.bias = bias.float().view(members, wide, 1, 1)
             self.power_scale, self.power_shift = (
-                own[name].float().view(members, wide, 1, 1) for name in ("power_scale", "power_shift")
+                tensors[name].float().view(members, wide, 1, 1) for name in ("power_scale", "power_shift")
             )
         else:
             self.first = MixedFilters(spatial, ROOT * temporal, bias, net.n_times, n_constant)

@@ -57,8 +57,8 @@ def edge_sums(x: Tensor, kernel: int) -> Tensor:
     tail = x[..., max(x.shape[-1] - left, 0) :].flip(-1)  # the same, seen from the other end
     sums, products = zip(*(_edge(edge, n) for edge, n in ((x, right), (tail, left))), strict=True)
     upper = [p[..., *torch.triu_indices(*p.shape[-2:], device=x.device)] for p in products]
-    found = torch.cat([*sums, *upper], -1)
-    return F.pad(found, (0, n_sums(kernel) - 1 - kernel - found.shape[-1]))
+    edges = torch.cat([*sums, *upper], -1)
+    return F.pad(edges, (0, n_sums(kernel) - 1 - kernel - edges.shape[-1]))
 
 
 def window_sums(x: Tensor, kernel: int) -> Tensor:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.fft import next_fast_len
 from torch import Tensor
 from torch.fft import irfft, rfft
 
@@ -19,22 +20,10 @@ from .moments import padding
 ROOT = math.log2(math.e)
 
 
-def good_length(least: int) -> int:
-    """The smallest even 2ᵃ3ᵇ5ᶜ from there on, of which transforms are quick."""
-    n = least + least % 2
-    while True:
-        rest = n
-        for prime in (2, 3, 5):
-            while rest % prime == 0:
-                rest //= prime
-        if rest == 1:
-            return n
-        n += 2
-
-
 def transform_length(times: int, kernel: int) -> int:
-    """Of signals (..., times) whose end must not run into their beginning."""
-    return good_length(max(times + max(padding(kernel)), kernel))
+    """Of signals (..., times) whose end must not run into their beginning: the least even 2ᵃ3ᵇ5ᶜ."""
+    least = max(times + max(padding(kernel)), kernel)
+    return 2 * int(next_fast_len((least + 1) // 2, real=True))
 
 
 def spectra(filters: Tensor, length: int) -> Tensor:
@@ -42,8 +31,8 @@ def spectra(filters: Tensor, length: int) -> Tensor:
     left, _ = padding(filters.shape[-1])
     placed = torch.zeros(*filters.shape[:-1], length, dtype=torch.float64)
     placed[..., : filters.shape[-1]] = filters.double()
-    found: Tensor = rfft(placed.roll(-left, -1)).conj().resolve_conj().to(torch.complex64)
-    return found
+    factors: Tensor = rfft(placed.roll(-left, -1)).conj().resolve_conj().to(torch.complex64)
+    return factors
 
 
 def products(a: Tensor, b: Tensor) -> Tensor:
@@ -77,12 +66,13 @@ class MixedFilters:
     def __call__(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
         """Windows (G, n, C, T), each of the next so many members -> signals (P, F, n, T)."""
         n = int(x.shape[1])
-        own = torch.view_as_real(rfft(x[:, :, : self.channels].transpose(1, 2), self.length)).flatten(2)
-        mixed = self._mixed(self.spatial, own, sizes).view(self.members, self.filters, n, -1, 2)  # of (G, C, n·m·2)
-        found = torch.view_as_complex(mixed).mul_(self.spectra)
+        spectrum = torch.view_as_real(rfft(x[:, :, : self.channels].transpose(1, 2), self.length)).flatten(2)
+        # (G, C, n·m·2) -> (P, F, n, m, 2)
+        mixed = self._mixed(self.spatial, spectrum, sizes).view(self.members, self.filters, n, -1, 2)
+        filtered = torch.view_as_complex(mixed).mul_(self.spectra)
         if self.constant is not None:
-            torch.view_as_real(found)[..., 0, 0] += self.constant
-        signals: Tensor = irfft(found, self.length)
+            torch.view_as_real(filtered)[..., 0, 0] += self.constant
+        signals: Tensor = irfft(filtered, self.length)
         signals = signals[..., : self.times]
         if self.response is None:
             return signals
@@ -91,14 +81,14 @@ class MixedFilters:
         return constants.add_(signals)
 
     def _mixed(self, weight: Tensor, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Rows (P·F, C) of all members times what each group of them has, (G, C, k) -> (P·F, k)."""
-        found = x.new_empty(len(weight), int(x.shape[-1]))
+        """Rows (P·F, C) of all members, each times the matrix of its group, (G, C, k) -> (P·F, k)."""
+        mixed = x.new_empty(len(weight), int(x.shape[-1]))
         start = 0
-        for one, size in zip(x, sizes, strict=True):
+        for of_group, size in zip(x, sizes, strict=True):
             rows = slice(start * self.filters, (start + size) * self.filters)
-            torch.mm(weight[rows], one, out=found[rows])
+            torch.mm(weight[rows], of_group, out=mixed[rows])
             start += size
-        return found
+        return mixed
 
 
 class FilteredMixtures:
@@ -112,8 +102,8 @@ class FilteredMixtures:
 
     def __call__(self, h: Tensor) -> Tensor:
         """Signals (P, W, n, T) -> (P, F, n, T)."""
-        own = torch.view_as_real(rfft(h, self.length).mul_(self.spectra)).flatten(2)
-        mixed = products(self.mixing, own).view(*self.mixing.shape[:2], int(h.shape[2]), -1, 2)
+        filtered = torch.view_as_real(rfft(h, self.length).mul_(self.spectra)).flatten(2)
+        mixed = products(self.mixing, filtered).view(*self.mixing.shape[:2], int(h.shape[2]), -1, 2)
         mixed[..., 0, 0] += self.constant
         signals: Tensor = irfft(torch.view_as_complex(mixed), self.length)
         return signals[..., : self.times]
