@@ -65,4 +65,5 @@ def references(channels: int) -> int:
 def _means(counts: tuple[int, ...]) -> Tensor:
     """(2 bins, bands): the mean over the frequencies of each band, of cosines and sines alike."""
     columns = (torch.full((count, 1), 1 / count, dtype=torch.float64) for count in counts)
-    return torch.block_diag(*columns).repeat(2, 1)  # type: ignore[no-untyped-call]  # torch's
+    matrix: Tensor = torch.block_diag(*columns)  # type: ignore[no-untyped-call]  # torch's
+    return matrix.repeat(2, 1)
