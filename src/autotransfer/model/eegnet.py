@@ -41,7 +41,7 @@ def temporal_kernel_for(sfreq: float | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class EEGNetOptions(EncoderOptions):
-    """Of EEGNet-8,2, as published, by default."""
+    """Hyperparameters of `EEGNet`; the defaults are those of the published EEGNet-8,2."""
 
     temporal_filters: int = 8
     spatial_depth: int = 2

@@ -16,7 +16,7 @@ from .stack import group_of
 
 
 class QuickEEGNet:
-    """Windows (G, n, C, T), each of the next so many members -> codes (P, n, D)."""
+    """Windows (G, n, C, T), and how many members read each of the G groups -> codes (P, n, D)."""
 
     @torch.no_grad()
     def __init__(self, net: Filters, n_constant: int) -> None:

@@ -23,7 +23,7 @@ MOST_FILTERS = 16  # of all classes together, unless there are more classes: the
 
 @dataclass(frozen=True, kw_only=True)
 class EvokedOptions(TemplatesOptions):
-    """Of event-locked responses, through their covariances."""
+    """Hyperparameters of `Evoked`."""
 
     def filters(self, size: Size) -> int:
         return min(super().filters(size), max(1, MOST_FILTERS // size.classes))

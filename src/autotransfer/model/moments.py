@@ -75,8 +75,8 @@ def n_sums(kernel: int) -> int:
 
 @cache
 def _places(kernel: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Where among the sums of a window stand, for each k what its mean lacks (K,), and for each pair of them (K, K)
-    their lag and what it lacks: at the zero where nothing is missing."""
+    """Indices into the sums of a window: of the sum that the mean at tap k lacks (K,), and for each pair of taps (K, K)
+    of their lag and of the product that it lacks. Where nothing is lacking they point at the zero at the end."""
     left, right = padding(kernel)
     zero, k = n_sums(kernel) - 1, torch.arange(kernel)
     lags = 1 + (k[:, None] - k).abs()

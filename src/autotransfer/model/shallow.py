@@ -44,7 +44,7 @@ def shallow_kernel_for(sfreq: float | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ShallowOptions(EncoderOptions):
-    """Of an encoder of log power."""
+    """Hyperparameters of `Shallow`."""
 
     power_filters: int = 32  # each with spatial weights and a temporal kernel of its own
     temporal_kernel: int | str | None = None  # samples; None: a fifth of a second, within [3, 64]; "half": half of that
@@ -206,7 +206,7 @@ class Shallow(nn.Module):
 
 
 class QuickShallow:
-    """For a few windows (G, n, C, T) at a time, each of the next so many members -> codes (P, n, D)."""
+    """A few windows (G, n, C, T), and how many members read each of the G groups -> codes (P, n, D)."""
 
     @torch.no_grad()
     def __init__(self, net: Shallow, n_constant: int) -> None:

@@ -1,4 +1,4 @@
-"""Encoders that no optimiser touches: what they know is worked out from the training windows in closed form.
+"""Encoders without an optimiser: their statistics are computed from the training windows in closed form.
 
 A code is a fixed function of the window, every number of it standardised with mean and deviation of the training rows.
 A classifier on such codes has a solution: see training/closed_form.py.
@@ -85,11 +85,11 @@ class Solved(nn.Module):
         return (exact - self.shift[first].double()) * self.inv_std[first].double()
 
     def head(self) -> Tensor | None:
-        """Weights (K, D) of a classifier that follows from what codes are; None: it is solved."""
+        """Weights (K, D) of the classifier where the codes imply them; None: it is solved."""
         return None
 
     def forward(self, x: Tensor, *, group: Tensor | None = None, **_: Any) -> Tensor:
-        """The other keywords of a Stack belong to training, and mean nothing here."""
+        """Codes (P, B, D). The other keywords of a Stack serve training and are ignored."""
         if x.dim() == 3:
             x = x[None]
         elif group is not None:
@@ -115,7 +115,7 @@ class Solved(nn.Module):
         return AllAtOnce(self)
 
     def quick(self, n_constant: int = 0) -> Quick:
-        """All members at once, their codes standardised by NumPy, which begins and ends an operation sooner."""
+        """All members at once, their codes standardised by NumPy, which spends less than torch on each operation."""
         shift, inv_std = (table.detach().numpy()[:, None] for table in (self.shift, self.inv_std))
 
         def codes(x: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -125,7 +125,7 @@ class Solved(nn.Module):
         return codes
 
     def few(self, x: Tensor) -> Tensor:
-        """`raw` of all members for a few windows; overridden where a kernel does it sooner."""
+        """`raw` of all members for a few windows; overridden where a kernel is faster."""
         return self.raw(x)
 
 

@@ -16,7 +16,7 @@ from .moments import Moments
 
 
 class Size(NamedTuple):
-    """What an encoder must know of the windows it will see."""
+    """The windows that an encoder is for."""
 
     channels: int
     times: int
@@ -24,7 +24,7 @@ class Size(NamedTuple):
     sfreq: float | None  # Hz
 
 
-# Windows (G, n, C, T), the first of the first so many members and so on, and these numbers -> codes (P, n, D).
+# Windows (G, n, C, T), and how many members read each of the G groups, in their order -> codes (P, n, D).
 Quick = Callable[[Tensor, Sequence[int]], Tensor]
 
 
@@ -71,14 +71,16 @@ def member_of(stack: nn.Module, member: int) -> nn.Module:
 
 
 def quick(stack: nn.Module, n_constant: int = 0) -> Quick:
-    """Members as they are, in eval mode, for a few windows on a CPU: what the method `quick` of the stack gives, if it
-    has one. n_constant: how many channels, the last ones, have one value throughout every window."""
+    """Members in eval mode for a few windows on a CPU: by the method `quick` of the stack, if it has one.
+
+    n_constant: how many channels, the last ones, have one value throughout every window.
+    """
     make: Callable[[int], Quick] | None = getattr(stack, "quick", None)
     return (lambda x, sizes: stack(x, group=group_of(sizes))) if make is None else make(n_constant)
 
 
 def group_of(sizes: Sequence[int]) -> Tensor:
-    """Which of the groups of so many members each member belongs to: (P,)."""
+    """The group (P,) of each member, for groups of these sizes in their order."""
     return torch.from_numpy(_groups(tuple(sizes)))
 
 

@@ -25,7 +25,7 @@ FLAT = 1e-6  # a signal that varies by less than this share of its level correla
 
 @dataclass(frozen=True, kw_only=True)
 class TemplatesOptions(SolvedOptions):
-    """Of event-locked responses."""
+    """Hyperparameters of `Templates`."""
 
     template_filters: int = 4  # spatial filters for each class, as many as channels and 32 in all allow
 

@@ -30,7 +30,7 @@ DOUBT = 0.02  # share of the votes that all classes get alike: a logarithm of no
 
 @dataclass(frozen=True, kw_only=True)
 class TreesOptions(SolvedOptions):
-    """Of votes. There is no covariance to shrink."""
+    """Hyperparameters of `Trees`. There is no covariance to shrink."""
 
     trees: int = 100  # that vote
     depth: int = 9  # levels of a tree, at most
@@ -81,7 +81,7 @@ class Trees(Solved):
         return ((1 - DOUBT) * shares + DOUBT / classes).log()
 
     def few(self, x: Tensor) -> Tensor:
-        """The same in NumPy, which begins and ends an operation sooner than torch."""
+        """The same in NumPy, which spends less than torch on each operation."""
         tables = (self.feature, self.threshold, self.votes, x.flatten(2))
         feature, threshold, votes, numbers = (table.detach().numpy() for table in tables)
         members, nodes = np.arange(len(feature))[:, None, None], 2**self.depth - 1

@@ -97,7 +97,7 @@ class Base:
             )
 
     def check_like(self, recordings: Recordings) -> None:
-        """Raise where windows of these recordings cannot be made what the networks know."""
+        """Raise where windows of these recordings cannot be converted to the layout of the base."""
         if (self.card.sfreq is None) != (recordings.sfreq is None):
             rate = "" if self.card.sfreq is None else f" of {self.card.sfreq:g} Hz"
             raise UserError(f"the base is for windows{rate or ' of unknown rate'}; state sfreq, or leave --base out")
@@ -112,8 +112,8 @@ class Base:
         return channel_map(recordings.channels, recordings.ring, self.card.channels, ring)
 
     def bind(self, recordings: Recordings) -> dict[str, str]:
-        """Make it known to settings for windows like these; by kind, 'base' and 'random_base', the name by which
-        `represent` has it."""
+        """Register it for windows like these. Returns the names that `represent` takes, by kind: 'base' and
+        'random_base'."""
         self.check_like(recordings)
         mixed = torch.from_numpy(self._channel_map(recordings)).to(torch.float32)
         rates = torch.tensor([recordings.sfreq or 1.0, self.card.sfreq or 1.0, self.card.n_times], dtype=torch.float32)
@@ -131,8 +131,8 @@ class Base:
         return _folded(self.members)
 
     def untrained(self) -> dict[str, Tensor]:
-        """The same of members as they were before any training: filters that are drawn, of which each gives a white
-        signal the power 1, and mixtures of their log powers that are drawn as well."""
+        """The same of untrained members: random filters, each scaled to give a white signal the power 1, and random
+        mixtures of their log powers."""
         fresh = Members(
             self.setting, self.card.size, [_seed(self.digest, number) for number in range(self.card.members)]
         )
@@ -168,8 +168,8 @@ def _folded(members: Members) -> dict[str, Tensor]:
 
 
 def base_kinds(folder: str, recordings: Recordings) -> dict[str, str]:
-    """By kind, the names by which `represent` has the base of a folder, or a foundation encoder, for these recordings;
-    opened, checked and made known once. Raises where people of the recordings are among those of the base."""
+    """The names that `represent` takes, by kind, of the base of a folder, or of a foundation encoder, for these
+    recordings. Opened and checked once; raises where people of the recordings are among those of the base."""
 
     def bind() -> dict[str, str]:
         if is_foundation_source(folder):

@@ -123,7 +123,7 @@ class FoundationEncoder:
         return mixed
 
     def bind(self, recordings: Recordings) -> dict[str, str]:
-        """Make it known to settings for windows like these; by kind, the name by which `represent` has it."""
+        """Register it for windows like these. Returns the names that `represent` takes, by kind."""
         rate, times = self._sizes()
         if recordings.sfreq is None:
             raise UserError(f"the foundation encoder {self.model} is for windows at {rate:g} Hz; state sfreq")

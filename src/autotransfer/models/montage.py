@@ -5,7 +5,7 @@ channels over training people and D their standard deviations,
 
     x̂_m = mean_m + D_m r_mo (R_oo + λI)⁻¹ D_o⁻¹ (x_o − mean_o)
 
-How much of it that explains is measured on people whose own windows did not count.
+How much of its variance that explains is measured on people who were left out of the estimate.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ WEIGHT, BIAS, PREPROCESSING = "weight", "bias", "preprocessing"
 
 
 class Form(NamedTuple):
-    """A closed form: what it makes of a window, and a linear function of that."""
+    """A closed form: fitted preprocessing, and a linear function of its codes."""
 
     preprocessing: FittedPreprocessing
     weight: Tensor  # (D,) float64

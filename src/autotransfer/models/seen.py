@@ -21,7 +21,7 @@ from ..recordings import Recordings
 from ..recordings.labels import as_list
 from ..words import count
 
-SIZE = 5  # bytes of a digest: among 10⁴ windows beside 10⁴ known ones, one in 10⁴ times two are taken for each other
+SIZE = 5  # bytes of a digest: of 10⁴ windows and 10⁴ known ones, two are confused in one comparison of 10⁴
 MOST = 4000  # training windows that are remembered, spread over all people
 TRAINING, PEOPLE, CALIBRATION = "windows", "people", "calibration"
 

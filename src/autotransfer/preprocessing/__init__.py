@@ -204,7 +204,7 @@ class FittedPreprocessing(nn.Module):
         return FittedPreprocessing(self.spec, [step.of_group(group) for step in self.steps])
 
     def follow(self, start: int = 0) -> Person:
-        """Somebody new, under each of the G groups, whose windows have been through the transforms before `start`."""
+        """One new person, for each of the G groups, whose windows have been through the transforms before `start`."""
         names = [name for name, _ in self.spec.named()]
         followers = {name: step.follow() for name, step in zip(names[start:], self.steps[start:], strict=True)}
         return Person(followers, at_once=self.spec.adaptation == "transductive")

@@ -24,7 +24,7 @@ from .statistics import Scale, scale_of, sums_of, window_sums
 from .transform import Batch, Fitted, Follower, OnlineOnly, Rows, Stage, Stateless, Transform, entries_of
 
 PRIOR_WINDOWS = 8  # m: how many windows of a person the prior is worth
-ROUNDING = 1e-12  # squared deviations below this share of the squares they are the difference of are none
+ROUNDING = 1e-12  # of the sum of squares: smaller sums of squared deviations are rounding errors of their difference
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class TrainScale(Fitted):
 
 
 class Scaling(Stateless):
-    """By tables of `TrainScale`; a few windows by NumPy, which begins and ends an operation sooner."""
+    """By tables of `TrainScale`; a few windows by NumPy, which spends less than torch on each operation."""
 
     def __init__(self, fitted: TrainScale) -> None:
         super().__init__(fitted)

@@ -38,7 +38,7 @@ class Transform(ABC):
 
     default: ClassVar[object] = None  # of the first field in a Setting that does not mention it
     idle: ClassVar[tuple[object, ...]] = ()  # values of the first field by which it would do nothing: it is left out
-    tabulated: ClassVar[bool] = False  # whether moments of its output are worked out once, not in every step
+    tabulated: ClassVar[bool] = False  # whether moments of its output are computed once, not in every step
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -57,7 +57,8 @@ class Transform(ABC):
         return False
 
     def shape(self, channels: int, times: int) -> tuple[int, int]:
-        """Of its output. Where there are several channels for each, all channels come once, then all of them again."""
+        """Channels and times of its output. A transform that makes several channels of each puts the first of all
+        channels before the second of all."""
         return channels, times
 
     def signals(self, channels: int, times: int) -> int:
@@ -98,7 +99,7 @@ class Fitted(nn.Module, ABC):
         """
 
     def few(self, x: Tensor) -> Tensor:
-        """The same for a few windows (G or 1, n, C, T) of one new person; overridden where a kernel does it sooner."""
+        """The same for a few windows (G or 1, n, C, T) of one new person; overridden where a kernel is faster."""
         transformed: Tensor = self(x)
         return transformed
 
@@ -131,7 +132,7 @@ class Fitted(nn.Module, ABC):
 
 
 class OnlineOnly(Fitted):
-    """Before a `Fitted` with a table of training people: windows of a new person come in order, through `follow`."""
+    """Mixin of online transforms: training people are in a table, and a new person's windows go through `follow`."""
 
     name: ClassVar[str]  # of the transform
 
@@ -177,7 +178,7 @@ class Follower(ABC):
         return {name: getattr(self, name) for name in self.remembers}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """As of a follower that has seen other windows, or the same ones; ValueError where it does not fit."""
+        """Continue from what `state()` of another follower gave; ValueError where it does not fit."""
         if set(state) != set(self.remembers):
             raise ValueError(f"it remembers {sorted(state)}, and not {sorted(self.remembers)}")
         for name, tensor in state.items():
@@ -202,9 +203,9 @@ class Stage:
     """All windows of recordings as the transforms fitted so far leave them.
 
     X: (N, C, T) raw, in memory or in a file; subject: (N,); derived: what is already known of these recordings;
-    like: has the dtype and the device of everything that is worked out (None: those of X); ring: channels around a
-    limb in their order around it, where that is known; ready: how many of the first transforms somebody has applied
-    already, and the windows (N, ...) that they left.
+    like: has the dtype and the device of everything that is computed (None: those of X); ring: channels around a
+    limb in their order around it, where that is known; ready: how many of the first transforms have been applied
+    already, and the windows (N, ...) after them.
     """
 
     def __init__(
@@ -239,7 +240,7 @@ class Stage:
         return channels, times
 
     def people(self, rows: Rows) -> Tensor:
-        """Whose these rows are, each once."""
+        """The people whose rows these are, each once."""
         people: Tensor = self.subject[torch.as_tensor(rows)].unique()  # type: ignore[no-untyped-call]  # torch's
         return people
 
@@ -284,7 +285,7 @@ class Stage:
                             for g, rows in enumerate(training)])  # fmt: skip
 
     def known(self, what: object, make: Callable[[], Any]) -> Any:
-        """What data alone determine is worked out once for these recordings."""
+        """The value that `make` gives, computed once for these recordings where it does not depend on the fold."""
         if self.by_fold:
             return make()
         key = (what, tuple(transform for transform, _ in self.steps), self.like.dtype, str(self.like.device))

@@ -14,7 +14,7 @@ CHECKPOINTS = ("best", "last", "averaged")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a network learns, whatever it is."""
+    """How a network of any kind learns."""
 
     # auto: shuffled without a penalty, and as printed; with a conditional one balanced over classes and subjects, with
     # any other over people
@@ -43,4 +43,4 @@ class Training:
             object.__setattr__(self, "patience", None)
 
 
-SOLVED = Training(batches="shuffled", max_epochs=1, checkpoint="last")  # of every encoder in closed form: none matters
+SOLVED = Training(batches="shuffled", max_epochs=1, checkpoint="last")  # of closed forms, which read none of it

@@ -22,7 +22,7 @@ from ...recordings.chunks import row_chunks
 from ..transform import Fitted, Rows, Stage
 
 POINTS = 16  # stretches of a window, and bands of a spectrum
-QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # least of what a logarithm is taken: that of a flat channel is finite
+QUIET = float(np.finfo(np.float32).tiny ** 0.5)  # lower bound before a logarithm: that of a flat channel is finite
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Representation(ABC):
     sfreq: float | None = None  # Hz
     constants: tuple[float, ...] | None = None  # as the class says: frequencies of stimuli, pairs of channels
 
-    reads: ClassVar[tuple[str, ...]] = ()  # of the fields, those without which it cannot be
+    reads: ClassVar[tuple[str, ...]] = ()  # the fields that it needs
     shortest: ClassVar[int] = 4  # samples of a window
     seconds: ClassVar[float] = 0.0  # of a window, for which it is meant: a run does not try it on shorter ones
     by_fold: ClassVar[bool] = False  # whether it is fitted, so that windows depend on who is trained on
@@ -52,11 +52,11 @@ class Representation(ABC):
         return self.numbers(x)
 
     def few(self, x: Tensor) -> Tensor | None:
-        """The same in the dtype of x for a few windows (G, n, C, T), where a kernel does it sooner."""
+        """The same in the dtype of x for a few windows (G, n, C, T), where a kernel is faster."""
         return None
 
     def room(self, channels: int, times: int) -> int:
-        """Numbers that one window needs while it is worked on: so many windows are taken at once."""
+        """How many numbers one window needs in memory meanwhile; decides how many windows are taken at once."""
         return 4 * channels * max(channels, times)
 
     def graph(self) -> nn.Module:
@@ -114,7 +114,7 @@ def in_pieces(x: Tensor, work: Callable[[Tensor], Tensor], room: int) -> Tensor:
     return numbers.view(groups, batch, *numbers.shape[1:])
 
 
-# ---- what several representations are made of ------------------------------------------------------------------------
+# ---- functions that several representations share --------------------------------------------------------------------
 
 
 def stretches(x: Tensor, most: int = POINTS) -> Tensor:

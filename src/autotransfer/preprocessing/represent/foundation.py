@@ -191,7 +191,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def know(encoder: Encoder) -> str:
-    """Let settings of this process name an encoder; returns the digest."""
+    """Register an encoder, so that settings of this process can name it; returns its digest."""
     digest = digest_of(encoder.tensors())
     _opened[digest] = encoder
     return digest

@@ -2,7 +2,7 @@
 how strong the window is.
 
 Amplifiers, skins and electrodes differ between studies, so that networks see every window at one scale; what that hides
-comes beside their numbers, as a logarithm. The networks are shallow ones (log power of filtered signals), and frozen; a
+comes after their numbers, as a logarithm. The networks are shallow ones (log power of filtered signals), and frozen; a
 linear classifier on their numbers, and nothing else, is fitted to the recordings at hand. random_base is the same with
 networks that nobody has trained: what a base gains beyond it is owed to the other studies.
 
@@ -52,7 +52,7 @@ def is_base(name: object) -> bool:
 
 
 def know(name: str, weights: Weights) -> None:
-    """Let settings of this process that have the name be fitted."""
+    """Register weights, so that settings of this process can use the name."""
     _opened[_parsed(name)[1]] = weights
 
 
