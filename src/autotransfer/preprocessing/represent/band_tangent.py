@@ -34,8 +34,7 @@ class BandTangent(Representation):
         return 8 * len(BANDS) * channels * max(channels, times)
 
     def _bins(self, times: int) -> Bins:
-        assert self.sfreq is not None, "it reads it"
-        return bands_within("band_tangent", BANDS, self.sfreq, times)
+        return bands_within("band_tangent", BANDS, self.rate, times)
 
     def numbers(self, x: Tensor) -> Tensor:
         # Bands of few frequencies have covariances of low rank, whose equal eigenvalues leave eigenvectors no gradient.
@@ -45,8 +44,7 @@ class BandTangent(Representation):
         return self._numbers(x, logarithm_by_roots)
 
     def _numbers(self, x: Tensor, log_of: Callable[[Tensor], Tensor]) -> Tensor:
-        assert self.sfreq is not None, "it reads it"
-        length, bins = segment_length(self.sfreq, int(x.shape[-1])), self._bins(int(x.shape[-1]))
+        length, bins = segment_length(self.rate, int(x.shape[-1])), self._bins(int(x.shape[-1]))
         cut = segments(centred(x)[0], length)
         coefficients = cut @ fourier(length, sum(bins, ())).to(cut)  # (..., C, n, 2 bins)
         inside = _inside(tuple(map(len, bins))).to(cut)

@@ -35,15 +35,13 @@ class Bands(Representation):
         return 8 * channels * times
 
     def _bins(self, times: int) -> Bins:
-        assert self.sfreq is not None, "it reads it"
-        return bands_within(self.name, self.bands, self.sfreq, times)
+        return bands_within(self.name, self.bands, self.rate, times)
 
     def numbers(self, x: Tensor) -> Tensor:
-        assert self.sfreq is not None, "it reads it"
         signals, _ = centred(x)
         if references(int(x.shape[-2])) > 1:
             signals = torch.cat([signals, signals - signals.mean(-2, keepdim=True)], -2)
-        bins, length = self._bins(int(x.shape[-1])), segment_length(self.sfreq, int(x.shape[-1]))
+        bins, length = self._bins(int(x.shape[-1])), segment_length(self.rate, int(x.shape[-1]))
         coefficients = segments(signals, length) @ fourier(length, sum(bins, ())).to(signals)  # (..., C, n, 2 bins)
         power = coefficients.square().mean(-2) @ _means(tuple(map(len, bins))).to(signals)  # (..., C, bands)
         least = FLOOR * power.mean((-2, -1), keepdim=True)

@@ -39,6 +39,12 @@ class Representation(ABC):
     costly: ClassVar[bool] = False  # whether a run leaves it to a later stage
     counts: ClassVar[bool] = False  # whether it counts samples, so that rounding may move it by one of them
 
+    @property
+    def rate(self) -> float:
+        """sfreq of a representation that reads it."""
+        assert self.sfreq is not None, "it reads it"
+        return self.sfreq
+
     @abstractmethod
     def shape(self, channels: int, times: int) -> tuple[int, int]:
         """R and S. Where channels keep apart R is C, else 1."""
@@ -61,7 +67,7 @@ class Representation(ABC):
 
     def graph(self) -> nn.Module:
         """For export; overridden by a UserError where no graph can do it."""
-        return InGraph(self)
+        return InGraph(self.numbers_in_graph)
 
     def fit(self, stage: Stage, training: Sequence[Rows]) -> Fitted:
         """See `Transform.fit`. Overridden, with `restore` and `by_fold`, where there are statistics to fit."""
@@ -94,15 +100,18 @@ class EveryWindow(Fitted):
 
 
 class InGraph(nn.Module):
-    """Of windows (G, N, C, T) as (G · N, C, T): with the number of windows on the first axis no stride depends on it,
-    which spares an exporter much of its time."""
+    """For export: windows (G, N, C, T) -> (G, N, R, S), as (G · N, C, T): with the number of windows on the first axis
+    no stride depends on it, which spares an exporter much of its time.
 
-    def __init__(self, spec: Representation) -> None:
+    numbers: what it does to windows (n, C, T); module: whose weights that needs
+    """
+
+    def __init__(self, numbers: Callable[[Tensor], Tensor], module: nn.Module | None = None) -> None:
         super().__init__()
-        self.spec = spec
+        self.numbers, self.module = numbers, module
 
     def forward(self, x: Tensor) -> Tensor:
-        numbers = self.spec.numbers_in_graph(x.flatten(0, 1)).to(torch.float32)
+        numbers = self.numbers(x.flatten(0, 1)).to(torch.float32)
         return numbers.view(x.shape[0], -1, *numbers.shape[1:])
 
 

@@ -29,8 +29,7 @@ class Beats(Representation):
     @property
     def _half(self) -> int:
         """Samples before and after."""
-        assert self.sfreq is not None, "it reads it"
-        return max(1, round(AROUND * self.sfreq))
+        return max(1, round(AROUND * self.rate))
 
     def numbers(self, x: Tensor) -> Tensor:
         signal, _ = centred(x)

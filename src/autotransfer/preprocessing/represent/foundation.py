@@ -28,8 +28,8 @@ from ...errors import UserError, one_line, shown
 from ...recordings.layout import starts
 from ...recordings.optional import need
 from ..transform import Fitted, Rows, Stage, with_prefix
-from .base import Representation, in_pieces
-from .pretrained import InGraph, at_one_scale, in_layout
+from .base import InGraph, Representation, in_pieces
+from .pretrained import at_one_scale, in_layout
 
 KINDS = ("foundation", "random_foundation")
 NAME = re.compile(r"(foundation|random_foundation):([0-9a-f]{16}):([1-9][0-9]{0,4})")

@@ -44,8 +44,8 @@ class Rhythms(Representation):
         return 8 * len(LOWS) * channels * max(channels, times)
 
     def _bank(self, times: int) -> Bank:
-        assert self.sfreq is not None and self.constants is not None, "it reads them"  # noqa: PT018
-        return _bank(self.sfreq, self.constants, times)
+        assert self.constants is not None, "it reads them"
+        return _bank(self.rate, self.constants, times)
 
     def numbers(self, x: Tensor) -> Tensor:
         return self._numbers(x, whitened)
