@@ -131,20 +131,20 @@ def _delivered(summary: Summary) -> list[str]:
 
 def _of_base(choice: Choice) -> list[str]:
     """What a base of other studies, or a foundation encoder, was worth, where the run was given one."""
-    tried = {one.setting.kind for one in choice.shortlist}
+    tried = {named.setting.kind for named in choice.shortlist}
     if choice.average is None or not tried & {"base", "foundation"}:
         return []
     kind, called = ("base", "base of other studies") if "base" in tried else ("foundation", "foundation encoder")
     shares = choice.average.kinds
-    own, untrained = shares.get(kind, 0.0), shares.get(f"random_{kind}", 0.0)
-    beside = f"networks of the same shape that nobody has trained have {share(untrained)}"
+    pretrained, untrained = shares.get(kind, 0.0), shares.get(f"random_{kind}", 0.0)
+    untrained_words = f"networks of the same shape that nobody has trained have {share(untrained)}"
     unknown = [] if kind == "base" else [
         "Whether people of these recordings are among those that it was pretrained on is not known: if they are, "
         "scores are too high."
     ]  # fmt: skip
-    if own == 0:
-        return [f"The {called} has no weight: people left out did no better with it; {beside}."]
-    return [f"The {called} has {share(own)} of the weight; {beside}.", *unknown]
+    if pretrained == 0:
+        return [f"The {called} has no weight: people left out did no better with it; {untrained_words}."]
+    return [f"The {called} has {share(pretrained)} of the weight; {untrained_words}.", *unknown]
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:
@@ -159,11 +159,12 @@ def _plain_network(rows: list[Contender]) -> list[str]:
 
 def _meaning(setting: Setting) -> str | None:
     """What the penalty of a setting is for."""
-    own = setting.penalty
-    if own is None or own.mode not in MODE_MEANING:
+    penalty = setting.penalty
+    if penalty is None or penalty.mode not in MODE_MEANING:
         return None
-    what = "who the subject is" if own.nuisance == SUBJECT else f"the {' and the '.join(nuisance_parts(own.nuisance))}"
-    return MODE_MEANING[own.mode].format(what=what)
+    columns = " and the ".join(nuisance_parts(penalty.nuisance))
+    what = "who the subject is" if penalty.nuisance == SUBJECT else f"the {columns}"
+    return MODE_MEANING[penalty.mode].format(what=what)
 
 
 def incomplete(summary: Summary) -> Html:
@@ -200,7 +201,7 @@ def _tiles(summary: Summary, pair: Paired, other: Contender) -> Html:
 
 
 def failed_jobs(summary: Summary) -> list[Html]:
-    n = sum(one.failed for one in summary.trainings)
+    n = sum(training.failed for training in summary.trainings)
     if not n:
         return []
     link = tag("a", f"{count(n, 'job')} failed", href="#failures")
@@ -258,14 +259,14 @@ def _other_causes(choice: Choice) -> list[str]:
 
 def _averages_causes(choice: Choice) -> list[str]:
     """What part of the difference several plain networks, or uncensored candidates, would have had as well."""
-    notes, own = [], finite(choice.nested_test_scores)
-    plain = paired(own, finite(choice.delivered_test_scores.get("baseline", {})))
+    notes, nested = [], finite(choice.nested_test_scores)
+    plain = paired(nested, finite(choice.delivered_test_scores.get("baseline", {})))
     if plain is not None and choice.has_plain_network:
         notes.append(
             f"An ensemble of plain networks scores {score(plain.second.mean)}; the average minus it is "
             f"{signed(plain.mean)} ({interval(plain)})."
         )
-    part = paired(own, finite(choice.nested_uncensored_test_scores))
+    part = paired(nested, finite(choice.nested_uncensored_test_scores))
     if part is not None and part.ties < part.n:
         notes.append(
             f"Averaged over uncensored candidates alone, the score is {score(part.second.mean)}: censoring's own part "
@@ -315,9 +316,9 @@ def _nested_weights(average: Average, hold_out: str) -> list[str]:
     moved = moved_weight(average)
     if not moved:
         return []
-    each = count(len(moved), "subject") if hold_out == SUBJECT else count(len(moved), "part", "parts held out")
+    held_out = count(len(moved), "subject") if hold_out == SUBJECT else count(len(moved), "part", "parts held out")
     return [
-        f"Without one of the {each}, {share(float(np.mean(moved)))} of the weight moves to "
+        f"Without one of the {held_out}, {share(float(np.mean(moved)))} of the weight moves to "
         f"other candidates on average, and {share(max(moved))} at most."
     ]
 

@@ -78,7 +78,7 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
     same folds, the chosen one without its penalty: the baseline may preprocess its windows in another way. Networks
     alone: what is solved in closed form has learned no representation that could be read."""
     baseline, chosen = choice.baseline.setting, choice.chosen.setting
-    found = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
+    settings = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
     if chosen.penalty is not None:
         folds: dict[Setting, set[int]] = {}
         for entry in entries:
@@ -86,8 +86,8 @@ def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
                 folds.setdefault(entry.setting, set()).add(entry.test)
         twins = (chosen.uncensored(batches) for batches in (chosen.training.batches, "shuffled"))
         twin = next((twin for twin in twins if folds.get(chosen, set()) <= folds.get(twin, set())), baseline)
-        found |= {"uncensored": twin} if twin != baseline else {}
-    return {role: setting for role, setting in found.items() if not setting.network.closed_form}
+        settings |= {"uncensored": twin} if twin != baseline else {}
+    return {role: setting for role, setting in settings.items() if not setting.network.closed_form}
 
 
 def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry]) -> tuple[Split, ...]:
@@ -113,24 +113,24 @@ def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry
         except UserError as error:
             warnings.warn(f"the report has no figures of leakage and representation: {error}", stacklevel=3)
             return known
-    found = WeightsStory(dict(known.leakage), dict(known.latent))
+    story = WeightsStory(dict(known.leakage), dict(known.latent))
     for role, setting in missing.items():
         # A failed training has left no weights to read.
         done = [e for e in entries if e.setting == setting and e.seed == run.options.seed and e.status == "done"]
         if not done:
             continue
         spread = np.unique(np.linspace(0, len(done) - 1, PROBED_FOLDS).astype(int))
-        found.leakage[role] = []
+        story.leakage[role] = []
         for n, entry in enumerate(done[place] for place in spread):
             if n and until is not None and time.monotonic() > until:
                 break
             z, rows = _codes(run, entry)
-            found.leakage[role] += _leaks(run, entry, z, rows, every=n == 0)
+            story.leakage[role] += _leaks(run, entry, z, rows, every=n == 0)
             if n == 0 and role != "uncensored":
-                found.latent[role] = _picture(z, rows, run.recordings)
-    if found != known:
-        run.ledger.remember(**{"weights story": found})
-    return found
+                story.latent[role] = _picture(z, rows, run.recordings)
+    if story != known:
+        run.ledger.remember(**{"weights story": story})
+    return story
 
 
 def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
@@ -155,15 +155,15 @@ def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every:
     who, everybody = recordings.subject.numpy()[rows], np.zeros(len(rows), dtype=np.int64)
     people = np.unique(who)
     few = np.isin(who, people[np.linspace(0, len(people) - 1, PROBED_PEOPLE).astype(int)])
-    found = []
+    leaks = []
     for name in [*asked, *(others[:PROBED_COLUMNS] if every else [])]:
         labels = groups_of(recordings, name, train)[rows]
         inside = None if name == "subject" else leakage_within(z[few], labels[few], who[few])
         leak = inside or leakage_within(z, labels, everybody)
         if leak is not None:  # a fold of three people trains on one, who can be told from nobody
             where = ", ".join(str(recordings.subjects[person]) for person in run.groups[entry.test])
-            found.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
-    return found
+            leaks.append(Leak(where, leak.accuracy, leak.chance, leak.bits, name, inside is not None))
+    return leaks
 
 
 def _picture(z: Tensor, rows: NDArray[np.int64], recordings: Recordings) -> list[Point]:

@@ -59,9 +59,9 @@ def _split(summary: Summary) -> Iterable[str]:
     if options.hold_out != SUBJECT:
         yield _parts_held_out(options.hold_out, folds)
         return
-    each = "each person was" if options.n_folds is None else f"{folds} groups of people were"
+    who = "each person was" if options.n_folds is None else f"{folds} groups of people were"
     yield (
-        f"Split: {each} held out once ({count(folds, 'fold')}); in every fold another "
+        f"Split: {who} held out once ({count(folds, 'fold')}); in every fold another "
         f"{'person' if options.n_folds is None else 'group'} was held out for validation and the rest trained. No "
         "person's windows were on both sides of a split."
     )
@@ -87,10 +87,15 @@ def _parts_held_out(hold_out: str, folds: int) -> str:
 
 def _candidates(summary: Summary, choice: Choice) -> Iterable[str]:
     options = summary.options
-    kinds = Counter(one.setting.kind for one in choice.shortlist)
+    kinds = Counter(candidate.setting.kind for candidate in choice.shortlist)
     listed = ", ".join(f"{kind_words(kind)} {n}" for kind, n in kinds.items())
-    networks = [one for one in summary.trainings if not one.setting.network.closed_form]
-    seeds = sorted({one.seed for one in networks if one.stage == "folds"})
+    seeds = sorted(
+        {
+            training.seed
+            for training in summary.trainings
+            if training.stage == "folds" and not training.setting.network.closed_form
+        }
+    )
     trained = (
         f"networks with {count(len(seeds), 'seed')} ({', '.join(map(str, seeds))}) for at most "
         f"{count(options.max_epochs, 'epoch')}"
@@ -113,8 +118,11 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
             "validation scores over people; for each person's own score it was chosen again without theirs."
         )
     else:
-        used = [one for one in choice.average.weights if one.share > 0]
-        weights = "; ".join(f"{names.get(one.name, one.name)} ({one.kind}) {share(one.share)}" for one in used)
+        weights = "; ".join(
+            f"{names.get(candidate.name, candidate.name)} ({candidate.kind}) {share(candidate.share)}"
+            for candidate in choice.average.weights
+            if candidate.share > 0
+        )
         yield (
             "Model: log-probabilities of the candidates, averaged with weights that minimise the class-balanced "
             f"log-loss on held-out people, and a temperature ({choice.average.temperature:.2f}); for each person's own "
@@ -127,9 +135,8 @@ def _delivered(summary: Summary, choice: Choice) -> Iterable[str]:
 def _scores(choice: Choice) -> Iterable[str]:
     yield f"Results: {' '.join(headline(choice))}"
     single = {"a single plain network": choice.test_scores["baseline"]} if choice.has_plain_network else {}
-    rows = choice.peers | single
-    means = {name: list(finite(own).values()) for name, own in rows.items()}
-    listed = "; ".join(f"{name} {score(float(np.mean(own)))}" for name, own in means.items() if own)
+    scores = {name: list(finite(by_person).values()) for name, by_person in (choice.peers | single).items()}
+    listed = "; ".join(f"{name} {score(float(np.mean(values)))}" for name, values in scores.items() if values)
     if listed:
         yield f"On the same folds, {metric_label(choice)}, mean over people: {listed}."
     for line in skipped_words(choice):

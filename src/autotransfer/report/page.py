@@ -100,7 +100,7 @@ def document(run: Summary, *, plotly: Html) -> str:
             tag("p", tag("button", "Open all", type="button", data_open=True), class_="tools")),
         FOOTER,
     )  # fmt: skip
-    return page_html(title, body, [figure for found in shown.values() for figure in found], plotly=plotly)
+    return page_html(title, body, [figure for drawn in shown.values() for figure in drawn], plotly=plotly)
 
 
 def page_html(title: str, body: Html, figures: Sequence[Figure], *, plotly: Html) -> str:
@@ -152,8 +152,8 @@ def _section(key: str, *content: Html | None, opened: bool = False) -> Html:
 
 def figure_html(figure: Figure) -> Html:
     kinds = [(kind, kind.upper()) for kind in ("png", "svg", "csv")]
-    said = f"Save “{figure.title}” as"
-    buttons = [tag("button", n, type="button", data_save=kind, aria_label=f"{said} {n}") for kind, n in kinds]
+    label = f"Save “{figure.title}” as"
+    buttons = [tag("button", n, type="button", data_save=kind, aria_label=f"{label} {n}") for kind, n in kinds]
     numbers = tag("details", tag("summary", "Numbers"), tag("div", class_="table"))
     return tag(
         "figure",
@@ -204,5 +204,5 @@ def _told(options: RunOptions) -> dict[str, object]:
     """Options as the reader should see them: what was used, and nothing that played no role."""
     unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
     unused |= {name for name in ("shuffle_subjects", "as_printed") if not getattr(options, name)}
-    told = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
-    return {name: value for name, value in (told | {"epochs": options.max_epochs}).items() if value is not None}
+    shown = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in unused}
+    return {name: value for name, value in (shown | {"epochs": options.max_epochs}).items() if value is not None}

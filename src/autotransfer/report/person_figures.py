@@ -33,12 +33,12 @@ def labels(summary: Summary) -> Figure | None:
         if not tables:
             continue
         x = list(tables)
-        means = [float(np.mean(list(own.values()))) for own in tables.values()]
-        low = [float(np.percentile(list(own.values()), 25)) for own in tables.values()]
+        means = [float(np.mean(list(by_person.values()))) for by_person in tables.values()]
+        low = [float(np.percentile(list(by_person.values()), 25)) for by_person in tables.values()]
         texts = [
             f"{name}<br>{count(int(k), 'labelled window')} of each class: {score(mean)}<br>lower quartile {score(q)}, "
-            f"{count(len(own), 'subject')}"
-            for (k, own), mean, q in zip(tables.items(), means, low, strict=True)
+            f"{count(len(by_person), 'subject')}"
+            for (k, by_person), mean, q in zip(tables.items(), means, low, strict=True)
         ]
         data.append(
             plot.points(x, means, name, fill=fill, symbol=symbol, text=texts, marker={"size": 10})
@@ -73,8 +73,8 @@ def _harmed(part: float, people: int) -> str:
 
 
 def _harmed_by_labels(played: Playback) -> str:
-    told = [f"{_harmed(*own)} with {labels}" for labels, own in played.harmed_by_labels.items()]
-    return f" Who loses more than {HARM:g} by being calibrated: {', '.join(told)}." if told else ""
+    counts = [f"{_harmed(*harmed)} with {labels}" for labels, harmed in played.harmed_by_labels.items()]
+    return f" Who loses more than {HARM:g} by being calibrated: {', '.join(counts)}." if counts else ""
 
 
 CURVES = {  # of Playback.curves: how a line is called and drawn
@@ -144,14 +144,14 @@ def adaptation(summary: Summary) -> Figure | None:
         for order, before in played.zero_shot.items()
     }
     across = plot.difference_axis("adapted minus as delivered", chain(*gains.values()), least=0.01)
-    placed = plot.Rows([plot.swarm(own, across["range"]) for own in gains.values()])
+    placed = plot.Rows([plot.swarm(values, across["range"]) for values in gains.values()])
     for place, (order, before) in enumerate(played.zero_shot.items()):
-        after, own = played.adapted[order], gains[order]
-        mean = float(np.mean(own))
+        after, values = played.adapted[order], gains[order]
+        mean = float(np.mean(values))
         fill = ACCENT if mean > 0 else LOSS if mean < 0 else GREY
         look = {"size": plot.DOT, "opacity": 0.6}
-        text = [signed(gain) for gain in own]
-        data.append(plot.points(own, placed.heights(place), "people", fill=GREY, text=text, marker=look))
+        text = [signed(gain) for gain in values]
+        data.append(plot.points(values, placed.heights(place), "people", fill=GREY, text=text, marker=look))
         data.append(plot.points([mean], [place], "mean", fill=fill, text=[signed(mean)], marker={"size": 12}))
         numbers.append(plot.note(signed(mean), x=1, y=place, xshift=12))
         titles.append(placed.title(f"{order}: {score(float(np.mean(list(after.values()))))}", place))

@@ -198,12 +198,12 @@ def swarm(values: list[float], ends: Sequence[float]) -> list[int]:
     apart = (DOT + 0.5) * (ends[1] - ends[0]) / NARROW
     levels = sorted(range(-MOST_LEVELS, MOST_LEVELS + 1), key=lambda level: (abs(level), -level))
     taken = dict.fromkeys(levels, -math.inf)  # the last value on each level
-    found = [0] * len(values)
+    chosen = [0] * len(values)
     for i in sorted(range(len(values)), key=lambda i: values[i]):
         free = [level for level in levels if values[i] - taken[level] >= apart]
-        found[i] = free[0] if free else min(levels, key=lambda level: taken[level])
-        taken[found[i]] = values[i]
-    return found
+        chosen[i] = free[0] if free else min(levels, key=lambda level: taken[level])
+        taken[chosen[i]] = values[i]
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,16 @@ REPORT, RESULTS = "report.html", "results.csv"
 LOWEST_SHOWN = -1.0  # R²: who is below it is told in words and tables, and would flatten everybody else
 
 
-def write_run(folder: str | os.PathLike[str], found: Regression) -> Path:
+def write_run(folder: str | os.PathLike[str], regression: Regression) -> Path:
     """Everything that such a run leaves: model, results.csv, choice.json and the report; gives the path of the last."""
     home = Path(folder)
     try:
         home.mkdir(parents=True, exist_ok=True)
         with Lock(home):
-            found.model.save(home / "model")
-            write_atomically(home / RESULTS, csv_of(found.table))
-            write_choice(home, found.choice)
-            return write_page(home, found.choice)
+            regression.model.save(home / "model")
+            write_atomically(home / RESULTS, csv_of(regression.table))
+            write_choice(home, regression.choice)
+            return write_page(home, regression.choice)
     except OSError as error:
         raise UserError(f"cannot write to {home} ({error.strerror or error}); choose another folder") from None
 
@@ -74,10 +74,10 @@ def by_person(choice: RegressionChoice) -> Figure:
     }
     data = [
         points(
-            list(range(len(order))), [max(own[who], LOWEST_SHOWN) for who in order], name, fill=fill, symbol=symbol,
-            text=[f"{who}: {name} {score(own[who])}" for who in order],
+            list(range(len(order))), [max(scores[who], LOWEST_SHOWN) for who in order], name, fill=fill, symbol=symbol,
+            text=[f"{who}: {name} {score(scores[who])}" for who in order],
         )
-        for name, (own, fill, symbol) in series.items()
+        for name, (scores, fill, symbol) in series.items()
     ]  # fmt: skip
     layout = stacked(
         axes(names_axis(order, "person"), plain_axis("R²", range=[LOWEST_SHOWN - 0.05, 1.05])),
@@ -91,7 +91,7 @@ def by_person(choice: RegressionChoice) -> Figure:
         data=data,
         layout=layout,
         columns=("person", *series),
-        rows=[[who, *(own[who] for own, _, _ in series.values())] for who in order],
+        rows=[[who, *(scores[who] for scores, _, _ in series.values())] for who in order],
     )
 
 
@@ -112,11 +112,11 @@ def _notes(choice: RegressionChoice) -> list[str]:
 def _people(choice: RegressionChoice) -> Html:
     rows = [
         [
-            who, score(own), score(choice.correlations[who]), f"{choice.errors[who]:.4g}",
+            who, score(r2), score(choice.correlations[who]), f"{choice.errors[who]:.4g}",
             score(choice.test_scores[PEER][who]), score(choice.test_scores[CONSTANT][who]),
             score(choice.coverage.get(who)),
         ]
-        for who, own in choice.nested_test_scores.items()
+        for who, r2 in choice.nested_test_scores.items()
     ]  # fmt: skip
     return table(
         "R² and errors of every person left out",

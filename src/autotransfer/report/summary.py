@@ -114,7 +114,7 @@ class Summary:
     @cached_property
     def settings(self) -> dict[str, Setting]:
         """By name: all that was trained, in the order in which it was."""
-        return {one.name: one.setting for one in self.trainings}
+        return {training.name: training.setting for training in self.trainings}
 
     @property
     def chosen(self) -> str | None:

@@ -11,6 +11,7 @@ from ..runs.verdict import follow_words, headline, metric_words, skipped_words
 from ..training.scoring import BALANCED_ACCURACY
 from .escaping import short
 from .outcomes import finite
+from .statistics import spread
 from .wording import NO_BETTER, average_words, kind_label, score
 
 ADAPTS = {
@@ -60,12 +61,12 @@ def _rows_of_choice(choice: Choice) -> Rows:
 
 
 def _averaged(choice: Choice, average: Average) -> tuple[list[str], list[str]]:
-    used = {short(kind_label(kind), 40): own for kind, own in average.kinds.items() if own > 0}
-    shares = ", ".join(f"{label} {100 * own:.0f} %" for label, own in used.items())
-    found = average.calibration
+    used = {short(kind_label(kind), 40): weight for kind, weight in average.kinds.items() if weight > 0}
+    shares = ", ".join(f"{label} {100 * weight:.0f} %" for label, weight in used.items())
+    calibration = average.calibration
     after = [
-        f"temperature {average.temperature:.2f}: expected calibration error {score(found.error)}, without it "
-        f"{score(found.error_before)}",
+        f"temperature {average.temperature:.2f}: expected calibration error {score(calibration.error)}, without it "
+        f"{score(calibration.error_before)}",
         f"best single candidate: {choice.chosen.name}",
         *(_played(choice) or _not_played(choice)),
     ]
@@ -88,7 +89,7 @@ def _rows_of_average(choice: Choice, average: Average) -> Rows:
 def _table(rows: Rows) -> list[str]:
     labels = [short(label, 60) for label in rows]
     width = max(map(len, labels))
-    return [f"  {label:{width}}  {_numbers(own)}" for label, own in zip(labels, rows.values(), strict=True)]
+    return [f"  {label:{width}}  {_numbers(scores)}" for label, scores in zip(labels, rows.values(), strict=True)]
 
 
 def _names(people: Sequence[str]) -> str:
@@ -113,11 +114,11 @@ def _played(choice: Choice) -> list[str]:
     lines = [f"on the {people} people played back{metric}, no labels: {follow_words(played.session, played.gain)}"]
     if played.online:
         before, session, whole = (
-            _mean(own) for own in (played.zero_shot["recorded"], played.adapted["recorded"], played.all_windows)
+            _mean(scores) for scores in (played.zero_shot["recorded"], played.adapted["recorded"], played.all_windows)
         )
         lines[0] += f" (as recorded: zero-shot {before:.3f}, in a session {session:.3f}, all windows {whole:.3f})"
     if played.calibrated:
-        pairs = [f"{k}: {_mean(played.before[k]):.3f} → {_mean(own):.3f}" for k, own in played.calibrated.items()]
+        pairs = [f"{k}: {_mean(played.before[k]):.3f} → {_mean(scores):.3f}" for k, scores in played.calibrated.items()]
         lines.append(f"with labels of each class, on the windows left: {', '.join(pairs)}")
     return lines
 
@@ -128,6 +129,4 @@ def _mean(scores: Mapping[str, float]) -> float:
 
 def _numbers(scores: Mapping[str, float]) -> str:
     values = list(finite(scores).values())
-    if not values:
-        return "no scores"
-    return f"mean {np.mean(values):.3f}, lower quartile {np.percentile(values, 25):.3f}, minimum {np.min(values):.3f}"
+    return str(spread(values)) if values else "no scores"

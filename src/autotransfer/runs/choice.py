@@ -72,6 +72,11 @@ class Reliability:
     accuracy: float
     error: float  # expected calibration error
 
+    @property
+    def overconfidence(self) -> float:
+        """By how much the model claims too much of the person; below 0: too little."""
+        return self.confidence - self.accuracy
+
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
