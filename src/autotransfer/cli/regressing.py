@@ -28,9 +28,9 @@ def run_regression(options: RunOptions, out: Path) -> None:
     check_free(out)
     targets = load_targets(options.source, options.target, **options.cutting)
     tell(targets.words())
-    found = search(targets, options, tell)
-    path = write_run(out, found)
-    for line in headline(found.choice):
+    regression = search(targets, options, tell)
+    path = write_run(out, regression)
+    for line in headline(regression.choice):
         say(line)
     say(f"report: {path.resolve()}")
 
@@ -60,7 +60,7 @@ def predict_numbers(
     from ..runs.csv_tables import csv_of
     from ..runs.number_predictions import number_predictions
 
-    table, people, told = number_predictions(model, raw, coverage)
+    table, people, notes = number_predictions(model, raw, coverage)
     if scores is not None and people is None:
         raise UserError("the data have no target to score predictions with; leave --scores out")
     if out is None:
@@ -70,7 +70,7 @@ def predict_numbers(
         say(f"{len(table)} predictions: {out}")
     if scores is not None and people is not None:
         write_atomically(scores, csv_of(people))
-        told.append(f"scores of each person: {scores}")
-    for line in told:
+        notes.append(f"scores of each person: {scores}")
+    for line in notes:
         if not quiet:
             print(line, file=sys.stderr)

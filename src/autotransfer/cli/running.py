@@ -48,7 +48,7 @@ def _configure(context: typer.Context, path: Path | None) -> Path | None:
     for name, value in values.items():
         check_choice(f"option in {path}:", name, sorted(hints))
         words, types = next(
-            (found for kind, found in KINDS.items() if kind in (hints[name], *get_args(hints[name]))), TEXT
+            (accepted for kind, accepted in KINDS.items() if kind in (hints[name], *get_args(hints[name]))), TEXT
         )
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise UserError(f"{path}: {name} is {shown(value)}; it must be {words}")

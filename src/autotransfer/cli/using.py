@@ -108,20 +108,20 @@ def predict(
     raw = windowing.read_for(saved, data, rename or ())
     if scores is not None and raw.y is None:
         raise UserError(f"{data} has no labels y to score predictions with; leave --scores out")
-    found = probabilities(saved, raw, None if adapt == "none" else adapt)
-    smoothed = in_sequence(saved, raw, found) if sequence else None
+    probability = probabilities(saved, raw, None if adapt == "none" else adapt)
+    smoothed = in_sequence(saved, raw, probability) if sequence else None
     seconds = None if saved.card.sfreq is None else saved.card.n_times / saved.card.sfreq
-    told = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), card_words(saved)]
+    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), card_words(saved)]
     try:
-        scored = PersonScores.of(saved, raw, found)
-        told += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
+        scored = PersonScores.of(saved, raw, probability)
+        notes += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
         if scored is not None and smoothed is not None:
-            told.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
+            notes.append(f"in sequence: {replace(scored, probability=smoothed).mean_words(metric)}")
     except UserError as error:  # predictions need no labels
         if scores is not None:
             raise
-        scored, told = None, [*told, str(error)]
-    table = predictions(saved, raw, found, coverage=coverage, abstain=abstain)
+        scored, notes = None, [*notes, str(error)]
+    table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
     if smoothed is not None:
         table["smoothed"] = [str(saved.card.classes[place]) for place in smoothed.argmax(1)]
     if out is None:
@@ -131,8 +131,8 @@ def predict(
         say(f"{len(table)} predictions: {out}")
     if scores is not None and scored is not None:
         write_atomically(scores, csv_of(scored.table()))
-        told.append(f"scores of each person: {scores}")
-    for line in told:
+        notes.append(f"scores of each person: {scores}")
+    for line in notes:
         if line is not None and not quiet:
             print(line, file=sys.stderr)
 
@@ -159,14 +159,14 @@ def calibrate(
         raise UserError(f"{out} is a file; choose another --out, a folder for the person's model")
     for known in (folder, out):
         refuse_links(known)
-    own = load_classifier(folder / "model", own_encoders(encoder))
-    raw = windowing.read_for(own, data, rename or ())
-    made, counts = calibrated_with(own, raw, new_day=new_day)
+    saved = load_classifier(folder / "model", own_encoders(encoder))
+    raw = windowing.read_for(saved, data, rename or ())
+    made, counts = calibrated_with(saved, raw, new_day=new_day)
     made.save(out / "model")
-    say(f"{'the model as it was' if made is own else 'calibrated'}: {out / 'model'}")
+    say(f"{'the model as it was' if made is saved else 'calibrated'}: {out / 'model'}")
     say("labelled windows: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
-    if (told := training_words(own, raw)) is not None:
-        print(told, file=sys.stderr)
+    if (warning := training_words(saved, raw)) is not None:
+        print(warning, file=sys.stderr)
 
 
 def export(

@@ -279,8 +279,8 @@ def _thresholds(model: SavedModel, recordings: Recordings, fold: Fold) -> Thresh
     if len(people) < FEWEST:
         return None
     probability = model.predict_checked(recordings.X[rows], who)
-    own = [(who == person).numpy() for person in people]
-    return Thresholds.of([y[mine] for mine in own], [probability[mine] for mine in own])
+    masks = [(who == person).numpy() for person in people]
+    return Thresholds.of([y[mask] for mask in masks], [probability[mask] for mask in masks])
 
 
 def validation_fold(recordings: Recordings, wanted: object, seed: int) -> Fold:

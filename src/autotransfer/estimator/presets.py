@@ -30,8 +30,8 @@ def penalty_of(preset: str, method: str | None, mode: str | None, strength: floa
     if strength is None and method is not None:
         check_choice("method", method, CENSORS)
         strength = CENSORS[method].useful[-1]
-    found = {"method": method, "mode": usual_mode if mode is None else mode}
-    return found if strength is None else found | {"strength": strength}
+    penalty = {"method": method, "mode": usual_mode if mode is None else mode}
+    return penalty if strength is None else penalty | {"strength": strength}
 
 
 def training_of(preset: str, encoder: str) -> dict[str, Any]:
@@ -45,6 +45,6 @@ def training_of(preset: str, encoder: str) -> dict[str, Any]:
             "max_epochs": plain.max_epochs, "standardise": "trial", "append_scale": False, "log_power": False,
             "schedule": plain.training.schedule, "checkpoint": plain.training.checkpoint,
         }  # fmt: skip
-    own = next((way for way in PENALISED["zero-shot"] if way["encoder"] == encoder), {"standardise": "train"})
-    usual = dict.fromkeys(EEGNET, False) | AVERAGED | own
+    networks = {network["encoder"]: network for network in reversed(PENALISED["zero-shot"])}
+    usual = dict.fromkeys(EEGNET, False) | AVERAGED | networks.get(encoder, {"standardise": "train"})
     return {name: value for name, value in usual.items() if name != "encoder"}

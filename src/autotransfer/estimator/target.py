@@ -35,15 +35,15 @@ class Target(NamedTuple):
         if (labelled is None) != (y is None):
             given, missing = ("X", "y") if y is None else ("y", "X")
             raise UserError(f"{given}_target_labeled was given without {missing}_target_labeled; give both")
-        labels = own = None
+        labels = windows = None
         if labelled is not None:
-            own = _windows("X_target_labeled", labelled, recordings, named)
+            windows = _windows("X_target_labeled", labelled, recordings, named)
             try:
-                labels = labels_of(classes.tolist(), y, len(own))
+                labels = labels_of(classes.tolist(), y, len(windows))
             except UserError as error:
                 raise UserError(f"y_target_labeled: {error}") from None
         other = None if unlabelled is None else _windows("X_target_unlabeled", unlabelled, recordings, named)
-        return cls(other, own, labels)
+        return cls(other, windows, labels)
 
     def model_for(self, model: Model) -> Model:
         """The model calibrated with the labelled windows, then adapted to the others."""

@@ -139,11 +139,11 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         # a class that the model does not know is never predicted
         strange = np.zeros((len(probability), len(known) - len(self.classes_)))
         weight = None if sample_weight is None else np.asarray(sample_weight)
-        found = metric.score(places, np.hstack([probability, strange]), weight)
-        if math.isnan(found):
+        value = metric.score(places, np.hstack([probability, strange]), weight)
+        if math.isnan(value):
             message = f"y holds one class alone, so {metric.label} is not defined; leave such people out"
             warnings.warn(message, UndefinedMetricWarning, stacklevel=2)
-        return found
+        return value
 
     def transform(self, X: object, subjects: object = None) -> NDArray[np.float32]:
         """Latent codes z (N, members · D). Every member has coordinates of its own, so codes of an ensemble stand side
@@ -161,8 +161,8 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         far as people in fit came on several days (a column `session` of fit)."""
         windows = self._own_windows(X)
         labels = labels_of(self.classes_.tolist(), y, len(windows))
-        if (told := calibration_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
-            warnings.warn(told, stacklevel=2)
+        if (warning := calibration_words(self.model_.card.seen, self.model_.card.name, windows, None)) is not None:
+            warnings.warn(warning, stacklevel=2)
         days = None if session is None else encode_session(session, len(windows))
         return self._with(calibrated(self.model_, windows, labels, days, new_day=new_day))
 
@@ -177,9 +177,9 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return windows
 
     def _with(self, model: Model) -> Self:
-        found = copy.copy(self)
-        found.model_ = model
-        return found
+        estimator = copy.copy(self)
+        estimator.model_ = model
+        return estimator
 
     @property
     def _n_features_out(self) -> int:

@@ -208,6 +208,6 @@ def _plus(left: float | None, planned: float) -> float | None:
     return left if left is None or not planned else left + planned
 
 
-def _later(left: float, told: float) -> float:
+def _later(left: float, noted: float) -> float:
     """Seconds left now, of those that were left then. Clocks may have been set back."""
-    return max(0.0, left - max(0.0, time.time() - told))
+    return max(0.0, left - max(0.0, time.time() - noted))

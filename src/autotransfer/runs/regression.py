@@ -20,7 +20,7 @@ Scores = dict[str, float]
 CHOICE = "choice.json"
 PEER = "ridge on features"  # the simple model: ridge regression on what any signal has
 CONSTANT = "constant"  # the mean of the training people's targets, which is what guessing comes to
-TOLD, LOST = 0.25, 0.1  # R²: from which a rescaled one is worth a hint, and by how much it must be higher
+HINTED, LOST = 0.25, 0.1  # R²: from which a rescaled one is worth a hint, and by how much it must be higher
 LOWEST = -1e6  # an R² of somebody whose target hardly changes has no lower end
 
 
@@ -73,7 +73,7 @@ class RegressionChoice:
     @property
     def guesses(self) -> bool:
         """Whether it is not clearly better than the mean of the training people's targets."""
-        gains = [own - self.test_scores[CONSTANT][who] for who, own in self.nested_test_scores.items()]
+        gains = [r2 - self.test_scores[CONSTANT][who] for who, r2 in self.nested_test_scores.items()]
         limits = bootstrap_interval(gains, seed=0)
         return limits is None or limits[0] <= 0
 
@@ -83,14 +83,17 @@ class RegressionChoice:
         None where that is no hint: little is lost by them, or the model adapts to people already."""
         if self.adaptation != "zero-shot":
             return None
-        own, best = mean(self.nested_test_scores), mean({k: max(r, 0.0) ** 2 for k, r in self.correlations.items()})
-        return best if own is not None and best is not None and best >= TOLD and best - own >= LOST else None
+        delivered = mean(self.nested_test_scores)
+        best = mean({who: max(r, 0.0) ** 2 for who, r in self.correlations.items()})
+        if delivered is None or best is None or best < HINTED or best - delivered < LOST:
+            return None
+        return best
 
     @property
     def below(self) -> Scores:
         """Who scores less than the user asks for."""
         least = -math.inf if self.at_least is None else self.at_least
-        return {who: own for who, own in sorted(self.nested_test_scores.items(), key=lambda one: one[1]) if own < least}
+        return {who: r2 for who, r2 in sorted(self.nested_test_scores.items(), key=lambda item: item[1]) if r2 < least}
 
 
 def mean(scores: Scores) -> float | None:

@@ -80,13 +80,13 @@ def fingerprint(recordings: Recordings, nuisance: str = SUBJECT) -> str:
 
 def versions(*also: str) -> dict[str, str]:
     """What outcomes may depend on besides the data."""
-    found = {"python": platform.python_version(), "kernels": kernels.description()}
+    installed = {"python": platform.python_version(), "kernels": kernels.description()}
     for package in ("autotransfer", "torch", "numpy", "scipy", "scikit-learn", "pandas", *also):
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            installed[package] = "not installed"
+    return installed
 
 
 class Run:
@@ -196,18 +196,18 @@ class Run:
                 options = replace(options, source=absolute(source))
             if options.base is not None and (folder / BASE).is_dir():
                 options = replace(options, base=str(folder / BASE))
-            known, told = ledger.recall("fingerprint", str), ledger.recall("data", Data)
+            known, noted = ledger.recall("fingerprint", str), ledger.recall("data", Data)
 
             def find() -> Recordings:
-                found = _load_again(folder, options) if recordings is None else recordings
-                found = in_units(found, options.hold_out)
-                if fingerprint(found, options.nuisance) != known:
+                loaded = _load_again(folder, options) if recordings is None else recordings
+                loaded = in_units(loaded, options.hold_out)
+                if fingerprint(loaded, options.nuisance) != known:
                     raise _changed(folder, options.source, moved=source is not None)
-                if (told or Data.of(found)) != Data.of(found):
+                if (noted or Data.of(loaded)) != Data.of(loaded):
                     raise UserError(f"the ledger {ledger.path} tells other data than {options.source} has; {REMEDY}")
                 if options.base is not None:
-                    base_kinds(options.base, found)
-                return found
+                    base_kinds(options.base, loaded)
+                return loaded
 
             run = cls(folder, ledger, find, options, encoders, storage)
             if not lazy or source is not None:
@@ -327,7 +327,7 @@ class Run:
 def _load_again(folder: Path, options: RunOptions) -> Recordings:
     """The data of a run, which may have moved since."""
     source = options.source
-    if os.path.isabs(source) and not any(os.path.exists(one) for one in (source, source.partition("?")[0])):
+    if os.path.isabs(source) and not any(os.path.exists(path) for path in (source, source.partition("?")[0])):
         raise UserError(f"{source}, the data of {folder}, is not there any more; if it has moved, give --data FILE")
     return load(source, **options.cutting)
 
@@ -392,7 +392,7 @@ def check_encoder(options: RunOptions, encoders: Encoders | None) -> None:
 
 def check_module(options: RunOptions, encoders: Encoders | None, recordings: Recordings) -> None:
     """An encoder that is not ours must be able to take these windows."""
-    foreign = {one.encoder: one for one in reversed(options.settings()) if one.encoder not in ENCODERS}
+    foreign = {setting.encoder: setting for setting in reversed(options.settings()) if setting.encoder not in ENCODERS}
     for setting in foreign.values():
         size = size_of(recordings, setting)
         module = encoder_options(setting.encoder, setting.network, encoders).module(size)

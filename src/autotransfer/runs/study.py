@@ -36,11 +36,11 @@ def read_study(path: Path) -> dict[str, Any]:
 def study_text(options: RunOptions) -> str:
     """The same options as a file: `autotransfer run --config` repeats the run."""
     values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in UNTOLD}
-    told = {"data": absolute(values.pop("source"))} | values
-    told["population"] = str(options.population)
-    told["time"] = options.time or EVERYTHING
-    told["adaptation"] = options.adaptation or "none"  # as it was settled
-    lines = [f"{name} = {_toml(value)}" for name, value in told.items() if value is not None]
+    listed = {"data": absolute(values.pop("source"))} | values
+    listed["population"] = str(options.population)
+    listed["time"] = options.time or EVERYTHING
+    listed["adaptation"] = options.adaptation or "none"  # as it was settled
+    lines = [f"{name} = {_toml(value)}" for name, value in listed.items() if value is not None]
     return "\n".join([f"# autotransfer run --config {NAME} --out FOLDER", *lines, ""])
 
 

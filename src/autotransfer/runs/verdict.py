@@ -43,10 +43,10 @@ def best_peer(estimate: Mapping[str, float], peers: Mapping[str, Mapping[str, fl
         name: [person for person in estimate if math.isfinite(scores.get(person, math.nan))]
         for name, scores in peers.items()
     }
-    means = {name: sum(peers[name][one] for one in both) / len(both) for name, both in common.items() if both}
+    means = {name: sum(peers[name][person] for person in both) / len(both) for name, both in common.items() if both}
     if not means:
         return None
-    name = max(means, key=lambda one: means[one])
+    name = max(means, key=means.__getitem__)
     gaps = [estimate[person] - peers[name][person] for person in common[name]]
     gaps = [0.0 if abs(gap) <= SAME else gap for gap in gaps]
     return BestPeer(name, means[name], len(gaps), sum(gaps) / len(gaps), bootstrap_interval(gaps, seed=0))
