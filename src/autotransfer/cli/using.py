@@ -13,7 +13,7 @@ import typer
 from ..errors import UserError, check_choice
 from ..words import printable
 from .options import UNSAID, Folder, OwnEncoder, Rename, Source, WhichModel, Windowing, own_encoders
-from .regressing import predict_numbers
+from .regressing import give_predictions, predict_numbers
 from .voice import Log, Quiet, Verbose, say
 
 
@@ -74,12 +74,10 @@ def predict(
 ) -> None:
     """Predict the class, or the number, of new windows with a run's model. Where the data have labels, standard error
     gets scores by person and a confusion table."""
-    from ..files import write_atomically
     from ..models.loading import load_model
     from ..models.regression import RegressionModel
     from ..report.person_scores import PersonScores, card_words
     from ..runs.choice import unfinished
-    from ..runs.csv_tables import csv_of
     from ..runs.predictions import in_sequence, predictions, probabilities
     from ..training import mistake_costs
     from ..training.conformal import least_confidence, least_probability
@@ -111,7 +109,7 @@ def predict(
     probability = probabilities(saved, raw, None if adapt == "none" else adapt)
     smoothed = in_sequence(saved, raw, probability) if sequence else None
     seconds = None if saved.card.sfreq is None else saved.card.n_times / saved.card.sfreq
-    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), card_words(saved)]
+    notes = [*_cut_otherwise(folder, data, windowing, seconds), *unfinished(folder), *card_words(saved)]
     try:
         scored = PersonScores.of(saved, raw, probability)
         notes += [] if scored is None else [*scored.seen(saved, raw, metric_of(metric)), *scored.lines(metric)]
@@ -124,17 +122,8 @@ def predict(
     table = predictions(saved, raw, probability, coverage=coverage, abstain=abstain)
     if smoothed is not None:
         table["smoothed"] = [str(saved.card.classes[place]) for place in smoothed.argmax(1)]
-    if out is None:
-        print(csv_of(table), end="", flush=True)
-    else:
-        write_atomically(out, csv_of(table))
-        say(f"{len(table)} predictions: {out}")
-    if scores is not None and scored is not None:
-        write_atomically(scores, csv_of(scored.table()))
-        notes.append(f"scores of each person: {scores}")
-    for line in notes:
-        if line is not None and not quiet:
-            print(line, file=sys.stderr)
+    people = None if scored is None or scores is None else scored.table()
+    give_predictions(table, out, people, scores, notes, quiet=quiet)
 
 
 def calibrate(

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
 
 from ..folds import SESSION
 from ..runs.choice import Average, Choice
-from ..runs.verdict import headline, skipped_words
+from ..runs.regression import RegressionChoice
 from ..settings import SUBJECT, Setting, nuisance_parts
 from ..training.scoring import chance_words
 from .averaging import moved_weight
 from .comparison import Contender, find, honest, rival
 from .escaping import Html, joined, tag
 from .outcomes import finite
+from .result_words import (
+    NO_BETTER,
+    average_words,
+    headline,
+    heaviest_words,
+    left_out_words,
+    not_scored_words,
+    skipped_words,
+)
 from .statistics import FEWEST_TO_TEST, Paired, paired, spread
 from .summary import Summary
 from .tables import folded
-from .wording import (
-    NO_BETTER,
-    average_words,
-    capital,
-    count,
-    heaviest_words,
-    interval,
-    probability,
-    score,
-    setting_names,
-    setting_words,
-    share,
-    signed,
-)
+from .wording import capital, count, interval, probability, score, setting_names, setting_words, share, signed
 
 MODE_MEANING = {
     "marginal": "what the network extracts should not tell {what}",
@@ -51,7 +48,8 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
     pair = paired(best.scores, other.scores) if best and other else None
     meaning = _meaning(choice.chosen.setting) if choice.average is None else None
     alerts = chain(failed_jobs(summary), _adaptation(choice))
-    missing = chain(map(capital, skipped_words(choice)), _left_out(choice))
+    left_out = [f"{capital(line)}. Everybody was tested all the same." for line in left_out_words(choice)]
+    missing = [*map(capital, skipped_words(choice)), *left_out]
     notes = chain(
         _held_out(choice),
         _delivered(summary),
@@ -62,12 +60,9 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
         _nested_choices(summary) if choice.average is None else _nested_weights(choice.average, choice.hold_out),
         _test_notes(pair, other),
     )
-    sentence, *people = headline(choice)
-    kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
-    return tag(
-        "section",
-        tag("h2", *asides(sentence), id="answer-title"),
-        tag("div", *(tag("p", *led(line)) for line in people), class_="people"),
+    return answer_section(
+        choice,
+        headline(choice),
         *(tag("p", note, class_="alert") for note in alerts),
         figure,
         *(tag("p", note, class_="missing") for note in missing),
@@ -77,28 +72,34 @@ def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) 
             _tiles(summary, pair, other) if pair and other else None,
             tag("ul", *(tag("li", note) for note in notes), class_="caveats"),
         ),
+    )
+
+
+def answer_section(choice: Choice | RegressionChoice, lines: Sequence[str], *content: Html | None) -> Html:
+    """The verdict as a title, the other lines of the headline, then the content."""
+    sentence, *people = lines
+    kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
+    return tag(
+        "section",
+        tag("h2", *_asides(sentence), id="answer-title"),
+        tag("div", *(tag("p", *_labelled(line)) for line in people), class_="people"),
+        *content,
         class_=f"answer {kind}",
         id="answer",
         aria_labelledby="answer-title",
     )
 
 
-def led(line: str) -> tuple[Html | str, ...]:
+def _labelled(line: str) -> tuple[Html | str, ...]:
     """A line whose first words, up to the colon, say what it is."""
     label, _, rest = line.partition(":")
-    return tag("strong", f"{label}:"), *asides(rest)
+    return tag("strong", f"{label}:"), *_asides(rest)
 
 
-def asides(sentence: str) -> tuple[Html | str, ...]:
-    """The sentence with what stands in brackets set back: who has ten seconds reads the rest."""
+def _asides(sentence: str) -> tuple[Html | str, ...]:
+    """The sentence with text in brackets set back, for readers who have ten seconds."""
     pieces = re.split(r"(\([^()]*\))", sentence.replace(" %", "\u00a0%"))
     return tuple(tag("span", piece) if piece.startswith("(") else piece for piece in pieces if piece)
-
-
-def _left_out(choice: Choice) -> list[str]:
-    if not choice.left_out:
-        return []
-    return [f"Left out, for want of time: {'; '.join(choice.left_out)}. Everybody was tested all the same."]
 
 
 def _held_out(choice: Choice) -> list[str]:
@@ -303,11 +304,10 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
             f"{score(spread(list(published.scores.values())).mean)}. That choice has seen validation scores of every "
             "subject, so it is the more optimistic estimate."
         )
-    if choice.not_scored:
-        notes.append(
-            f"{count(len(choice.not_scored), 'subject')} with trials of one class cannot be scored, because whoever "
-            f"always says that class is right: {', '.join(choice.not_scored)}. They trained, but are in no mean."
-        )
+    notes += [
+        f"{capital(line)}. Whoever always says the one class of theirs is right. They trained, but are in no mean."
+        for line in not_scored_words(choice)
+    ]
     return notes
 
 

@@ -12,8 +12,9 @@ from ..runs.choice import Answering, Scores
 from . import plot
 from .escaping import plot_text
 from .plot import ACCENT, GREY, LOSS, MUTED, Figure, Json
+from .result_words import unseen_person
 from .summary import Summary
-from .wording import score, share, unseen_person
+from .wording import score, share
 
 USUAL = "0.9"  # the coverage whose worst person is named
 
@@ -85,10 +86,7 @@ def abstention(summary: Summary) -> Figure | None:
             f"{name}<br>{share(x)} unanswered: {'–' if y is None else score(y)}"
             for x, y in zip(unanswered, values, strict=True)
         ]
-        data.append(
-            plot.points(unanswered, values, name, fill=fill, symbol=symbol, text=texts)
-            | {"mode": "lines+markers", "line": {"color": fill, "width": 2}}
-        )
+        data.append(plot.path(unanswered, values, name, fill=fill, symbol=symbol, text=texts))
     everything = [value for by_person in answering.accuracy.values() for value in by_person.values()]
     across = plot.plain_axis("windows left unanswered, mean over people", tickformat=".0%", nticks=6)
     return Figure(

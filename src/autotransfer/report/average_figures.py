@@ -8,9 +8,10 @@ from . import plot
 from .averaging import others, parts
 from .escaping import plot_text, told_apart
 from .plot import ACCENT, BACKGROUND, GREY, LOSS, MUTED, Figure, Json
+from .result_words import average_words
 from .statistics import Paired
 from .summary import Summary
-from .wording import average_words, count, interval, kind_label, kind_words, score, setting_names, share, signed
+from .wording import count, interval, kind_label, kind_words, score, setting_names, share, signed
 
 ROW = 44  # height of a row, in pixels
 LARGEST = 34  # of a dot, in pixels: all windows in one bin
@@ -128,8 +129,7 @@ def reliability(summary: Summary) -> Figure | None:
         "and a temperature that were found without them.",
         data=[
             plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),
-            plot.points(x, y, "windows of similar confidence", fill=ACCENT, text=texts, marker=look)
-            | {"mode": "lines+markers", "line": {"color": ACCENT, "width": 1.5}},
+            plot.path(x, y, "windows of similar confidence", fill=ACCENT, width=1.5, text=texts, marker=look),
         ],
         layout=layout,
         columns=("confidence", "accuracy", "share_of_windows"),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..runs.choice import Average
-from ..runs.verdict import metric_words
 from .escaping import Html, joined, tag
 from .outcomes import finite
+from .result_words import metric_words
 from .statistics import Paired, paired, spread
 from .summary import Summary
 from .tables import table

@@ -49,10 +49,6 @@ def told_apart(values: Iterable[str], length: int) -> dict[str, str]:
     return cut | told_apart(alike, length + 10) if length < max(map(len, alike), default=0) else cut
 
 
-def html_text(value: object) -> Html:
-    return value if isinstance(value, Html) else Html(escape(plain(value), quote=True))
-
-
 def tag(name: str, *children: object, **attributes: object) -> Html:
     """tag("p", text, class_="note"): children and attributes are escaped unless they are Html.
 
@@ -63,7 +59,11 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
         if value is not None and value is not False:
             label = key.rstrip("_").replace("_", "-")
             written += f" {label}" if value is True else f' {label}="{escape(plain(value), quote=True)}"'
-    inside = "".join(html_text(child) for child in children if child is not None)
+    inside = "".join(
+        child if isinstance(child, Html) else escape(plain(child), quote=True)
+        for child in children
+        if child is not None
+    )
     return Html(f"<{name}{written}>{inside}</{name}>")
 
 

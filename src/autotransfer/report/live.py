@@ -13,7 +13,6 @@ import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +25,7 @@ from ..runs.follower import RunFollower, Seen
 from ..runs.results import Trained
 from ..words import clock
 from .escaping import plain, script_json, short
+from .page import asset
 from .terminal import answer
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")  # with any port, as a tunnel may have another
@@ -132,16 +132,8 @@ def _mean(histories: list[list[float]]) -> list[float]:
 
 def page(nonce: str) -> str:
     """The page without any state; its script asks for that. Colours and letters are the report's."""
-    asset = {name: files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ASSETS}
-    return (
-        asset["live.html"]
-        .replace("{nonce}", nonce)
-        .replace("{style}", asset["page.css"] + asset["live.css"])
-        .replace("{script}", asset["live.js"])
-    )
-
-
-ASSETS = ("live.html", "page.css", "live.css", "live.js")
+    style = asset("page.css") + asset("live.css")
+    return asset("live.html").replace("{nonce}", nonce).replace("{style}", style).replace("{script}", asset("live.js"))
 
 
 class LivePage:

@@ -12,9 +12,10 @@ from ..training.mistake_costs import PREFIX, parse
 from . import plot
 from .escaping import Html, plot_text, tag
 from .plot import ACCENT, LOSS, MUTED, Figure, Json
+from .result_words import unseen, unseen_person
 from .summary import Summary
 from .tables import folded, table
-from .wording import count, score, share, signed, unseen, unseen_person
+from .wording import count, score, share, signed
 
 MOST_CELLS = 12  # classes of a matrix whose cells have room for a number
 EVERYBODY = "everybody"

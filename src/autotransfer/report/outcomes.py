@@ -29,7 +29,11 @@ def tried_everywhere(summary: Summary) -> list[Trained]:
 
 def tried_once(summary: Summary) -> list[Trained]:
     """Trainings of stage one that ended well. Without a stage one, those of the first split."""
-    scored = [training for training in summary.trainings if _scored(training)]
+    scored = [
+        training
+        for training in summary.trainings
+        if not training.failed and math.isfinite(training.record.validation_score)
+    ]
     if has_stage_one(summary):
         return [training for training in scored if training.stage == "search"]
     first = next(((training.fold, training.seed) for training in scored if training.stage == "folds"), None)
@@ -39,10 +43,6 @@ def tried_once(summary: Summary) -> list[Trained]:
 def has_stage_one(summary: Summary) -> bool:
     """Whether settings were tried on one split before some of them went on."""
     return any(training.stage == "search" for training in summary.trainings)
-
-
-def _scored(training: Trained) -> bool:
-    return not training.failed and math.isfinite(training.record.validation_score)
 
 
 def scores_on_test(summary: Summary) -> Scores:

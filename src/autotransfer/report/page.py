@@ -114,16 +114,16 @@ def page_html(title: str, body: Html, figures: Sequence[Figure], *, plotly: Html
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="color-scheme" content="light dark">',
             tag("title", title),
-            f"<style>{_asset('page.css')}</style></head><body>",
+            f"<style>{asset('page.css')}</style></head><body>",
             body,
             tag("script", script_json(everything), type="application/json", id="figure-data"),
             tag("script", plotly if everything else "", type="text/plain", id="plotly-packed"),
-            f"<script>{_asset('page.js')}</script></body></html>\n",
+            f"<script>{asset('page.js')}</script></body></html>\n",
         ]
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 

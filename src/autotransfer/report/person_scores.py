@@ -22,6 +22,7 @@ from ..training.intervals import bootstrap_interval
 from ..training.scoring import BALANCED_ACCURACY, METRICS, Metric, chance_words, is_metric, label_of, metric_of
 from ..words import printable
 from .escaping import short
+from .result_words import guessing_words
 from .statistics import spread
 from .wording import count, score
 
@@ -103,7 +104,7 @@ class PersonScores:
         whose = [self.y[self.people[who]] for who, value in by_person.items() if math.isfinite(value)] or [self.y]
         guessing = metric.chance(whose, len(self.classes))
         chance, limits = chance_words(guessing), bootstrap_interval(values, seed=0)
-        lines = [f"Not better than guessing ({chance})"] if limits and limits[0] <= guessing else []
+        lines = [guessing_words(guessing)] if limits and limits[0] <= guessing else []
         if self.subject is None:
             lines.append(f"{metric.label} of {count(len(self.y), 'window')}: {score(by_person[NOBODY])} ({chance})")
         elif not values:
@@ -147,14 +148,14 @@ def confusion_lines(counts: NDArray[np.int64], classes: Sequence[Any]) -> list[s
     return ["windows by class (down) and prediction (across):", head, *rows]
 
 
-def card_words(model: Model) -> str | None:
-    """What the model scored on people left out, as its card says; None where an earlier version did not."""
+def card_words(model: Model) -> list[str]:
+    """What the model scored on people left out, as its card says; nothing where an earlier version did not."""
     facts = model.card.scores
     name, chance, mean, people = (facts.get(key) for key in ("metric", "chance", "nested_test_mean", "subjects"))
     if not isinstance(name, str) or not is_metric(name) or not isinstance(chance, float) or not isinstance(mean, float):
-        return None
+        return []
     if isinstance(sentence := facts.get("verdict"), str) and sentence:
-        return printable(f"When it was trained: {sentence[0].lower()}{sentence[1:]}")
+        return [printable(f"When it was trained: {sentence[0].lower()}{sentence[1:]}")]
     start = "the model is not better than guessing: " if facts.get("better_than_guessing") is False else "the model: "
     left_out = f"{people} people left out" if isinstance(people, int) else "people left out"
-    return f"When it was trained: {start}{label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"
+    return [f"When it was trained: {start}{label_of(name)} {score(mean)} on {left_out} ({chance_words(chance)})"]

@@ -33,23 +33,9 @@ MARKS |= {"choosing": "diamond-open", "equal": "square-open"}
 PEER_COLOURS = tuple(PALETTE[place] for place in (4, 5, 3, 2, 1))
 PEER_MARKS = ("diamond", "cross", "star", "bowtie", "hourglass")
 METHOD_MARKS = (
-    "triangle-up",
-    "square",
-    "diamond",
-    "triangle-down",
-    "pentagon",
-    "hexagon",
-    "star",
-    "hourglass",
-    "bowtie",
-    "triangle-left",
-    "hexagram",
-    "cross",
-    "diamond-tall",
-    "star-triangle-down",
-    "octagon",
-    "x",
-)
+    "triangle-up", "square", "diamond", "triangle-down", "pentagon", "hexagon", "star", "hourglass",
+    "bowtie", "triangle-left", "hexagram", "cross", "diamond-tall", "star-triangle-down", "octagon", "x",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -249,6 +235,11 @@ def points(x: list[Any], y: list[Any], name: str, *, fill: Any, symbol: str = "c
         **more,
         "marker": {"color": fill, "symbol": symbol, "size": 9, **more.get("marker", {})},
     }
+
+
+def path(x: list[Any], y: list[Any], name: str, *, fill: str, width: float = 2, **more: Any) -> Json:
+    """Dots joined by a line."""
+    return {**points(x, y, name, fill=fill, **more), "mode": "lines+markers", "line": {"color": fill, "width": width}}
 
 
 def line(x: list[Any], y: list[Any], name: str, *, stroke: str, width: float = 2, **more: Any) -> Json:

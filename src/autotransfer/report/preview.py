@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -43,7 +42,8 @@ def page(overview: Overview) -> str:
     title = escape(overview.name)
     facts = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in overview.facts())
     wrong = [*overview.missing, *overview.concerns]
-    concerns = f"<ul class='concerns'>{_items(wrong)}</ul>" if wrong else "<p>Nothing looks wrong.</p>"
+    items = "".join(f"<li>{escape(line)}</li>" for line in wrong)
+    concerns = f"<ul class='concerns'>{items}</ul>" if wrong else "<p>Nothing looks wrong.</p>"
     pictures = "".join(
         _figure(picture, overview.channels, _heights(overview.pictures)) for picture in overview.pictures
     )
@@ -53,10 +53,6 @@ def page(overview: Overview) -> str:
         f"<h1>{title}</h1><table>{facts}</table><h2>Before you train</h2>{concerns}"
         f"<h2>One window of each class</h2><div class='pictures'>{pictures}</div>{_counts(overview)}</body></html>\n"
     )
-
-
-def _items(lines: Iterable[str]) -> str:
-    return "".join(f"<li>{escape(line)}</li>" for line in lines)
 
 
 def _counts(overview: Overview) -> str:

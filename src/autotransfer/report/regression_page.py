@@ -9,12 +9,14 @@ from ..errors import UserError
 from ..files import write_atomically
 from ..runs.csv_tables import csv_of
 from ..runs.lock import Lock
-from ..runs.regression import CONSTANT, PEER, RegressionChoice, headline, mean, write_choice
+from ..runs.regression import CONSTANT, PEER, RegressionChoice, write_choice
+from ..runs.verdict import mean
 from ..search.regression import AVERAGE, Regression
-from .answer import asides, led
+from .answer import answer_section
 from .escaping import Html, joined, tag
 from .page import FOOTER, NOSCRIPT, figure_html, header_html, page_html, plotly_library
 from .plot import ACCENT, GREY, MUTED, Figure, axes, level, names_axis, plain_axis, points, stacked
+from .result_words import regression_headline
 from .tables import folded, table
 from .wording import count, score
 
@@ -45,20 +47,14 @@ def write_page(folder: Path, choice: RegressionChoice) -> Path:
 def page(choice: RegressionChoice) -> str:
     """The whole page as text."""
     figures = [by_person(choice)]
-    sentence, *people = headline(choice)
-    kind = "guessing" if choice.guesses else "unknown" if choice.best_peer is None else choice.best_peer.comparison
     size = [count(len(choice.nested_test_scores), "person", "people"), f"target: {choice.target}", choice.adaptation]
-    main = tag(
-        "section",
-        tag("h2", *asides(sentence), id="answer-title"),
-        tag("div", *(tag("p", *led(line)) for line in people), class_="people"),
+    main = answer_section(
+        choice,
+        regression_headline(choice),
         *map(figure_html, figures),
         folded("What these numbers are", tag("ul", *(tag("li", note) for note in _notes(choice)), class_="caveats")),
         folded("Every person", _people(choice)),
         folded("What is delivered", _parts(choice)),
-        class_=f"answer {kind}",
-        id="answer",
-        aria_labelledby="answer-title",
     )
     body = joined(header_html(choice.name, size), NOSCRIPT, tag("main", main), FOOTER)
     return page_html(f"{choice.name} – AutoTransfer report", body, figures, plotly=plotly_library())

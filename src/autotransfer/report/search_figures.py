@@ -14,8 +14,9 @@ from .comparison import Candidate, ranking
 from .escaping import plot_text, told_apart
 from .outcomes import Scores, finite, has_stage_one, scores_on_validation, shortlist, tried_once
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
+from .result_words import NO_BETTER
 from .summary import Summary
-from .wording import NO_BETTER, method_label, score, setting_names
+from .wording import method_label, score, setting_names
 
 MOST_TICKS = 9
 SAME = 1e-6  # means that differ by no more are the same, rounded

@@ -7,8 +7,9 @@ import math
 from . import plot
 from .escaping import plot_text
 from .plot import ACCENT, MUTED, SOFT, Figure
+from .result_words import unseen
 from .summary import Summary
-from .wording import duration, score, unseen
+from .wording import duration, score
 
 
 def stages(summary: Summary) -> Figure | None:

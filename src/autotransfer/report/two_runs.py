@@ -9,8 +9,8 @@ from pathlib import Path
 from ..errors import UserError
 from ..runs.choice import Choice, read_choice
 from ..runs.ledger import Ledger
-from ..runs.verdict import guessing_words, metric_words
 from .escaping import short
+from .result_words import guessing_words, metric_words
 from .statistics import paired
 from .wording import interval, probability, signed
 
@@ -51,7 +51,7 @@ def compare(first: Path, second: Path) -> list[str]:
     if {len(choice.estimate) for choice in choices} != {pair.n}:
         lines = [f"{metric_words(choices[0])}, the {pair.n} that both runs scored:"]
     for name, scores, choice in zip(names, (pair.second, pair.first), choices, strict=True):
-        doubt = f"; {guessing_words(choice).lower()}" if choice.guesses else ""
+        doubt = f"; {guessing_words(choice.chance).lower()}" if choice.guesses else ""
         lines.append(f"  {name:{width}}  {scores}{doubt}")
     limits = f", 95 % interval {interval(pair)}" if pair.interval else ""
     tested = "" if pair.p is None else f", p {probability(pair.p, equals=True)}"

@@ -9,8 +9,6 @@ from typing import Any
 
 from ..censoring import CENSORS
 from ..errors import number
-from ..runs.choice import Average
-from ..runs.verdict import unseen_words
 from ..settings import SUBJECT, Setting
 from ..words import count as count
 from ..words import range_words
@@ -22,7 +20,6 @@ from .summary import Summary
 
 SIGNIFICANT = 0.05  # corrected p below this is called significant
 ESTIMATOR_NAMES = {"ssge": "SSGE", "stein": "Stein", "tikhonov": "Tikhonov", "nu_method": "ν-method"}
-NO_BETTER = "No setting is clearly better than the plain network"
 KIND_NAMES = {  # of candidates: as a label, and inside a sentence
     "eegnet": ("EEGNet", "EEGNet"),
     "shallow": ("Shallow network", "the shallow network"),
@@ -52,17 +49,6 @@ KIND_NAMES = {  # of candidates: as a label, and inside a sentence
 CONSTANT = {"last": "constant rate, last epoch", "averaged": "constant rate, averaged weights"}
 
 
-def unseen(summary: Summary) -> str:
-    """What the scores of a run are on: 'on people it has not seen'."""
-    return unseen_words(summary.options.hold_out, "people")
-
-
-def unseen_person(summary: Summary) -> str:
-    """Whom a dot stands for."""
-    known = summary.options.hold_out != SUBJECT
-    return "a person, scored on what was held out of theirs" if known else "a person whom the model has not seen"
-
-
 def method_label(method: str) -> str:
     """As reports write it; "none" is the baseline."""
     return "Baseline" if method == "none" else CENSORS[method].label if method in CENSORS else method
@@ -76,19 +62,6 @@ def kind_label(kind: str) -> str:
 def kind_words(kind: str) -> str:
     """The same inside a sentence."""
     return KIND_NAMES.get(kind, (kind,))[-1]
-
-
-def average_words(average: Average) -> str:
-    """'average of 12 candidates of 5 kinds'."""
-    used = [candidate for candidate in average.weights if candidate.share > 0]
-    return f"average of {count(len(used), 'candidate')} of {count(len({candidate.kind for candidate in used}), 'kind')}"
-
-
-def heaviest_words(average: Average) -> str:
-    """A sentence on the kind that weighs most, after a space; nothing without any weights."""
-    for kind, weight in average.kinds.items():
-        return f" Most weight, {share(weight)}, lies on {kind_words(kind)}."
-    return ""
 
 
 def capital(words: str) -> str:

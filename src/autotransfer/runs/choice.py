@@ -338,9 +338,14 @@ class Choice:
         square = all(len({len(counts), *map(len, counts)}) <= 1 for counts in self.confusions.values())
         if not square or any(n < 0 for counts in self.confusions.values() for row in counts for n in row):
             raise UserError("confusions are no square tables of counts")
-        object.__setattr__(self, "best_peer", best_peer(self.estimate, self.peers))
+        peer = best_peer(self.estimate, self.peers)
+        sentence = verdict(
+            self.estimate, peer, interval=self.interval, guesses=self.guesses, metric=self.metric, chance=self.chance,
+            hold_out=self.hold_out,
+        )  # fmt: skip
+        object.__setattr__(self, "best_peer", peer)
         object.__setattr__(self, "next_person", next_person(list(self.estimate.values()), lowest=lowest))
-        object.__setattr__(self, "verdict", verdict(self))
+        object.__setattr__(self, "verdict", sentence)
 
     @property
     def censor_tried(self) -> bool:
