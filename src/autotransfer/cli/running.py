@@ -223,8 +223,9 @@ def resume(
 ) -> None:
     """Continue a run after any interruption; finished jobs are never trained again."""
     from ..runs.lock import Lock
+    from ..runs.recovery import reopen
     from ..runs.regression import is_regression
-    from ..runs.run import check_is_run, reopen
+    from ..runs.run import check_is_run
 
     if is_regression(folder):
         say(f"{folder} is finished; its report is {folder / 'report.html'}")
