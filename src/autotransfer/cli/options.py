@@ -91,8 +91,10 @@ class Windowing:
         return read(data, Cutting.of(**asdict(self)))
 
     def read_for(self, model: Model | RegressionModel, data: str, rename: Sequence[str] = ()) -> Raw:
-        """The same, in windows as long as the model's where the user does not say how long, and filtered as its
-        recordings were where the user does not say how. rename: A=B for channels that the model calls B."""
+        """Read data for a model: window length and filter are the model's unless the user gives them.
+
+        rename: A=B for channels that the model calls B.
+        """
         from ..models.regression import RegressionModel
         from ..recordings import Cutting, is_continuous, read
         from ..recordings.windows import renamed_channels
@@ -175,7 +177,7 @@ UNSAID, UNASKED, UNDETECTED = Windowing(), AskedOptions(), Detection()
 
 
 def _option(name: str) -> Any:
-    """An option of a run as typer takes it: a word or a number; whatever else Python takes has a name."""
+    """An option of a run for typer: text or a number; other types that Python accepts are given by name."""
     about, kinds = ASKED[name].__metadata__[0], get_args(ASKED[name].__origin__) or (ASKED[name].__origin__,)
     kind: Any = str if str in kinds else next(other for other in kinds if other is not NoneType)
     flags = [f"--{name.replace('_', '-')}"] if kind is bool else []  # and no --no-… beside it
@@ -185,8 +187,8 @@ def _option(name: str) -> Any:
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: where it has a parameter `windowing`, `detection` or `asked`, there are the fields
-    of that one instead."""
+    """The command for typer: a parameter `windowing`, `detection` or `asked` is replaced by the fields of its
+    dataclass."""
     parameters = signature(command, eval_str=True).parameters
     groups: dict[str, tuple[type[Any], dict[str, Any]]] = {
         "windowing": (Windowing, get_type_hints(Windowing, include_extras=True)),

@@ -1,4 +1,4 @@
-"""What there is to begin with: inspect, plan-study, datasets, grids."""
+"""Before a run: inspect, plan-study, datasets, grids."""
 
 from __future__ import annotations
 

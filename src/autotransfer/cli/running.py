@@ -38,7 +38,7 @@ Storage = Annotated[
 
 
 def _configure(context: typer.Context, path: Path | None) -> Path | None:
-    """What the file says takes the place of defaults; the command line has the last word."""
+    """Values of the file replace defaults; the command line overrides both."""
     if path is None:
         return None
     from ..runs.study import read_study
@@ -164,7 +164,7 @@ def _population(text: str) -> int | str:
 
 
 def _check_alone(**others: object) -> None:
-    """Refuse what belongs to the trainings of networks, of which a continuous target has none."""
+    """Refuse options for training networks, which a run with a continuous target does not do."""
     for name, value in others.items():
         if value:
             raise UserError(f"a continuous target is predicted by closed forms alone; leave --{name} out")

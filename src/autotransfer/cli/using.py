@@ -1,4 +1,4 @@
-"""What a run's model is for: predict, calibrate, export."""
+"""Using the model of a run: predict, calibrate, export."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .voice import Log, Quiet, Verbose, say
 
 
 def _cut_otherwise(folder: Path, data: str, windowing: Windowing, seconds: float | None) -> list[str]:
-    """A line where the run's windows were cut at events, and these follow one another."""
+    """A note if the run cut its windows at events and these windows are consecutive."""
     from ..recordings import is_continuous
     from ..runs.study import NAME, read_study
 

@@ -29,7 +29,7 @@ VOICE = Voice()
 
 
 def say(line: str) -> None:
-    """An answer."""
+    """Print a result."""
     print(line, flush=True)
     LOG.info(line)
 
@@ -41,7 +41,7 @@ def complain(line: str) -> None:
 
 
 def tell(line: str) -> None:
-    """What is being done, which --quiet leaves out."""
+    """Print progress, unless --quiet."""
     if not VOICE.quiet:
         print(line, flush=True)
     LOG.info(line)

@@ -1,4 +1,4 @@
-"""CensoredClassifier: one encoder whose code does not tell who it is, with scikit-learn's interface."""
+"""CensoredClassifier: one encoder with a penalty on what its codes reveal about people, for scikit-learn."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class CensoredClassifier(WindowClassifier):
         return self
 
     def _setting(self, encoder: str) -> Setting:
-        """Without a number of epochs where the preset leaves it to the size of the data."""
+        """The setting before the data are known: epochs may still depend on their size."""
         if self.setting is not None:
             return self._given_setting(encoder)
         given = {
@@ -208,7 +208,7 @@ class CensoredClassifier(WindowClassifier):
         )  # fmt: skip
 
     def _given_setting(self, encoder: str) -> Setting:
-        """The user's own; what else they say of the training would be ignored, and is refused."""
+        """The user's setting. Other parameters of the training are refused, because they would be ignored."""
         if not isinstance(self.setting, Setting):
             raise UserError(f"setting is {shown(self.setting)}; give an at.Setting(...), or None")
         for name, parameter in signature(type(self).__init__).parameters.items():
@@ -223,7 +223,7 @@ class CensoredClassifier(WindowClassifier):
         return self.setting.replace(encoder=encoder, network=None)
 
     def setting_for(self, rows: int, channels: int) -> Setting:
-        """What is trained with so many rows and channels: what neither user nor preset says follows from them."""
+        """The setting for so many training rows and channels, which decide what neither user nor preset gives."""
         setting = self._setting(encoder_of(self.encoder)[0])
         if self.preset == "paper" or self.setting is not None:
             return setting

@@ -1,4 +1,4 @@
-"""What users hand to fit and predict: windows of any kind, and whose each of them is under one of three names."""
+"""Inputs of fit and predict: windows of any type, and subject ids under one of three names."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def training_recordings(
 
 
 def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, dict[str, list[Any]]]:
-    """The session of each trial, if anybody says so, and other columns: the epochs' own, and those that were given."""
+    """The session of each trial, if known, and other columns: from the epochs' metadata and from the user."""
     columns: dict[Any, object] = dict(raw.columns) if isinstance(raw.columns, dict) else {}
     columns |= {} if raw.session is None else {"session": raw.session}
     if given is not None:
@@ -87,7 +87,7 @@ def _columns(given: object, raw: Raw, n_trials: int) -> tuple[list[Any] | None, 
 
 
 def ids_of(subjects: object, groups: object, sample_domain: object, of_epochs: object, n_trials: int) -> list[Any]:
-    """Whose each trial is, from the one name that was used, else from the epochs' own metadata."""
+    """The subject id of each trial, from whichever argument was given, else from the epochs' metadata."""
     given = {"subjects": subjects, "groups": groups, "sample_domain": sample_domain}
     used = [name for name, ids in given.items() if ids is not None]
     if len(used) > 1:
@@ -101,7 +101,7 @@ def ids_of(subjects: object, groups: object, sample_domain: object, of_epochs: o
 
 
 def _sources(domains: list[Any]) -> NDArray[np.int64]:
-    """Rows of source domains. SKADA's rule: a negative domain is a target, whose labels are not to be used."""
+    """Rows of source domains. As in SKADA, a negative domain is a target, whose labels must not be used."""
     stray = next((domain for domain in domains if not isinstance(domain, (int, float))), None)
     if stray is not None:
         raise UserError(f"sample_domain holds {show(stray)}; it must hold numbers, or pass names as subjects=")
@@ -142,7 +142,7 @@ def encoder_of(encoder: object) -> tuple[str, Encoders | None]:
 
 
 def seed_of(random_state: object) -> int:
-    """An integer as it is; a generator, or None, draws one."""
+    """The integer itself; one drawn from a generator, or at random for None."""
     if isinstance(random_state, Integral):
         if random_state < 0:
             raise UserError(f"random_state is {random_state}; it must be at least 0")

@@ -1,4 +1,4 @@
-"""What an estimator starts from where nothing is said: what thirteen data sets support, or the paper's protocol."""
+"""Defaults of an estimator: those that thirteen data sets support, or the protocol of the paper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_preset(name: object) -> str:
 
 
 def penalty_of(preset: str, method: str | None, mode: str | None, strength: float | None) -> dict[str, Any]:
-    """Method, mode and strength; "auto" and None are the preset's, a strength that of the method."""
+    """Method, mode and strength; "auto" and None take the preset's, and the method's own strength."""
     usual, usual_mode = RECOMMENDED if preset == "recommended" else PUBLISHED
     method = usual if method == "auto" else method
     if strength is None and method is not None:
@@ -35,7 +35,7 @@ def penalty_of(preset: str, method: str | None, mode: str | None, strength: floa
 
 
 def training_of(preset: str, encoder: str) -> dict[str, Any]:
-    """How windows are prepared and networks trained: fields of `Setting`.
+    """How windows are preprocessed and networks trained: fields of `Setting`.
 
     A user's own encoder sees as many channels as there are.
     """

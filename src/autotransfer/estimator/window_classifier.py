@@ -1,4 +1,4 @@
-"""WindowClassifier: what both estimators do once they hold a trained model."""
+"""WindowClassifier: prediction, calibration and adaptation, shared by both classifiers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return tags
 
     def _keep(self, model: Model, recordings: Recordings, classes: Array, named: bool) -> None:
-        """What is known after fit; channels are the features, named where X named them."""
+        """Set the fitted attributes; channels are the features, named if X named them."""
         self.model_, self.classes_ = model, classes
         self.n_features_in_ = recordings.n_channels
         if named:
@@ -75,7 +75,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
         return self.model_.check(raw.X, raw.channels if named else None, check_sfreq(raw.sfreq))
 
     def _people(self, X: object, subjects: object, n_trials: int, adapt: str | None = None) -> Tensor | None:
-        """Whose each window is (N,), where that matters and anybody says so."""
+        """The subject of each window (N,), where the model needs it and it is known."""
         if subjects is None and (adapt is not None or self.model_.adaptation != "none"):
             subjects = raw_windows(X).subject
         return people_of_windows(subjects, n_trials, "subjects")
@@ -123,7 +123,7 @@ class WindowClassifier(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Classi
 
     @property
     def unanswered_(self) -> Any:
-        """What `predict` gives in place of a class that it does not answer with."""
+        """The value that `predict` returns for windows left unanswered."""
         check_is_fitted(self)
         return unanswered_value(self.classes_.tolist())
 

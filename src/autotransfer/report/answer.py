@@ -1,4 +1,4 @@
-"""The top of the page: what was found, how sure it is, and what the numbers are not."""
+"""The top of the page: the result, how certain it is, and the limits of the numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MODE_MEANING = {
 
 
 def answer(summary: Summary, rows: list[Contender], figure: Html | None = None) -> Html:
-    """The first screen: the headline, what to expect of the next person, one figure. What they rest on is folded."""
+    """The first screen: the headline, what to expect of the next person, one figure; details are folded."""
     choice = summary.choice
     if choice is None:
         return incomplete(summary)
@@ -103,7 +103,7 @@ def _asides(sentence: str) -> tuple[Html | str, ...]:
 
 
 def _held_out(choice: Choice) -> list[str]:
-    """What the scores are on, where that is not people whom nobody has trained on."""
+    """What was held out, where that is not whole people."""
     if choice.hold_out == SUBJECT:
         return []
     if choice.hold_out == SESSION:
@@ -149,7 +149,7 @@ def _of_base(choice: Choice) -> list[str]:
 
 
 def _plain_network(rows: list[Contender]) -> list[str]:
-    """What is delivered beside a single plain network, which is no rival: it had one seed's worth of training."""
+    """The delivered model minus a single plain network, which is no fair rival: it was trained with one seed."""
     best, base = honest(rows), find(rows, "none")
     pair = paired(best.scores, base.scores) if best and base else None
     if pair is None or pair.ties == pair.n:
@@ -188,7 +188,7 @@ def incomplete(summary: Summary) -> Html:
 
 
 def _tiles(summary: Summary, pair: Paired, other: Contender) -> Html:
-    """What is delivered beside the best simple model, or the plain network where there is none."""
+    """The delivered model and the best simple model, or the plain network where there is none."""
     changed = f"{pair.losses} lost" + (f", {pair.ties} unchanged" if pair.ties else "")
     chance = chance_words(summary.chance)
     tiles = (
@@ -238,7 +238,7 @@ def _adaptation(choice: Choice) -> list[Html]:
 
 
 def _other_causes(choice: Choice) -> list[str]:
-    """What is censoring's part, where the search varied more than that."""
+    """How much of the gain is due to censoring, where the search varied more than the penalty."""
     if choice.average is not None:
         return _averages_causes(choice)
     part = paired(finite(choice.nested_test_scores), finite(choice.nested_uncensored_test_scores))
@@ -259,7 +259,7 @@ def _other_causes(choice: Choice) -> list[str]:
 
 
 def _averages_causes(choice: Choice) -> list[str]:
-    """What part of the difference several plain networks, or uncensored candidates, would have had as well."""
+    """How much of the gain an ensemble of plain networks, or uncensored candidates alone, would have had."""
     notes, nested = [], finite(choice.nested_test_scores)
     plain = paired(nested, finite(choice.delivered_test_scores.get("baseline", {})))
     if plain is not None and choice.has_plain_network:
@@ -277,7 +277,7 @@ def _averages_causes(choice: Choice) -> list[str]:
 
 
 def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
-    """Which number is which, and what each has seen."""
+    """How each score was estimated, and which data it has seen."""
     notes = []
     best, published = honest(rows), find(rows, "published")
     if best and best.key == "nested" and choice.average is not None:
@@ -312,7 +312,7 @@ def _estimate_notes(choice: Choice, rows: list[Contender]) -> list[str]:
 
 
 def _nested_weights(average: Average, hold_out: str) -> list[str]:
-    """How much the weights depend on who is among the people."""
+    """How much the weights change when one person is left out."""
     moved = moved_weight(average)
     if not moved:
         return []

@@ -6,7 +6,7 @@ import math
 
 from . import plot
 from .averaging import others, parts
-from .escaping import plot_text, told_apart
+from .escaping import distinct_labels, plot_text
 from .plot import ACCENT, BACKGROUND, GREY, LOSS, MUTED, Figure, Json
 from .result_words import average_words
 from .statistics import Paired
@@ -23,7 +23,7 @@ def shares(summary: Summary) -> Figure | None:
     if average is None or not any(part.share > 0 for part in kinds):
         return None
     names = setting_names(summary)
-    words = told_apart((names.get(candidate.name, candidate.name) for candidate in average.weights), 60)
+    words = distinct_labels((names.get(candidate.name, candidate.name) for candidate in average.weights), 60)
     rows = {part.kind: i for i, part in enumerate(kinds)}
     used = [candidate for candidate in average.weights if candidate.share > 0]
     pieces: list[Json] = []
@@ -62,7 +62,7 @@ def shares(summary: Summary) -> Figure | None:
 
 
 def contributions(summary: Summary) -> Figure | None:
-    """What the average is ahead by of itself without a kind, of choosing alone and of equal weights."""
+    """The average minus the same without one kind, minus the best single candidate, minus equal weights."""
     kinds = [(f"Without {kind_words(part.kind)}", part.pair) for part in parts(summary)]
     shown = [(label, pair) for label, pair in (*kinds, *others(summary).items()) if pair is not None]
     if not shown:

@@ -30,7 +30,7 @@ class Part:
 
     @property
     def idle(self) -> bool:
-        """Whether the average scores the same or better without it, as far as is shown."""
+        """Whether the average scores the same or better without it, to three digits."""
         return self.pair is not None and round(self.pair.mean, 3) <= 0
 
 
@@ -64,7 +64,7 @@ def nested_shares(average: Average) -> dict[str, dict[str, float]]:
 
 
 def moved_weight(average: Average) -> list[float]:
-    """Of each subject: the part of the weights that lies on other candidates once the subject is left out."""
+    """For each subject: the share of the weights that moves to other candidates when the subject is left out."""
     delivered = {candidate.name: candidate.share for candidate in average.weights}
     return [
         sum(abs(nested.get(name, 0.0) - delivered.get(name, 0.0)) for name in {*nested, *delivered}) / 2
@@ -74,7 +74,7 @@ def moved_weight(average: Average) -> list[float]:
 
 
 def others(summary: Summary) -> dict[str, Paired | None]:
-    """What else the same candidates could have been used for, by its label: the average minus it."""
+    """The average minus its alternatives, by label: the best single candidate, and equal weights."""
     average = summary.average
     if summary.choice is None or average is None:
         return {}
@@ -84,7 +84,7 @@ def others(summary: Summary) -> dict[str, Paired | None]:
 
 
 def kinds(summary: Summary) -> Html | None:
-    """Share and worth of every kind, and in a sentence those that the average could do without."""
+    """Share and contribution of every kind, and a sentence on those that contribute nothing."""
     shown = parts(summary)
     if not shown:
         return None
@@ -111,7 +111,7 @@ def kinds(summary: Summary) -> Html | None:
 
 
 def alternatives(summary: Summary) -> Html | None:
-    """What choosing one candidate, or weighting all the same, would have scored."""
+    """Scores of the best single candidate, and of equal weights."""
     pairs = {label: pair for label, pair in others(summary).items() if pair is not None}
     if summary.choice is None or not pairs:
         return None

@@ -38,8 +38,11 @@ PROBED_PEOPLE = 8  # within whom a column is read
 
 
 def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Summary:
-    """Everything the page shows. What is costly to read off the weights is kept in the ledger; weights=False: left
-    out; until: a moment of the monotonic clock after which less of it is read."""
+    """Everything the page shows.
+
+    weights: include leakage and latent codes, which take time and are kept in the ledger. until: time of the monotonic
+    clock after which fewer folds are probed.
+    """
     data, ledger, options = run.data, run.ledger, run.options
     entries = ledger.entries()
     done = [entry for entry in entries if entry.status in FINISHED]
@@ -68,15 +71,15 @@ def collect(run: Run, *, weights: bool = True, until: float | None = None) -> Su
 
 
 def _asked(run: Run) -> RunOptions:
-    """Options as the user gave them, where the run has kept them: a limit may have cut them down."""
+    """Options as the user gave them, if the run has kept them; a time limit may have reduced them."""
     asked = run.ledger.recall("asked", dict[str, Any])
     return run.options if asked is None else replace(RunOptions.from_dict(asked), source=run.options.source)
 
 
 def roles(choice: Choice, entries: Sequence[Entry]) -> dict[str, Setting]:
-    """The baseline, the chosen setting where it is another one and, where it is a third one that was trained on the
-    same folds, the chosen one without its penalty: the baseline may preprocess its windows in another way. Networks
-    alone: what is solved in closed form has learned no representation that could be read."""
+    """Settings of networks to compare: the baseline; the chosen one; and the chosen one without its penalty, if that
+    is neither and was trained on the same folds, because the baseline may preprocess windows differently. A model in
+    closed form has no learned representation to probe."""
     baseline, chosen = choice.baseline.setting, choice.chosen.setting
     settings = {"baseline": baseline} | ({} if choice.baseline_won else {"chosen": chosen})
     if chosen.penalty is not None:
@@ -104,7 +107,7 @@ def _splits(data: Data, groups: Sequence[Sequence[int]], entries: Sequence[Entry
 
 
 def _weights_story(run: Run, wanted: dict[str, Setting], entries: Sequence[Entry], until: float | None) -> WeightsStory:
-    """Leakage and latent pictures, computed once per run. Only they need the recordings; without, they are left out."""
+    """Leakage and latent pictures, computed once per run; left out where the recordings are not available."""
     known = run.ledger.recall("weights story", WeightsStory) or WeightsStory()
     missing = {role: setting for role, setting in wanted.items() if role not in known.leakage}
     if missing:
@@ -144,10 +147,10 @@ def _codes(run: Run, entry: Entry) -> tuple[Tensor, NDArray[np.int64]]:
 
 
 def _leaks(run: Run, entry: Entry, z: Tensor, rows: NDArray[np.int64], *, every: bool) -> list[Leak]:
-    """What is read of the subject and of the run's nuisance; of every other column too, if asked, for it takes time.
+    """Leakage of the subject and of the run's nuisance; with `every`, of other columns too, which takes time.
 
-    A column that varies within people is read within each of them, for otherwise it could be read off the person. One
-    that does not, such as an age, is read among all trials.
+    A column that varies within people is probed within each person, so that it cannot be inferred from who they are.
+    One that does not, such as an age, is probed among all trials.
     """
     recordings, train = run.recordings, run.job(entry).fold.train
     asked = dict.fromkeys(["subject", *nuisance_parts(run.options.nuisance)])

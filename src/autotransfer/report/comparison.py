@@ -42,17 +42,17 @@ class Contender:
 
     @property
     def is_rival(self) -> bool:
-        """Whether what is delivered has to beat it to be worth its cost."""
+        """Whether the delivered model has to beat it to be worth its cost."""
         return self.key == "none" or self.key.startswith("peer")
 
     @property
     def is_method(self) -> bool:
-        """Whether it is one of those that AutoTransfer starts from."""
+        """Whether it is a penalty method, one of the candidates."""
         return self.key not in ("none", *OWN) and not self.is_peer
 
     @property
     def is_peer(self) -> bool:
-        """Whether a few lines of code would do it, without a network."""
+        """Whether it is a simple model, a few lines of code without a network."""
         return self.key.startswith(PEER)
 
 
@@ -68,8 +68,8 @@ def ranking(summary: Summary) -> list[Candidate]:
 
 
 def contenders(summary: Summary) -> list[Contender]:
-    """Baseline, the methods in their usual order, peers, then what AutoTransfer could have done with its candidates,
-    and AutoTransfer as estimated honestly."""
+    """Baseline, methods in their usual order, simple models, alternatives with the same candidates, and the nested
+    estimates of AutoTransfer."""
     best: dict[str, str] = {}  # method -> the setting that stands for it, by validation alone
     for candidate in ranking(summary):
         best.setdefault(candidate.method, candidate.name)

@@ -23,7 +23,7 @@ class Html(str):
 
 
 def plain(value: object) -> str:
-    """What a person should read."""
+    """Text without characters that cannot be shown."""
     return _UNSHOWABLE.sub("\ufffd", str(value))
 
 
@@ -41,12 +41,12 @@ def plot_text(value: object, length: int = 22) -> str:
     return short(value, length).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def told_apart(values: Iterable[str], length: int) -> dict[str, str]:
-    """Each as `plot_text` has it, but cut no shorter than tells it from the others."""
+def distinct_labels(values: Iterable[str], length: int) -> dict[str, str]:
+    """Each as `plot_text` has it, but long enough to differ from the others."""
     cut = {value: plot_text(value, length) for value in values}
     times = Counter(cut.values())
     alike = [value for value in cut if times[cut[value]] > 1]
-    return cut | told_apart(alike, length + 10) if length < max(map(len, alike), default=0) else cut
+    return cut | distinct_labels(alike, length + 10) if length < max(map(len, alike), default=0) else cut
 
 
 def tag(name: str, *children: object, **attributes: object) -> Html:

@@ -54,7 +54,7 @@ def leakage(summary: Summary) -> Figure | None:
 
 
 def _reading(summary: Summary, leaks_of: dict[str, Measured]) -> str:
-    """What the way between the dots means: a baseline with another preprocessing says nothing of the censor."""
+    """How to read the distance between dots: a baseline with another preprocessing shows no effect of the censor."""
     choice = summary.choice
     if choice is None or not leaks_of["chosen"]:
         return ""

@@ -131,7 +131,7 @@ def _mean(histories: list[list[float]]) -> list[float]:
 
 
 def page(nonce: str) -> str:
-    """The page without any state; its script asks for that. Colours and letters are the report's."""
+    """The page without any state, which its script requests. Colours and fonts are those of the report."""
     style = asset("page.css") + asset("live.css")
     return asset("live.html").replace("{nonce}", nonce).replace("{style}", style).replace("{script}", asset("live.js"))
 
@@ -163,7 +163,7 @@ class LivePage:
         return f"http://127.0.0.1:{self.server.server_address[1]}/{self.key}/"
 
     def state(self) -> bytes:
-        """As JSON; what cannot be read at the moment is said in it. The answer is kept for a second."""
+        """The state as JSON, cached for a second; if the run cannot be read now, the JSON says why."""
         with self._lock:
             if time.monotonic() - self._when > FRESH:
                 try:
@@ -230,4 +230,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is the run's."""
+        """Write nothing: the terminal belongs to the run."""

@@ -1,4 +1,4 @@
-"""What belongs in the methods section of a paper, as plain text, from what the run itself has kept."""
+"""A paragraph for the methods section of a paper, as plain text, from the records of the run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ MOST_CLASSES = 12  # that are named
 
 
 def methods_paragraph(summary: Summary, at_least: float | None = None) -> str:
-    """Data, split, candidates, weights, seeds, scores with intervals, versions, citation. at_least: the score that is
-    asked of every person."""
+    """Data, split, candidates, weights, seeds, scores with intervals, versions, citation.
+
+    at_least: the score required of every person.
+    """
     if summary.choice is None:
         raise UserError("the run is not finished, so there is nothing to report yet; continue it with resume")
     if at_least is not None:

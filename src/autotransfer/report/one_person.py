@@ -28,7 +28,7 @@ def person_lines(summary: Summary, name: str) -> list[str]:
     if name not in choice.estimate:
         why = "their windows are all of one class" if name in choice.not_scored else "they were not held out"
         return [f"{who}: {count(windows, 'window')}, no score: {why}"]
-    lines = [*_place(summary, choice, name, f"{who}, {count(windows, 'window')}"), *_beside(choice, name)]
+    lines = [*_place(summary, choice, name, f"{who}, {count(windows, 'window')}"), *_other_scores(choice, name)]
     if name in choice.confusions:
         counts = np.array(choice.confusions[name])
         lines += confusion_lines(counts, summary.data.classes)
@@ -53,7 +53,7 @@ def _place(summary: Summary, choice: Choice, name: str, start: str) -> list[str]
     return lines
 
 
-def _beside(choice: Choice, name: str) -> list[str]:
+def _other_scores(choice: Choice, name: str) -> list[str]:
     others = {label_of(metric): scores[name] for metric, scores in choice.other_metrics.items() if name in scores}
     lines = [", ".join(f"{label} {score(value)}" for label, value in others.items())] if others else []
     best = choice.best_peer

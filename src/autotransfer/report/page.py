@@ -192,7 +192,7 @@ def _details(run: Summary) -> Html:
         failures(run),
         tag("h3", "Repeat this run"),
         tag("pre", tag("code", run.command), tabindex="0"),
-        facts("Options and seeds", _told(run.options)),
+        facts("Options and seeds", _shown_options(run.options)),
         splits(run),
         facts("Data", data),
         facts("Time and place", time),
@@ -200,7 +200,7 @@ def _details(run: Summary) -> Html:
     )
 
 
-def _told(options: RunOptions) -> dict[str, object]:
+def _shown_options(options: RunOptions) -> dict[str, object]:
     """Options as the reader should see them: what was used, and nothing that played no role."""
     unused = {"source", "storage"} | (set() if options.search == "tpe" else {"trials"})  # a storage has a password
     unused |= {name for name in ("shuffle_subjects", "as_printed") if not getattr(options, name)}

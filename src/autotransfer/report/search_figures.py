@@ -11,7 +11,7 @@ import numpy as np
 from ..censoring import CENSORS, MODES
 from . import plot
 from .comparison import Candidate, ranking
-from .escaping import plot_text, told_apart
+from .escaping import distinct_labels, plot_text
 from .outcomes import Scores, finite, has_stage_one, scores_on_validation, shortlist, tried_once
 from .plot import ACCENT, GREY, INK, MUTED, Figure, Json
 from .result_words import NO_BETTER
@@ -144,7 +144,7 @@ def _labels(summary: Summary, length: int) -> dict[str, str]:
     """Settings by name, as plotly may draw them."""
     validated = [] if summary.choice is None else [*summary.choice.validation_mean]
     words = {name: name for name in validated} | setting_names(summary)
-    cut = told_apart(words.values(), length)
+    cut = distinct_labels(words.values(), length)
     return {name: cut[full] for name, full in words.items()}
 
 

@@ -101,7 +101,7 @@ def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
     heads += tuple(METRICS[name].label for name in others)
     return folded(
         f"Score of every subject and {'the setting chosen' if alone else 'the best single candidate'} for it",
-        table(f"{_metric(summary)} of every test subject{_beside(others)}", heads, lines, numeric=2, less="1"),
+        table(f"{_metric(summary)} of every test subject{_other_metrics(others)}", heads, lines, numeric=2, less="1"),
     )
 
 
@@ -110,7 +110,7 @@ def _metric(summary: Summary) -> str:
     return f"{capital(summary.metric)} ({chance_words(summary.chance)})"
 
 
-def _beside(others: Mapping[str, object]) -> str:
+def _other_metrics(others: Mapping[str, object]) -> str:
     if not others:
         return ""
     return f"; {', '.join(METRICS[name].label for name in others)}: of the delivered model, nested"
