@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks import field, field_peers, field_tables
-from benchmarks.peer_rows import append, begin, known_rows
+from benchmarks.csv_rows import append, known_rows
 from benchmarks.shallow import Task
 
 import autotransfer as at
@@ -131,7 +131,6 @@ def folder(tmp_path: Path) -> Path:
     runs = [f"{name},zero-shot,{one},0.8,0.7,1,1,1,1m,1,0.6\n" for name in ("eeg_a", "emg_b") for one in "pq"]
     (tmp_path / "shipped.csv").write_text(header + "".join(runs))
     out = tmp_path / "field.csv"
-    begin(out, field.COLUMNS)
     scores = [("eeg_a", "p", 0.9), ("eeg_a", "q", 0.9), ("emg_b", "p", 0.4), ("emg_b", "q", 0.6)]
     fixed = {"adaptation": "zero-shot", "seed": 0, "seconds": 1.0}
     own = [

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 import torch
 from benchmarks import fine_tuning as tuning
+from benchmarks.csv_rows import known_rows
 from benchmarks.evidence import read
-from benchmarks.fine_tuning import WAYS, Member, Tuner, members_of
+from benchmarks.fine_tuning import TUNINGS, Member, Tuner, members_of
 from benchmarks.markdown import NOTHING
-from benchmarks.peer_rows import known_rows
 from benchmarks.stacked_peers import Windows
 from benchmarks.tuned import tuned
 
@@ -44,17 +44,17 @@ def states_of(members: list[Member], recordings: at.Recordings) -> list[tuning.S
     return [known[member.subject] for member in members]
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", TUNINGS)
 def test_a_member_of_the_stack_equals_the_same_member_alone(name: str) -> None:
-    recordings, way = uneven(), WAYS[name]._replace(steps=min(WAYS[name].steps, 5))
+    recordings, how = uneven(), TUNINGS[name]._replace(steps=min(TUNINGS[name].steps, 5))
     windows, members = windows_of(recordings), members_of(recordings, 0)
-    states = states_of(members, recordings) if way.pooled else None
+    states = states_of(members, recordings) if how.pooled else None
     together = Tuner(windows, members, states)
-    together.train(way)
+    together.train(how)
     state, predicted = together.population.state_dict(), together.predict()
     for place in (0, 3, len(members) - 1):
         alone = Tuner(windows, [members[place]], None if states is None else [states[place]])
-        alone.train(way)
+        alone.train(how)
         for key, value in alone.population.state_dict().items():
             torch.testing.assert_close(state[key][place], value[0], rtol=0, atol=1e-9, msg=key)
         assert (alone.predict()[0] == predicted[place]).all()
@@ -82,10 +82,10 @@ def test_what_is_not_labelled_does_not_matter() -> None:
     changed = at.Recordings(X, recordings.y, recordings.subject, sfreq=16)
     twin = members_of(changed, 0)[1]
     for name in ("scratch", "fine_tuned", "head_tuned"):
-        way, found = WAYS[name]._replace(steps=3), []
+        way, found = TUNINGS[name]._replace(steps=3), []
         for rec, own in ((recordings, member), (changed, twin)):
-            tuner = Tuner(windows_of(rec), [own], states_of([own], rec) if way.pooled else None)
-            tuner.train(way)
+            tuner = Tuner(windows_of(rec), [own], states_of([own], rec) if how.pooled else None)
+            tuner.train(how)
             found.append(tuner.population.state_dict())
         for key, value in found[0].items():
             assert (value == found[1][key]).all(), key
@@ -112,7 +112,7 @@ def test_before_is_what_the_library_says_of_the_person() -> None:
     assert member.subject == "1"
     whole = Member(member.task, 1, member.known, member.y, fold.test)
     tuner = Tuner(windows_of(recordings, torch.float32), [whole], [outcome.state])
-    tuner.train(WAYS["before"])
+    tuner.train(TUNINGS["before"])
     predicted = tuner.predict()[0]
     expected = outcome.said[-len(fold.test) :].argmax(1)
     assert (predicted == expected.numpy()).all()
@@ -123,15 +123,15 @@ def test_running_statistics_are_frozen_where_a_network_is_tuned() -> None:
     members = members_of(recordings, 0)
     states = states_of(members, recordings)
     for name in ("scratch", "fine_tuned", "head_tuned"):
-        way = WAYS[name]._replace(steps=3)
-        tuner = Tuner(windows_of(recordings, torch.float32), members, states if way.pooled else None)
+        how = TUNINGS[name]._replace(steps=3)
+        tuner = Tuner(windows_of(recordings, torch.float32), members, states if how.pooled else None)
         before = {key: value.clone() for key, value in tuner.population.state_dict().items()}
-        tuner.train(way)
+        tuner.train(how)
         moved = {key for key, value in tuner.population.state_dict().items() if (value != before[key]).any()}
         expected = set(before) - {"encoder.norm1.bias"}  # without a gradient beside statistics of the batch
-        if way.pooled:
+        if how.pooled:
             expected = {key for key in before if "running" not in key}
-        if way.head_only:
+        if how.head_only:
             expected = {"classifier.weight", "classifier.bias"}
         assert moved == expected
 
@@ -140,7 +140,7 @@ def test_scratch_learns_classes_that_differ() -> None:
     recordings = tiny(per_class=30)
     members = members_of(recordings, 0)
     tuner = Tuner(windows_of(recordings, torch.float32), members, None)
-    tuner.train(WAYS["scratch"])
+    tuner.train(TUNINGS["scratch"])
     truth = recordings.y.numpy()
     right = [np.mean(own == truth[member.left]) for member, own in zip(members, tuner.predict(), strict=True)]
     by_labels = {labels: np.mean([r for r, m in zip(right, members, strict=True) if m.labels == labels])
@@ -167,14 +167,14 @@ def test_a_person_of_one_class_is_left_out() -> None:
 def test_rows_are_tidy_and_a_repeated_command_computes_only_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "WAYS", {name: way._replace(steps=min(way.steps, 2)) for name, way in WAYS.items()})
+    monkeypatch.setattr(tuning, "TUNINGS", {name: one._replace(steps=min(one.steps, 2)) for name, one in TUNINGS.items()})
     out, source = tmp_path / "fine_tuning.csv", str(tiny_file(tmp_path, per_class=12))
-    options = Namespace(out=out, seeds=2, epochs=2, device="cpu", population=7)
-    tuning.run([source], options)
+    options = Namespace(files=[source], out=out, seeds=2, epochs=2, device="cpu", population=7)
+    tuning.run(options)
     rows = known_rows(out)
     keys = {(r["dataset"], r["pipeline"], r["labels"], r["subject"], r["seed"]) for r in rows}
     people, seeds = map(str, range(4)), ("0", "1")
-    assert keys == {("tiny", w, str(k), s, seed) for s in people for w in WAYS for k in LABELS for seed in seeds}
+    assert keys == {("tiny", w, str(k), s, seed) for s in people for w in TUNINGS for k in LABELS for seed in seeds}
     assert len(rows) == len(keys) == 128
     lines = out.read_text().splitlines(keepends=True)
     lost = [line for line in lines if line.startswith("tiny,fine_tuned,5,2,1,")]
@@ -184,7 +184,7 @@ def test_rows_are_tidy_and_a_repeated_command_computes_only_what_is_missing(
     monkeypatch.setattr(
         tuning, "pooled_networks", lambda r, folds, *a: trained.append(len(folds)) or whole(r, folds, *a)
     )
-    tuning.run([source], options)
+    tuning.run(options)
     assert trained == [1]  # one fold of one seed
     strip = ("seconds",)
     kept, again = ([{k: v for k, v in r.items() if k not in strip} for r in own] for own in (rows, known_rows(out)))

@@ -14,10 +14,9 @@ import sklearn
 import torch
 from benchmarks import deep
 from benchmarks import stacked_peers as stacked
-from benchmarks.peer_rows import known_rows
+from benchmarks.csv_rows import known_rows
 from benchmarks.shallow import Task, task_of
 from benchmarks.stacked_peers import Batches, Trainer, Windows
-from sklearn.metrics import balanced_accuracy_score
 
 import autotransfer as at
 from plain_eegnet import copy_member, our_name
@@ -240,22 +239,16 @@ def test_windows_are_standardised_by_the_training_subjects() -> None:
 
 def test_rows_are_tidy_and_a_repeated_command_adds_nothing(tmp_path: Path) -> None:
     out, source = tmp_path / "peers.csv", str(tiny_file(tmp_path, per_class=32))
-    options = Namespace(out=out, methods=["dann", "coral"], seeds=2, epochs=2, device="cpu", population=3)
-    stacked.run([source], options)
+    options = Namespace(
+        files=[source], out=out, methods=["dann", "coral"], seeds=2, epochs=2, device="cpu", population=3
+    )
+    stacked.run(options)
     rows = known_rows(out)
     expected = {("tiny", method, str(s), str(seed)) for method in options.methods for s in range(4) for seed in (0, 1)}
     assert {(r["dataset"], r["pipeline"], r["subject"], r["seed"]) for r in rows} == expected
     assert len(rows) == 16
-    stacked.run([source], options)
+    stacked.run(options)
     assert known_rows(out) == rows
-
-
-def test_the_score_is_scikit_learns() -> None:
-    draw = np.random.default_rng(0)
-    truth, predicted = draw.integers(0, 3, 50), draw.integers(0, 4, 50)  # class 3 does not occur
-    with pytest.warns(UserWarning, match="not in y_true"):
-        expected = balanced_accuracy_score(truth, predicted)
-    assert stacked.score(truth, predicted, 4) == pytest.approx(expected)
 
 
 def test_epochs_of_a_run() -> None:
