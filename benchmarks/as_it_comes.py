@@ -1,9 +1,9 @@
 """`CensoredClassifier` as it comes, on people left out:
 
-    python -m benchmarks.as_it_comes DATA.npz... --out as_it_comes.csv [--people 4] [--models censored unmasked paper]
+    python -m benchmarks.as_it_comes DATA.npz... --out as_it_comes.csv [--people 4] [--models censored unmasked]
 
-Some people of each set, evenly spread, are left out one at a time; the estimator is fitted to everybody else. One row of
-the CSV is the balanced accuracy of one model on one of them, and the seconds that fitting took. Rows that are there
+Some people of each set, evenly spread, are left out one at a time; the estimator is fitted to everybody else. One row
+of the CSV is the balanced accuracy of one model on one of them, and the seconds that fitting took. Rows that are there
 already are not computed again. All fits to a set are one stack, in which a row has the number that it has in the whole
 set, so that draws can be others than in `fit`; the seconds of each are its share.
 """
@@ -21,7 +21,6 @@ COLUMNS = ("data", "model", "subject", "score", "seconds")
 MODELS = {
     "censored": ("CensoredClassifier()", at.CensoredClassifier()),
     "unmasked": ("CensoredClassifier(channel_mask=0)", at.CensoredClassifier(channel_mask=0)),
-    "paper": ("CensoredClassifier(preset='paper')", at.CensoredClassifier(preset="paper")),
 }
 
 
@@ -55,7 +54,9 @@ def main(arguments: list[str] | None = None) -> None:
     for source in options.files:
         recordings = at.load(source)
         for name, estimator in (MODELS[model] for model in options.models):
-            known = {r["subject"] for r in known_rows(options.out) if (r["data"], r["model"]) == (recordings.name, name)}
+            known = {
+                r["subject"] for r in known_rows(options.out) if (r["data"], r["model"]) == (recordings.name, name)
+            }
             folds = [f for f in left_out(recordings, options.people) if str(f.test_subject) not in known]
             if not folds:
                 continue

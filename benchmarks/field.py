@@ -34,8 +34,8 @@ from autotransfer.runs.options import RunOptions
 from autotransfer.search.kinds import signal_of
 from autotransfer.training.metrics import balanced_accuracy_of
 
-from .field_peers import PEERS
 from .csv_rows import append, known_rows
+from .field_peers import PEERS
 from .shallow import task_of
 
 COLUMNS = ("set", "peer", "adaptation", "person", "score", "seed", "family", "seconds")

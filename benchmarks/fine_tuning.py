@@ -56,8 +56,17 @@ from autotransfer.training.packing import resolve_device
 from .csv_rows import append, command, known_rows
 from .shallow import Task, task_of
 from .stacked_peers import (
-    RATE, Ints, Population, Windows, classes_of, cross_entropy, in_turn, keys_of, room, usual_epochs,
-)  # fmt: skip
+    RATE,
+    Ints,
+    Population,
+    Windows,
+    classes_of,
+    cross_entropy,
+    in_turn,
+    keys_of,
+    room,
+    usual_epochs,
+)
 
 COLUMNS = ("dataset", "pipeline", "labels", "subject", "seed", "score", "seconds")
 BATCH, STEPS = 64, 200
@@ -208,7 +217,9 @@ def standardisation_of_labelled(windows: Windows, members: Sequence[Member]) -> 
     """Mean and spread of each member's labelled windows: two (P, 1, C, 1)."""
     labelled = [member.task.X[member.known].astype(np.float64) for member in members]
     spreads = [x.std((0, 2)) for x in labelled]
-    return windows.column([x.mean((0, 2)) for x in labelled]), windows.column([np.where(s > 0, s, 1.0) for s in spreads])
+    return windows.column([x.mean((0, 2)) for x in labelled]), windows.column(
+        [np.where(s > 0, s, 1.0) for s in spreads]
+    )
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -264,7 +275,9 @@ def run(options: argparse.Namespace) -> None:
                 append(options.out, rows, COLUMNS)
                 seconds = sum(row["seconds"] for row in rows)
                 mean = np.mean([row["score"] for row in rows])
-                print(f"{recordings.name}, seed {seed}, {rows[0]['pipeline']}: {mean:.3f} ({seconds:.0f} s)", flush=True)
+                print(
+                    f"{recordings.name}, seed {seed}, {rows[0]['pipeline']}: {mean:.3f} ({seconds:.0f} s)", flush=True
+                )
 
 
 def main() -> None:

@@ -98,5 +98,7 @@ def tables(options: Options) -> Iterator[Table]:
                 "MB": floor.bytes / 1e6, "operations, µs": floor.operations / machine.flops * 1e6,
                 "bytes, µs": floor.bytes / machine.bandwidth * 1e6, "floor, µs": floor.seconds(machine) * 1e6,
             })  # fmt: skip
-    table.notes.append(f"At {machine.flops / 1e9:.3g} GFLOP/s and {machine.bandwidth / 1e9:.3g} GB/s, measured with it.")
+    table.notes.append(
+        f"At {machine.flops / 1e9:.3g} GFLOP/s and {machine.bandwidth / 1e9:.3g} GB/s, measured with it."
+    )
     yield table

@@ -1,8 +1,9 @@
 """python -m benchmarks.larger_than_memory --trials 1000000: memory of a training whose recordings need not fit into it.
 
-Windows of noise with a shift for each subject and a signal for each class are written as .npy files into a folder (16 KiB
-a trial). A process of its own trains one job on one fold for one epoch and is watched from outside. Its memory is RssAnon,
-which nobody but the process can give back; pages of the file that it has read (RssFile) are the system's to drop.
+Windows of noise with a shift for each subject and a signal for each class are written as .npy files into a folder (16
+KiB a trial). Another process trains one job on one fold for one epoch and is watched from outside. Its memory is
+RssAnon, which nobody but the process can give back; pages of the file that it has read (RssFile) are the system's to
+drop.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def train(folder: Path) -> None:
     torch.set_num_threads(1)
     before, start = memory("self"), time.perf_counter()
     recordings = at.load(folder)
-    (outcome,) = at.train(recordings, [at.Job(at.Setting(max_epochs=1), at.leave_one_subject_out(recordings)[0])], "cpu")
+    (outcome,) = at.train(
+        recordings, [at.Job(at.Setting(max_epochs=1), at.leave_one_subject_out(recordings)[0])], "cpu"
+    )
     seconds = round(time.perf_counter() - start, 1)
     print(json.dumps({"before_MiB": before["RssAnon"], "seconds": seconds, "test_score": outcome.test_score}))
 
@@ -91,7 +94,9 @@ def watch(folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=20_000)
-    parser.add_argument("--folder", type=Path, help="where there is room for them; default: the system's for such files")
+    parser.add_argument(
+        "--folder", type=Path, help="where there is room for them; default: the system's for such files"
+    )
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:

@@ -10,10 +10,10 @@ many full batches as the larger side; the smaller side is shuffled anew whenever
 cross-entropy of the source windows plus the adaptation term of both halves. All epochs are trained and the last weights
 are used.
 
-Two things differ from SKADA 0.6. Its DANN ends in a softmax over one output, which is 1 whatever the input, so that no
-gradient comes from the domains; `dann` has the sigmoid of the published method in its place, and `dann_skada` is what
-SKADA's amounts to: no adaptation term. And where both sides have fewer than 128 windows SKADA takes no step at all;
-here an epoch has one, with windows repeated.
+Two things differ from SKADA 0.6. Its DANN (`dann_skada` of benchmarks.peers) ends in a softmax over one output, which
+is 1 whatever the input, so that no gradient comes from the domains; `dann` has the sigmoid of the published method in
+its place. And where both sides have fewer than 128 windows SKADA takes no step at all; here an epoch has one, with
+windows repeated.
 """
 
 from __future__ import annotations
@@ -101,17 +101,7 @@ class Dann(nn.Module):
         return F.softplus(source).mean(1) + F.softplus(-target).mean(1)
 
 
-class Nothing(nn.Module):
-    """No adaptation but that of the normalisation layers."""
-
-    def __init__(self, members: int, width: int, seeds: Sequence[int]) -> None:
-        super().__init__()
-
-    def forward(self, z: Tensor) -> Tensor:
-        return z.new_zeros(len(z))
-
-
-METHODS = {"dann": Dann, "coral": Coral, "dann_skada": Nothing}
+METHODS = {"dann": Dann, "coral": Coral}
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------
@@ -192,13 +182,13 @@ class Population(nn.Module):
         self.encoder = EEGNet(channels, times, members, temporal_kernel=kernel, seeds=keys_of("encoder", tasks))
         width = self.encoder.latent_dim
         self.classifier = Linear(members, width, tasks[0].n_classes, seeds=keys_of("classifier", tasks))
-        self.term = (Nothing if method is None else METHODS[method])(members, width, keys_of("term", tasks))
+        self.term = None if method is None else METHODS[method](members, width, keys_of("term", tasks))
 
     def losses(self, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
         """x (P, 2B, C, T), source first; y (P, B) of the source; noise (P,) keys of dropout -> (P,)."""
         z = self.encoder(x, noise=noise)
-        term: Tensor = self.term(z)
-        return cross_entropy(self.classifier(z[:, : y.shape[1]]), y) + term
+        loss = cross_entropy(self.classifier(z[:, : y.shape[1]]), y)
+        return loss if self.term is None else loss + self.term(z)
 
     def forward(self, x: Tensor) -> Tensor:
         """(P, B, C, T) -> logits (P, B, K)."""
@@ -265,7 +255,8 @@ class Trainer:
 
 @torch.no_grad()
 def classes_of(population: Population, gathered: Callable[[Tensor], Tensor], rows: Sequence[Ints]) -> list[Ints]:
-    """The classes (n,) that each member predicts for its rows (n,). gathered: windows of rows (P, B), as members see them."""
+    """The classes (n,) that each member predicts for its rows (n,). gathered: windows of rows (P, B) as members see
+    them."""
     population.eval()
     longest = max(map(len, rows))
     padded = torch.from_numpy(np.stack([np.resize(member, longest) for member in rows]))

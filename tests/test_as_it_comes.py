@@ -35,8 +35,8 @@ def test_it_writes_a_row_for_every_person_and_model(tmp_path: Path, monkeypatch:
         "CensoredClassifier()": [0, 3],
         "CensoredClassifier(channel_mask=0)": [0, 3],
     }
-    main([*arguments, "--models", "unmasked", "paper"])
-    assert seen == [0, 3] * 3, "rows that are there are kept"
+    main([*arguments[:-4], "--people", "3", "--device", "cpu"])
+    assert seen == [0, 3] * 2 + [2] * 2, "rows that are there are kept"
     assert len(pd.read_csv(tmp_path / "out.csv")) == 6
 
 

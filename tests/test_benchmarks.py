@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from benchmarks import anytime, floor, growth, shipped, timing
 from benchmarks.__main__ import SECTIONS, main
 from benchmarks.encoder import peaks_here
-from benchmarks.markdown import NOTHING
 from benchmarks.options import Options
 from benchmarks.steps import noise, plain_step, skorch_step, spread_jobs, stacked_step
 from benchmarks.tables import Table, crowded, machine, write
@@ -213,7 +212,6 @@ def test_the_best_simple_model_of_a_set_stands_beside_runs_as_they_ship() -> Non
 
 
 def test_a_moment_has_the_score_of_the_last_answer_before_it(tmp_path: Path) -> None:
-    assert anytime.at_moments(tmp_path) == NOTHING
     rows = [
         {"data": "a", "machine": "two cores", "people": 4, "answer": k, "stage": "s", "seconds": seconds,
          "score": value, "ended": ""}

@@ -13,7 +13,6 @@ from benchmarks import fine_tuning as tuning
 from benchmarks.csv_rows import known_rows
 from benchmarks.evidence import read
 from benchmarks.fine_tuning import TUNINGS, Member, Tuner, members_of
-from benchmarks.markdown import NOTHING
 from benchmarks.stacked_peers import Windows
 from benchmarks.tuned import tuned
 
@@ -82,13 +81,13 @@ def test_what_is_not_labelled_does_not_matter() -> None:
     changed = at.Recordings(X, recordings.y, recordings.subject, sfreq=16)
     twin = members_of(changed, 0)[1]
     for name in ("scratch", "fine_tuned", "head_tuned"):
-        way, found = TUNINGS[name]._replace(steps=3), []
-        for rec, own in ((recordings, member), (changed, twin)):
-            tuner = Tuner(windows_of(rec), [own], states_of([own], rec) if how.pooled else None)
+        how, states = TUNINGS[name]._replace(steps=3), []
+        for rec, person in ((recordings, member), (changed, twin)):
+            tuner = Tuner(windows_of(rec), [person], states_of([person], rec) if how.pooled else None)
             tuner.train(how)
-            found.append(tuner.population.state_dict())
-        for key, value in found[0].items():
-            assert (value == found[1][key]).all(), key
+            states.append(tuner.population.state_dict())
+        for key, value in states[0].items():
+            assert (value == states[1][key]).all(), key
 
 
 def test_the_test_person_is_no_part_of_the_pooled_network() -> None:
@@ -142,7 +141,7 @@ def test_scratch_learns_classes_that_differ() -> None:
     tuner = Tuner(windows_of(recordings, torch.float32), members, None)
     tuner.train(TUNINGS["scratch"])
     truth = recordings.y.numpy()
-    right = [np.mean(own == truth[member.left]) for member, own in zip(members, tuner.predict(), strict=True)]
+    right = [np.mean(classes == truth[member.left]) for member, classes in zip(members, tuner.predict(), strict=True)]
     by_labels = {labels: np.mean([r for r, m in zip(right, members, strict=True) if m.labels == labels])
                  for labels in LABELS}  # fmt: skip
     assert by_labels[10] > 0.95
@@ -150,10 +149,10 @@ def test_scratch_learns_classes_that_differ() -> None:
 
 
 def test_numbers_of_labels_that_leave_no_window_of_a_class_are_skipped() -> None:
-    found: dict[str, list[int]] = {}
+    labels: dict[str, list[int]] = {}
     for member in members_of(uneven(), 0):
-        found.setdefault(member.subject, []).append(member.labels)
-    assert found == {"0": [1, 2, 5, 10], "1": [1, 2, 5, 10], "2": [1, 2, 5, 10], "3": [1, 2]}
+        labels.setdefault(member.subject, []).append(member.labels)
+    assert labels == {"0": [1, 2, 5, 10], "1": [1, 2, 5, 10], "2": [1, 2, 5, 10], "3": [1, 2]}
 
 
 def test_a_person_of_one_class_is_left_out() -> None:
@@ -167,7 +166,9 @@ def test_a_person_of_one_class_is_left_out() -> None:
 def test_rows_are_tidy_and_a_repeated_command_computes_only_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "TUNINGS", {name: one._replace(steps=min(one.steps, 2)) for name, one in TUNINGS.items()})
+    monkeypatch.setattr(
+        tuning, "TUNINGS", {name: one._replace(steps=min(one.steps, 2)) for name, one in TUNINGS.items()}
+    )
     out, source = tmp_path / "fine_tuning.csv", str(tiny_file(tmp_path, per_class=12))
     options = Namespace(files=[source], out=out, seeds=2, epochs=2, device="cpu", population=7)
     tuning.run(options)
@@ -187,12 +188,11 @@ def test_rows_are_tidy_and_a_repeated_command_computes_only_what_is_missing(
     tuning.run(options)
     assert trained == [1]  # one fold of one seed
     strip = ("seconds",)
-    kept, again = ([{k: v for k, v in r.items() if k not in strip} for r in own] for own in (rows, known_rows(out)))
+    kept, again = ([{k: v for k, v in r.items() if k not in strip} for r in table] for table in (rows, known_rows(out)))
     assert sorted(map(str, again)) == sorted(map(str, kept))
 
 
 def test_the_table_sets_networks_beside_the_calibrated_model(tmp_path: Path) -> None:
-    assert tuned(read(tmp_path), tmp_path) == NOTHING
     people = [f"P{n}" for n in range(6)]
     (tmp_path / "average").mkdir()
     cases = [("zero_shot", "recorded", 0.6)]
@@ -200,19 +200,20 @@ def test_the_table_sets_networks_beside_the_calibrated_model(tmp_path: Path) -> 
     rows = [("toy", what, case, person, level) for what, case, level in cases for person in people]
     columns = ["dataset", "what", "case", "subject", "score"]
     pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "average" / "playback.csv", index=False)
-    assert tuned(read(tmp_path), tmp_path) == NOTHING
+    with pytest.raises(FileNotFoundError, match="fine_tuning"):
+        tuned(read(tmp_path), tmp_path)
     levels = {"scratch": 0.5, "before": 0.55, "fine_tuned": 0.7, "head_tuned": 0.65}
     # Two seeds that are averaged, and somebody who was not played back.
-    found = [
+    scores = [
         ("toy", name, k, person, seed, level + (0.01 if seed else -0.01), 1.0)
         for name, level in levels.items()
         for k in LABELS
         for person in [*people, "P9"]
         for seed in (0, 1)
     ]
-    pd.DataFrame(found, columns=tuning.COLUMNS).to_csv(tmp_path / "fine_tuning.csv", index=False)
-    told = tuned(read(tmp_path), tmp_path)
-    assert told.count("**0.800** / 0.700 / 0.650 / 0.500") == len(LABELS)
-    line = next(line for line in told.splitlines() if "minus fine-tuned" in line)
+    pd.DataFrame(scores, columns=tuning.COLUMNS).to_csv(tmp_path / "fine_tuning.csv", index=False)
+    text = tuned(read(tmp_path), tmp_path)
+    assert text.count("**0.800** / 0.700 / 0.650 / 0.500") == len(LABELS)
+    line = next(line for line in text.splitlines() if "minus fine-tuned" in line)
     assert line.count("+0.100 (") >= len(LABELS)
     assert (tmp_path / "tuned.svg").exists()
