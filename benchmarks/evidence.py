@@ -37,7 +37,7 @@ class Evidence:
 
 
 def table_of(folder: Path, name: str) -> pd.DataFrame:
-    """A CSV of the folder, with names as text. Whoever makes a page says where there is none: see results.fill."""
+    """A CSV of the folder, with names as text; where there is none, results.made says so on the page."""
     return read_table(folder / f"{name}.csv", dtype=TEXTS)
 
 

@@ -122,7 +122,7 @@ def claims(evidence: Evidence, folder: Path) -> str:
     sets_p = holm({name: float(test.pvalue) for name, test in tests.items()})
     rows = []
     for name, by_set in compared.items():
-        low, high = tests[name].confidence_interval(0.95)
+        low, high = map(float, tests[name].confidence_interval(0.95))
         centre = float(np.mean([pair.mean for pair in by_set.values()]))
         others = (pool({k: pair for k, pair in by_set.items() if k != dataset}) for dataset in by_set)
         without = [pooled.mean for pooled in others if pooled]
