@@ -14,7 +14,7 @@ COLUMNS = ("dataset", "pipeline", "subject", "seed", "score", "seconds")
 
 
 def command(description: str | None, out: str | None, *names: str, files: str = "+") -> argparse.ArgumentParser:
-    """Takes data sets and --out, which is required where it has no default, and of the options below those named."""
+    """A parser of data sets, of --out, which is required where it has no default, and of the named options below."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs=files, metavar="DATA", help=".npz, or anything that autotransfer.load takes")
     parser.add_argument("--out", type=Path, required=out is None, default=None if out is None else Path(out))

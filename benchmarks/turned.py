@@ -1,4 +1,4 @@
-"""What turning people back gains: python -m benchmarks.turned DATA... --out turned.csv
+"""What the transform `turn` gains: python -m benchmarks.turned DATA... --out turned.csv
 
 For recordings whose channels form a ring. Tangent vectors with shrinkage LDA, centred by person, with and without
 `turn`: every person is left out once and scored as recorded, and with their channels turned by every number of places.
