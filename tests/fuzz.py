@@ -574,13 +574,15 @@ class Fuzz(RunTargets):
             while behind := {name: counts[name].total() / n for name, n in todo.items() if counts[name].total() < n}:
                 target = min(behind, key=lambda name: behind[name])
                 first, start = seed + counts[target].total(), time.monotonic()
-                piece = self._piece(target, range(first, seed + todo[target]), tell)
+                piece = self.piece(target, range(first, seed + todo[target]), tell)
                 counts[target] += piece
                 rows.add(target, first, *(piece[name] for name in OUTCOMES), f"{time.monotonic() - start:.2f}")
         assert not self.trap.exists(), "a pickle was opened"
         return counts
 
-    def _piece(self, target: str, seeds: Sequence[int], tell: Callable[[str], None] | None) -> Counter[str]:
+    def piece(
+        self, target: str, seeds: Sequence[int], tell: Callable[[str], None] | None = partial(print, flush=True)
+    ) -> Counter[str]:
         """The first cases, for about PIECE seconds. Those of other libraries in a process of their own, for they crash;
         the case that ended it has 'crashed'."""
         if target not in OTHERS:
