@@ -580,9 +580,7 @@ class Fuzz(RunTargets):
         assert not self.trap.exists(), "a pickle was opened"
         return counts
 
-    def piece(
-        self, target: str, seeds: Sequence[int], tell: Callable[[str], None] | None = partial(print, flush=True)
-    ) -> Counter[str]:
+    def piece(self, target: str, seeds: Sequence[int], tell: Callable[[str], None] | None = print) -> Counter[str]:
         """The first cases, for about PIECE seconds. Those of other libraries in a process of their own, for they crash;
         the case that ended it has 'crashed'."""
         if target not in OTHERS:

@@ -23,8 +23,8 @@ from campaign import Table
 from failing_writes import FAULTS, Case, Ending, Fault, Layer, served
 
 KINDS = [kind for kind in FAULTS if kind.startswith("killed")]
-# Parts of paths: what is written where a stage ends, and how many writes of it a run makes about.
-ANSWERS = ("choice.json", "plan.json", "model", "results.csv", "report.html", "ledger.backup")
+# Parts of paths: what is written where a stage ends, and how many writes of it the run makes.
+ANSWERS = {"choice.json": 3, "plan.json": 3, "model": 12, "results.csv": 6, "report.html": 3, "ledger.backup": 8}
 COLUMNS = ("run", "kill", "files", "write", "how", "stage", "jobs", "finished", "predicts", "outcome")
 Row = list[str | int | bool]
 
@@ -69,7 +69,8 @@ def _next_fault(draw: random.Random, first: Ending) -> tuple[Fault, float]:
     """Where the next command is killed, and after how many seconds at most."""
     place, kind = draw.random(), draw.choice(KINDS)
     if place < 0.6:
-        return Fault(draw.randrange(1, 9), kind, part=draw.choice(ANSWERS)), float("inf")
+        part = draw.choice(list(ANSWERS))
+        return Fault(draw.randint(1, ANSWERS[part]), kind, part=part), float("inf")
     if place < 0.8:
         return Fault(draw.randrange(1, first.writes + 1), kind), float("inf")
     return Fault(), draw.random() * first.seconds

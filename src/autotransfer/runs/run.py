@@ -48,7 +48,7 @@ from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
 from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
-from .lock import companions, remove_database
+from .lock import remove_database
 from .options import RunOptions
 from .provenance import fingerprint, versions
 from .study import NAME, study_text
