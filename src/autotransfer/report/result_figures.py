@@ -19,8 +19,8 @@ SORTED = "test subject, worst to best under the baseline"
 
 
 def glance(summary: Summary) -> Figure | None:
-    """What the first screen shows: everybody under the model that is delivered, under simple models, the best of them
-    first, and under the plain network."""
+    """The figure of the first screen: scores of all people under the delivered model, the simple models (best first)
+    and the plain network."""
     rows = contenders(summary)
     best, base = honest(rows), find(rows, "none")
     if best is None:
@@ -168,7 +168,7 @@ def _path(row: Contender, order: list[str]) -> Json:
 
 
 def differences(summary: Summary) -> Figure | None:
-    """What is delivered minus the best simple model, subject by subject, with the interval of the mean."""
+    """The delivered model minus the best simple model, by subject, with the interval of the mean."""
     rows = contenders(summary)
     other, best = rival(rows), honest(rows)
     order = subject_order(rows)

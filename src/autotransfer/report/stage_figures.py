@@ -1,4 +1,4 @@
-"""What the time of a run that answers in stages was worth."""
+"""How the score grew from stage to stage."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def folded(summary_line: str, *content: Html | None, opened: bool = False) -> Ht
 
 
 def estimates(summary: Summary, rows: list[Contender]) -> Html | None:
-    """Baseline, AutoTransfer in its estimates and every method, each against the baseline."""
+    """Baseline, estimates of AutoTransfer and every method, each compared with the baseline."""
     base = find(rows, "none")
     if base is None:
         return None
@@ -74,7 +74,7 @@ def estimates(summary: Summary, rows: list[Contender]) -> Html | None:
 
 
 def subjects(summary: Summary, rows: list[Contender]) -> Html | None:
-    """Score of every subject, and which setting the nested choice took for it."""
+    """Score of every subject, and the setting of the nested choice."""
     keys = ("none", "published", "choosing", "equal", "nested", "nested_full")
     shown = [row for row in (find(rows, key) for key in keys) if row]
     shown[1:1] = [row for row in rows if row.is_peer]
