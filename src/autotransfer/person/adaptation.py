@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +39,8 @@ State = dict[str, Tensor]  # what is known of a person
 class AdaptationMethod(Protocol):
     """Tensors may have further leading axes, for people who are followed side by side."""
 
+    label: ClassVar[str]  # as reports write it
+
     def __init__(self, everyone: Effects, total: float) -> None:
         """everyone: effects of the P members; total: sum of the weights of their corrections."""
 
@@ -56,6 +58,7 @@ class AdaptationMethod(Protocol):
 
 
 class Shift:
+    label = "by a shift that all classes share"
     classes_known = False
 
     def __init__(self, everyone: Effects, total: float) -> None:
@@ -75,6 +78,7 @@ class Shift:
 
 
 class Prototypes(Shift):
+    label = "by class prototypes"
     classes_known = True
 
     def count(self, known: State, x: Tensor, p: Tensor) -> State:
@@ -84,6 +88,8 @@ class Prototypes(Shift):
 
 
 class Statistics:
+    label = "by means and covariances"
+
     def __init__(self, everyone: Effects, total: float) -> None:
         self.everyone = everyone
         self.mean = everyone.means.mean(-2)  # (P, R)
@@ -117,6 +123,8 @@ class Statistics:
 
 
 class Entropy:
+    label = "by entropy"
+
     def __init__(self, everyone: Effects, total: float) -> None:
         self.everyone, self.total = everyone, total
 
