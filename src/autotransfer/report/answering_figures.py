@@ -118,13 +118,12 @@ def _mean(values: Mapping[str, float]) -> float:
     return float(np.mean(list(values.values())))
 
 
-def _worst(coverage_by_person: Scores) -> str:
-    if not coverage_by_person:
+def _worst(held: Scores) -> str:
+    """held: by person, the share of windows whose set holds the true class."""
+    if not held:
         return ""
-    worst = min(coverage_by_person, key=lambda who: coverage_by_person[who])
-    return (
-        f" Least often, at {share(float(USUAL))}: {share(coverage_by_person[worst])} of the windows of subject {worst}."
-    )
+    worst = min(held, key=held.__getitem__)
+    return f" Least often, at {share(float(USUAL))}: {share(held[worst])} of the windows of subject {worst}."
 
 
 def _gained(answering: Answering) -> str:

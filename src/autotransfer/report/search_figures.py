@@ -201,11 +201,8 @@ def _rested_on(summary: Summary, ranked: list[Candidate]) -> Scores:
     """Scores by subject, for candidates whose trainings agree with the mean in the choice."""
     scores = scores_on_validation(summary)
     means = {name: float(np.mean(list(by_person.values()))) for name, by_person in scores.items()}
-    return {
-        candidate.name: scores[candidate.name]
-        for candidate in ranked
-        if abs(means.get(candidate.name, math.inf) - candidate.mean) < SAME
-    }
+    stated = {candidate.name: candidate.mean for candidate in ranked}
+    return {name: scores[name] for name, mean in stated.items() if abs(means.get(name, math.inf) - mean) < SAME}
 
 
 def _subjects(scores: Scores, names: list[str], words: dict[str, str]) -> Json:

@@ -16,7 +16,7 @@ from .escaping import Html, joined, tag
 from .outcomes import has_stage_one, scores_on_test, shortlist, tried_once
 from .statistics import holm, paired, spread
 from .summary import Leak, Summary
-from .wording import capital, duration, interval, probability, score, setting_names, signed, significance
+from .wording import capital, count, duration, interval, probability, score, setting_names, signed, significance
 
 MOST_FAILURES = 50
 
@@ -215,10 +215,8 @@ def failures(summary: Summary) -> Html | None:
     rest = len(failed) - len(lines)
     heads = ("setting", "stage", "test subject", "seed", "what happened")
     note = tag("p", f"{rest} more are in results.csv.", class_="caption") if rest else None
-    count = "1 job" if len(failed) == 1 else f"{len(failed)} jobs"
-    return joined(
-        tag("h3", f"{count} failed", id="failures"), table("Failed jobs", heads, lines, numeric=9, less="1 3"), note
-    )
+    title = tag("h3", f"{count(len(failed), 'job')} failed", id="failures")
+    return joined(title, table("Failed jobs", heads, lines, numeric=9, less="1 3"), note)
 
 
 def facts(caption: str, values: Mapping[str, object]) -> Html | None:
