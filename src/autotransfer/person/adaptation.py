@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ State = dict[str, Tensor]  # what is known of a person
 class AdaptationMethod(Protocol):
     """Tensors may have further leading axes, for people who are followed side by side."""
 
-    label: ClassVar[str]  # as reports write it
+    label: str  # as reports write it
 
     def __init__(self, everyone: Effects, total: float) -> None:
         """everyone: effects of the P members; total: sum of the weights of their corrections."""

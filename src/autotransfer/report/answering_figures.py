@@ -96,10 +96,7 @@ def abstention(summary: Summary) -> Figure | None:
         "a thin line is a person. Thresholds come from the others, so of somebody who is hard to read more stays "
         f"unanswered.{_gained(answering)}",
         data=data,
-        layout=plot.stacked(
-            plot.axes(across, plot.score_axis("accuracy of the answers", everything, summary.data.chance)),
-            plot.level(summary.data.chance, "chance"),
-        ),
+        layout=plot.scores_over(across, "accuracy of the answers", everything, summary.data.chance),
         columns=("unanswered_asked_for", "subject", "answered", "accuracy"),
         rows=[
             [float(asked), who, share_, answering.accuracy.get(asked, {}).get(who)]

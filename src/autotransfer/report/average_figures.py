@@ -113,12 +113,7 @@ def reliability(summary: Summary) -> Figure | None:
     sizes = [max(6.0, LARGEST * math.sqrt(min(1.0, weight))) for weight in weights]
     look = {"size": sizes, "opacity": 0.85, "line": {"color": BACKGROUND, "width": 1}}
     both = [*x, *y, summary.data.chance]  # one range, so that the diagonal is one
-    layout = plot.stacked(
-        plot.axes(
-            plot.score_axis("confidence: probability of the predicted class", both), plot.score_axis("accuracy", both)
-        ),
-        plot.level(summary.data.chance, "chance"),
-    )
+    across = plot.score_axis("confidence: probability of the predicted class", both)
     return Figure(
         key="reliability",
         title="How far confidence can be trusted",
@@ -131,7 +126,7 @@ def reliability(summary: Summary) -> Figure | None:
             plot.line([0, 1], [0, 1], "as claimed", stroke=MUTED, width=1.5, line={"dash": "dot"}),
             plot.path(x, y, "windows of similar confidence", fill=ACCENT, width=1.5, text=texts, marker=look),
         ],
-        layout=layout,
+        layout=plot.scores_over(across, "accuracy", both, summary.data.chance),
         columns=("confidence", "accuracy", "share_of_windows"),
         rows=[list(bin_) for bin_ in bins],
         height=400,

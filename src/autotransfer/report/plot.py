@@ -274,6 +274,11 @@ def level(value: float | None, text: str = "", *, panel: int = 0) -> Json:
     return {"shapes": [_dashes("x", "y", value, panel)], "annotations": [label] if text else []}
 
 
+def scores_over(x: Json, title: str, values: Iterable[float | None], chance: float | None) -> Json:
+    """Layout of scores above an axis x, with chance as a dashed line."""
+    return stacked(axes(x, score_axis(title, values, chance)), level(chance, "chance"))
+
+
 def upright(value: float | None, text: str = "") -> Json:
     """The same for a vertical line, labelled above its top."""
     if value is None:

@@ -133,11 +133,7 @@ def by_subject(summary: Summary) -> Figure | None:
     best = honest(rows)
     front = [row for row in rows if row.is_rival or row is best]
     behind = [row for row in rows if row not in front and not row.is_autotransfer]
-    up = plot.score_axis(summary.metric, (v for row in rows for v in row.scores.values()), summary.chance)
-    layout = plot.stacked(
-        plot.axes(plot.names_axis(order, SORTED), up),
-        plot.level(summary.chance, "chance"),
-    )
+    values = [value for row in rows for value in row.scores.values()]
     hidden = {"visible": "legendonly"} if front else {}
     return Figure(
         key="by-subject",
@@ -145,7 +141,7 @@ def by_subject(summary: Summary) -> Figure | None:
         caption="Subjects are sorted by their baseline score, so a gain at the left end is a gain for those whom "
         "the baseline serves worst. Click a name to show or hide it.",
         data=[_dots(row, order) | hidden for row in behind] + [_path(row, order) for row in front],
-        layout=layout,
+        layout=plot.scores_over(plot.names_axis(order, SORTED), summary.metric, values, summary.chance),
         columns=("test_subject", "row", "test_score"),
         rows=[[s, row.label, row.scores[s]] for s in order for row in rows if s in row.scores],
     )
