@@ -7,7 +7,7 @@ import math
 from . import plot
 from .averaging import others, parts
 from .escaping import distinct_labels, plot_text
-from .plot import ACCENT, BACKGROUND, GREY, LOSS, MUTED, Figure, Json
+from .plot import ACCENT, BACKGROUND, MUTED, Figure, Json
 from .result_words import average_words
 from .statistics import Paired
 from .summary import Summary
@@ -89,7 +89,7 @@ def contributions(summary: Summary) -> Figure | None:
 
 def _range(label: str, pair: Paired, position: int) -> list[Json]:
     """A dot on the line of its interval."""
-    fill = ACCENT if pair.mean > 0 else LOSS if pair.mean < 0 else GREY
+    fill = plot.gain_colour(pair.mean)
     text = f"{plot_text(label, 40)}: {score(pair.second.mean)}<br>average minus it {signed(pair.mean)}"
     text += f"<br>95 % interval {interval(pair)}"
     dot = plot.points([pair.mean], [position], plot_text(label, 40), fill=fill, text=[text], marker={"size": 10})

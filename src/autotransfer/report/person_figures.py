@@ -115,10 +115,10 @@ def adaptation(summary: Summary) -> Figure | None:
     for place, (order, before) in enumerate(played.zero_shot.items()):
         after, values = played.adapted[order], gains[order]
         mean = float(np.mean(values))
-        fill = ACCENT if mean > 0 else LOSS if mean < 0 else GREY
         look = {"size": plot.DOT, "opacity": 0.6}
         text = [signed(gain) for gain in values]
         data.append(plot.points(values, placed.heights(place), "people", fill=GREY, text=text, marker=look))
+        fill = plot.gain_colour(mean)
         data.append(plot.points([mean], [place], "mean", fill=fill, text=[signed(mean)], marker={"size": 12}))
         numbers.append(plot.note(signed(mean), x=1, y=place, xshift=12))
         titles.append(placed.title(f"{order}: {score(float(np.mean(list(after.values()))))}", place))

@@ -80,6 +80,10 @@ def _peer(method: str) -> int | None:
     return int(number) if word == "peer" and number.isdigit() else None
 
 
+def gain_colour(value: float) -> str:
+    return ACCENT if value > 0 else LOSS if value < 0 else GREY
+
+
 def nth(index: int) -> tuple[str, str]:
     """Colour and shape of the index-th of many: 35 pairs before they repeat."""
     return PALETTE[index % len(PALETTE)], SYMBOLS[index // len(PALETTE) % len(SYMBOLS)]
