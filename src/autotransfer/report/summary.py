@@ -100,9 +100,11 @@ class Summary:
         n = len(self.choice.stages)
         return f"SO FAR, {n} stage{'s' * (n != 1)}: " if n and self.choice.ended is None else ""
 
-    def asking(self, at_least: float) -> Summary:
-        """The same summary with the score required of every person."""
-        return self if self.choice is None else replace(self, choice=replace(self.choice, at_least=at_least))
+    def asking(self, at_least: float | None) -> Summary:
+        """The same summary with the score required of every person; None: as the run has it."""
+        if self.choice is None or at_least is None:
+            return self
+        return replace(self, choice=replace(self.choice, at_least=at_least))
 
     @cached_property
     def plain(self) -> Setting:
