@@ -20,6 +20,7 @@ from autotransfer.cli import app
 from autotransfer.errors import UserError
 from autotransfer.models import saving
 from autotransfer.models.loading import load_model
+from autotransfer.person.adaptation import UNTRIED
 from autotransfer.runs import executor
 from autotransfer.runs.choice import Choice, StageScore, read_choice, unfinished
 from autotransfer.runs.options import RunOptions
@@ -277,9 +278,12 @@ def test_a_plan_is_performed_from_the_command_line(tmp_path: Path, whole: Path) 
 
 def test_without_time_the_first_answer_is_made_and_no_other(tmp_path: Path) -> None:
     run = start(tmp_path, time="0.001s")
-    choice = conduct(run, quiet, shown=False)
+    choice = conduct(run, quiet, shown=False, played=0)
     assert [stage.name for stage in choice.stages] == STAGES[:1]
     assert choice.ended == "the time was over"
+    assert choice.left_out == [f"{name} (no time was left)" for name in STAGES[1:]]
+    assert choice.playback is None
+    assert load_model(run.folder).card.follows == UNTRIED
     assert {entry.setting.network.closed_form for entry in run.ledger.entries()} == {True}
     assert read_plan(run.folder).stages[0].name == STAGES[0]
     run.ledger.close()
