@@ -61,7 +61,7 @@ def train(
     progress: bool | None = None,
     encoders: Encoders | None = None,
 ) -> list[Outcome]:
-    """As `at.train` (models/outcome.py), whose outcomes can also be made into models."""
+    """`at.train` (models/outcome.py) calls it, and gives outcomes that can be made into models."""
     place = resolve_device(device)
     check_jobs(recordings, jobs)
     unique: dict[tuple[object, ...], Job] = {}
@@ -135,7 +135,7 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
 
 
 def _as_asked(job: Job, outcome: Outcome) -> Outcome:
-    """The outcome as seen from the job's own fold: a twin was trained as the other's swapped pair."""
+    """The outcome for the job's fold: a twin was trained as the swapped pair of the other."""
     if outcome.job.fold.key == job.fold.key or outcome.swapped is None:
         return outcome
     return replace(outcome.swapped, swapped=replace(outcome, swapped=None))
