@@ -71,9 +71,11 @@ def thinned(recordings: at.Recordings, most: int) -> at.Recordings:
     if recordings.n_trials <= most:
         return recordings
     cells = (recordings.subject * recordings.n_classes + recordings.y).numpy()
-    each = most // len(np.unique(cells))
-    kept = [own[np.unique(np.linspace(0, len(own) - 1, min(each, len(own))).round().astype(int))]
-            for own in (np.flatnonzero(cells == cell) for cell in np.unique(cells))]  # fmt: skip
+    most_of_cell = most // len(np.unique(cells))
+    kept = []
+    for cell in np.unique(cells):
+        rows = np.flatnonzero(cells == cell)
+        kept.append(rows[np.unique(np.linspace(0, len(rows) - 1, min(most_of_cell, len(rows))).round().astype(int))])
     rows = np.sort(np.concatenate(kept))
     return at.Recordings(
         recordings.X[rows], recordings.y[rows], recordings.subject[rows], sfreq=recordings.sfreq,
@@ -91,8 +93,8 @@ def folds_of(recordings: at.Recordings, people: Sequence[int | None]) -> Iterato
         others = [person for person in order if person not in held_out]
         for many in people:
             if many is None or many < len(others):
-                own = others if many is None else others[:many]
-                yield number, many, np.flatnonzero(np.isin(subject, own)), np.flatnonzero(np.isin(subject, held_out))
+                train = np.isin(subject, others[:many])
+                yield number, many, np.flatnonzero(train), np.flatnonzero(np.isin(subject, held_out))
 
 
 class Target:
@@ -168,14 +170,14 @@ def pooled_by_name(studies: Studies, target: str) -> tuple[at.Recordings, Rows]:
     study = np.array(pool.heads)[pool.y.numpy()]
     labels = [(name == target, str(label)) for name, label in studies.classes]
     as_target = np.array([
-        classes.index(label) if own else number.get(CALLED.get(label, ""), -1) for own, label in labels
+        classes.index(label) if is_target else number.get(CALLED.get(label, ""), -1) for is_target, label in labels
     ])[pool.y.numpy()]  # fmt: skip
     kept = np.flatnonzero(as_target >= 0)
-    made = at.Recordings(
+    pooled = at.Recordings(
         pool.X[kept], as_target[kept], pool.subject[kept], sfreq=pool.sfreq, channels=pool.channels, classes=classes,
         ring=pool.ring, name="pooled",
     )  # fmt: skip
-    return made, np.flatnonzero(study[kept] == place)
+    return pooled, np.flatnonzero(study[kept] == place)
 
 
 def measure(
@@ -187,9 +189,9 @@ def measure(
     def lap(what: str) -> None:
         print(f"{name}: {what} after {time.perf_counter() - start:.0f} s", flush=True)
 
-    others = Studies([one for other, one in sets.items() if other != name])
+    rest = [recordings for other, recordings in sets.items() if other != name]
     base = pretrain(
-        others, options.out / f"base-{name}", members=options.members, device=options.device, seed=options.seed,
+        Studies(rest), options.out / f"base-{name}", members=options.members, device=options.device, seed=options.seed,
         progress=False, **({} if options.epochs is None else {"epochs": options.epochs}),
     )  # fmt: skip
     base.check_new(sets[name])
@@ -198,7 +200,7 @@ def measure(
     for adaptation in ADAPTATIONS:
         forms = closed_forms(RunOptions(source="", adaptation=adaptation), sets[name])
         # Without those that turn the ring, which take their time.
-        target.solve(adaptation, "closed", [one for one in forms if "turn" not in one.to_dict()])
+        target.solve(adaptation, "closed", [form for form in forms if "turn" not in form.to_dict()])
         for kind in ("base", "random_base"):
             target.solve(adaptation, kind, of_base(names, kind, adaptation))
         lap(f"closed forms, {adaptation}")
@@ -209,16 +211,16 @@ def measure(
             y = np.arange(sets[name].n_classes)
             target.learn(adaptation, "network", sets[name], rows, y, {"standardise": scale, "steps": steps})
         lap("networks of the target alone")
-        every = Studies([sets[name], *(one for other, one in sets.items() if other != name)])
+        every = Studies([sets[name], *rest])
         y = np.arange(sets[name].n_classes)
         fixed = {key: value for key, value in SETTING.items() if key not in ("encoder", *AVERAGED)}
         if every.n_times == round(sets[name].n_times * (every.sfreq or 1) / (sets[name].sfreq or 1)):
             target.learn("zero-shot", "joint", every.recordings, rows, y, fixed | {"steps": 2 * steps})
             lap("joint")
-            pool, own = pooled_by_name(every, name)
-            target.learn("zero-shot", "pooled", pool, own, y, fixed | {"steps": steps})
+            pool, rows = pooled_by_name(every, name)
+            target.learn("zero-shot", "pooled", pool, rows, y, fixed | {"steps": steps})
             lap("pooled")
-            for model in ("joint", "pooled"):  # they use nothing of a new person, and may stand beside what does
+            for model in ("joint", "pooled"):  # they use nothing of a new person, and may be averaged with what does
                 for (adaptation, one, number, many), log_probs in list(target.log_probs.items()):
                     if one == model and adaptation == "zero-shot":
                         target.log_probs["transductive", model, number, many] = log_probs
@@ -255,12 +257,12 @@ def main() -> None:
         if time.perf_counter() - begun > 60 * options.minutes:
             print(f"no time for {name}", flush=True)
             continue
-        found, base = measure(name, sets, options)
-        rows += [row | {"seed": options.seed, "base_people": base.card.people} for row in found]
+        scores, base = measure(name, sets, options)
+        rows += [row | {"seed": options.seed, "base_people": base.card.people} for row in scores]
         table = pd.DataFrame(rows)
         write_atomically(options.out / "pretraining.csv", csv_of(table))
-        own = table[table.target == name].groupby(["adaptation", "people", "model"], sort=False).score.mean()
-        print(own.unstack("people").round(3).to_string(), flush=True)
+        means = table[table.target == name].groupby(["adaptation", "people", "model"], sort=False).score.mean()
+        print(means.unstack("people").round(3).to_string(), flush=True)
 
 
 if __name__ == "__main__":
