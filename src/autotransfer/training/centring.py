@@ -97,8 +97,8 @@ def fit_centring(logits: Tensor, reference: Tensor, y: Tensor, people: Tensor) -
     apart = (means - of_person[:, None]).square().sum(-1)
     of_class = (means * there[..., None]).sum(0) / there.sum(0).clamp(min=1)[:, None]
     scatter = [(distance.view_as(there) * there).sum() / there.sum() for distance in (within, apart)]
-    member = Centring(reference, of_class, *scatter, u.norm(dim=1).amax())
-    return Centring(*(tensor[None] for tensor in member))
+    tensors = (reference, of_class, *scatter, u.norm(dim=1).amax())
+    return Centring(*(tensor[None] for tensor in tensors))
 
 
 def _even(logits: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from ..errors import UserError
@@ -111,14 +112,13 @@ def check_jobs(recordings: Recordings, jobs: Sequence[Job]) -> None:
         if job.fold.key in seen:
             continue
         seen.add(job.fold.key)
-        for rows in (job.fold.train, job.fold.validation, job.fold.test):
-            if len(rows) == 0:
-                continue
-            if rows.min() < 0 or rows.max() >= recordings.n_trials:
-                raise UserError(
-                    f"a fold names row {int(rows.max())}, but there are {recordings.n_trials} trials; "
-                    "make the folds from the same recordings"
-                )
+        rows = np.concatenate([job.fold.train, job.fold.validation, job.fold.test])
+        strange = rows[(rows < 0) | (rows >= recordings.n_trials)]
+        if len(strange):
+            raise UserError(
+                f"a fold names row {int(strange.max())}, but there are {recordings.n_trials} trials; "
+                "make the folds from the same recordings"
+            )
         if len(job.fold.train) < 2:
             n = len(job.fold.train)
             raise UserError(f"a fold has {n} training rows ({job.fold}); batch normalisation needs at least 2")
