@@ -64,7 +64,7 @@ def evidence(log_probs: Floats) -> Floats:
     """Likelihoods of the classes of windows (n, K), up to a factor for each window; none is quite 0."""
     if (log_probs.max(1) == -np.inf).any():
         raise UserError("log_probs hold a window without any likely class")
-    return np.maximum(np.exp(log_probs - log_probs.max(1, keepdims=True)), LEAST)
+    return np.asarray(np.maximum(np.exp(log_probs - log_probs.max(1, keepdims=True)), LEAST))
 
 
 def forward(likelihood: Floats, stay: float, before: Floats | None = None) -> tuple[Floats, Floats]:
