@@ -227,8 +227,7 @@ class Pilot:
         """The score of a person after training on others."""
         log_p = torch.zeros(len(self.rows[person]), self.n_classes, dtype=torch.float64)
         for kind, codes in enumerate(self.codes):
-            sums = zip(*(self._sums_of(kind, other, windows) for other in train), strict=True)
-            log_p += Sums(*(sum(of_person[1:], of_person[0]) for of_person in sums)).log_probabilities(codes[person])
+            log_p += _total([self._sums_of(kind, other, windows) for other in train]).log_probabilities(codes[person])
         return balanced_accuracy_of(log_p.argmax(1).numpy(), self.y[self.rows[person]], self.n_classes)
 
     def _sums_of(self, kind: int, person: int, windows: int | None) -> Sums:
@@ -271,6 +270,10 @@ class Sums(NamedTuple):
         weight = torch.cholesky_solve(means.T, torch.linalg.cholesky(matrix)).T
         logits = (codes - centre) * scale @ weight.T - 0.5 * (weight * means).sum(1)
         return torch.log_softmax(logits.masked_fill(self.counts == 0, ABSENT), 1)
+
+
+def _total(sums: Sequence[Sums]) -> Sums:
+    return Sums(*(sum(tensors[1:], tensors[0]) for tensors in zip(*sums, strict=True)))
 
 
 def _in_turns(rows: Rows, y: Rows, seed: int) -> Rows:
