@@ -222,12 +222,12 @@ def test_a_reader_between_card_and_weights_finds_both(
         model.save(folder)
     monkeypatch.undo()
     assert not load_model(folder).card.scores.get("new"), "the card was never replaced"
-    real = saving.os.replace
-    monkeypatch.setattr(saving.os, "replace", lambda a, b: _fail() if Path(b).name == saving.WEIGHTS else real(a, b))
+    real, weights = saving.os.replace, saving.MODEL.weights
+    monkeypatch.setattr(saving.os, "replace", lambda a, b: _fail() if Path(b).name == weights else real(a, b))
     with pytest.raises(Interrupted):
         model.save(folder)
     monkeypatch.undo()
-    (folder / saving.WEIGHTS).write_bytes(b"older weights")
+    (folder / weights).write_bytes(b"older weights")
     assert load_model(folder).card.scores == {"new": True}
 
 
