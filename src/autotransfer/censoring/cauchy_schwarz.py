@@ -10,7 +10,7 @@ from .kernel_matrices import KernelMethod
 from .mmd import other_rows_kernel
 from .terms import Term
 
-_LEAST = 1e-12  # of a mean kernel value: rows that see nothing of each other have a logarithm, too
+_LEAST = 1e-12  # of a mean kernel value: rows that are far from each other have a logarithm, too
 
 
 class CauchySchwarz(KernelMethod):

@@ -84,6 +84,6 @@ class GroupDRO(Method):
     def after_step(self, active: Tensor) -> None:
         gains = (self.gains + self.earned).reshape(-1, self.contexts, self.nuisances)
         gains = (gains - gains.amax(-1, keepdim=True)).flatten(1)  # only differences matter: they stay small
-        own = self.gains.reshape(gains.shape)
-        self.gains.copy_(torch.where(active[:, None], gains, own).reshape(self.gains.shape))
+        before = self.gains.reshape(gains.shape)
+        self.gains.copy_(torch.where(active[:, None], gains, before).reshape(self.gains.shape))
         self.earned.zero_()

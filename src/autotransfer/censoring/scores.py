@@ -121,8 +121,8 @@ def _estimate(
     else:
         d2 = d2.repeat(masks, 1, 1)
         normal, zeta, rows = _normalised(sample, d2, kernel_matrices.pair_scales(beta, length_scale), mask)
-    found = filtered(Fit(normal, zeta, rows, gamma, length_scale != "perplexity"))
-    return -(rows.rsqrt()[..., None] * found).reshape(*leading, *z.shape[-2:])
+    solved = filtered(Fit(normal, zeta, rows, gamma, length_scale != "perplexity"))
+    return -(rows.rsqrt()[..., None] * solved).reshape(*leading, *z.shape[-2:])
 
 
 @fused
