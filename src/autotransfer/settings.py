@@ -98,11 +98,10 @@ class Setting:
         Setting(method="mmd", mode="conditional", strength=1.0, max_epochs=500, batch_size=128, standardise="trial")
 
     Keywords are the fields of the parts: method, mode, strength, warm_up, shuffle_subjects, nuisance and the method's
-    options;
-    encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read as an
-    attribute, None where it plays no role. A method does not see the options of other methods; method=None or
-    strength=0 is the baseline, for which mode and strength mean nothing.
-    `setting.replace(strength=0.3)`, or `dataclasses.replace`, changes some.
+    options; encoder and its options; each transform and augmentation by its name; those of `Training`. Each can be read
+    as an attribute, None where it plays no role. A method does not see the options of other methods; method=None or
+    strength=0 is the baseline, for which mode and strength mean nothing. `setting.replace(strength=0.3)`, or
+    `dataclasses.replace`, changes some.
     """
 
     penalty: Penalty | None
@@ -129,16 +128,9 @@ class Setting:
             training = SOLVED
         preprocessing = Preprocessing.of(values)
         _check_of_signals(preprocessing, augmentation)
-        found = {
-            "penalty": penalty,
-            "encoder": encoder,
-            "network": network,
-            "preprocessing": preprocessing,
-            "augmentation": augmentation,
-            "training": training,
-        }
-        for name, part in found.items():
-            object.__setattr__(self, name, part)
+        checked = penalty, encoder, network, preprocessing, augmentation, training
+        for field, part in zip(fields_of(type(self)), checked, strict=True):
+            object.__setattr__(self, field.name, part)
 
     # What most readers ask for. Other fields are read off their parts, or as attributes of the same names.
 
@@ -186,61 +178,61 @@ class Setting:
 
     def __repr__(self) -> str:
         usual = Setting().to_dict()
-        own = {name: value for name, value in self.to_dict().items() if usual.get(name) != value}
-        return f"Setting({', '.join(f'{name}={value!r}' for name, value in own.items())})"
+        changed = [f"{name}={value!r}" for name, value in self.to_dict().items() if usual.get(name) != value]
+        return f"Setting({', '.join(changed)})"
 
     @property
     def name(self) -> str:
         """Short, and different for settings that differ in their penalty: 'mmd conditional 0.3 median'."""
-        if self.penalty is None:
+        penalty = self.penalty
+        if penalty is None:
             return "baseline"
-        own = self.penalty
-        words = [own.method, own.mode, number(own.strength), *own.options.words]
-        words += [f"warm_up {own.warm_up}"] if own.warm_up else []
-        words += [f"nuisance {own.nuisance}"] if own.nuisance != SUBJECT else []
-        words += ["shuffled"] if own.shuffle_subjects else []
+        words = [penalty.method, penalty.mode, number(penalty.strength), *penalty.options.words]
+        words += [f"warm_up {penalty.warm_up}"] if penalty.warm_up else []
+        words += [f"nuisance {penalty.nuisance}"] if penalty.nuisance != SUBJECT else []
+        words += ["shuffled"] if penalty.shuffle_subjects else []
         return " ".join(words)
 
     def name_relative_to(self, plain: Setting) -> str:
         """The name, and all else that tells this setting from a plain one: 'baseline with align online', 'tangent'."""
-        kind, told = self.beside(plain)
+        kind, traits = self.beside(plain)
         head = self.name if kind is None or self.penalty is not None else kind
         if kind is not None and self.penalty is not None:
-            told |= {"encoder": self.encoder}
-        traits = [name if value is True else f"{name} {value}" for name, value in told.items()]
-        return head + (f" with {', '.join(traits)}" if traits else "")
+            traits |= {"encoder": self.encoder}
+        words = [name if value is True else f"{name} {value}" for name, value in traits.items()]
+        return head + (f" with {', '.join(words)}" if words else "")
 
     def beside(self, plain: Setting) -> tuple[str | None, dict[str, Any]]:
-        """The kind, where it is not the plain one's, and the traits that it leaves to be told; not what a
+        """The kind, where it is not the plain setting's, and the traits that the kind does not imply; without what a
         representation reads of the recordings, which is the same for all settings of a run."""
-        told = self.traits(plain)
-        if "represent" in told:
-            told = {name: value for name, value in told.items() if name not in ("sfreq", "constants")}
+        traits = self.traits(plain)
+        if "represent" in traits:
+            traits = {name: value for name, value in traits.items() if name not in ("sfreq", "constants")}
         if self.encoder == plain.encoder:
-            return None, told
-        del told["encoder"]
+            return None, traits
+        del traits["encoder"]
         if self.kind != self.encoder:
-            told.pop("represent")
+            traits.pop("represent")
         if self.network.closed_form:  # its own statistics make others superfluous
-            told |= {"standardise": self.preprocessing.values()["standardise"]}
-            told = {name: value for name, value in told.items() if (name, value) != ("standardise", "none")}
-        return self.kind, told
+            traits |= {"standardise": self.preprocessing.values()["standardise"]}
+            traits = {name: value for name, value in traits.items() if (name, value) != ("standardise", "none")}
+        return self.kind, traits
 
     def traits(self, plain: Setting) -> dict[str, Any]:
-        """Fields outside the penalty in which the setting differs from a plain one. Batches are told only where they
-        are not what the penalty, or its absence, asks for."""
-        own, usual = (
+        """Fields outside the penalty in which the setting differs from a plain one. Batches are among them only where
+        they are not the usual ones with this penalty, or without any."""
+        values, usual = (
             _values_of(**_parts(setting) | {"penalty": None, "network": network}) | {"encoder": setting.encoder}
             for setting, network in ((self, self.network), (plain, self._usual_network(plain)))
         )
         usual["batches"] = _usual_batches(self.penalty)
         solved = [field.name for field in fields_of(Training)] if self.network.closed_form else []
-        names = dict.fromkeys(name for name in [*own, *usual] if name not in solved)
-        return {name: own.get(name, "none") for name in names if own.get(name) != usual.get(name)}
+        names = dict.fromkeys(name for name in [*values, *usual] if name not in solved)
+        return {name: values.get(name, "none") for name in names if values.get(name) != usual.get(name)}
 
     def _usual_network(self, plain: Setting) -> EncoderOptions:
-        """What the options of this setting's encoder are told beside: the plain one's, or those of an untouched one of
-        its own kind."""
+        """Options to compare those of this setting's encoder with: the plain setting's, or the defaults of another
+        kind of encoder."""
         return plain.network if type(plain.network) is type(self.network) else type(self.network)()
 
     def replace(self, **changes: Any) -> Setting:
@@ -254,11 +246,11 @@ class Setting:
     @property
     def code_path(self) -> tuple[object, ...]:
         """Members that agree in this run the same censor; everything else about them is a number per member."""
-        if self.penalty is None:
+        penalty = self.penalty
+        if penalty is None:
             return ()
-        own = self.penalty
-        other = () if own.nuisance == SUBJECT else (own.nuisance,)  # critics have as many answers as there are groups
-        return own.method, own.mode, *code_path(CENSORS[own.method], own.options), *other
+        nuisance = () if penalty.nuisance == SUBJECT else (penalty.nuisance,)  # critics have an output for each group
+        return penalty.method, penalty.mode, *code_path(CENSORS[penalty.method], penalty.options), *nuisance
 
     def as_row(self) -> dict[str, Any]:
         """For tables: every field that any setting has, 'none' where it plays no role."""
@@ -318,9 +310,9 @@ def field_names() -> list[str]:
     encoders = [field.name for kind in ENCODERS.values() for field in fields_of(kind)]
     chains: Iterable[type] = (*TRANSFORMS.values(), *AUGMENTATIONS.values())
     extra = [field.name for kind in chains for field in fields_of(kind)[1:]]
-    own = [field.name for field in fields_of(Penalty) if field.name != "options"]
+    penalty = [field.name for field in fields_of(Penalty) if field.name != "options"]
     training = [field.name for field in fields_of(Training)]
-    names = [*own[:3], *censors, *own[3:], "encoder", *encoders, *TRANSFORMS, *AUGMENTATIONS, *extra, *training]
+    names = [*penalty[:3], *censors, *penalty[3:], "encoder", *encoders, *TRANSFORMS, *AUGMENTATIONS, *extra, *training]
     return list(dict.fromkeys(names))
 
 
@@ -379,14 +371,14 @@ def _penalty(values: dict[str, Any]) -> Penalty | None:
     check_choice("method", method, CENSORS)
     if strength == 0:
         return None
-    own = _picked(values, Penalty)
+    common = {name: value for name, value in _picked(values, Penalty).items() if value is not None}
     options = CENSORS[method].Options(**_picked(values, CENSORS[method].Options))
-    return Penalty(**{name: value for name, value in own.items() if value is not None}, options=options)
+    return Penalty(**common, options=options)
 
 
 def _usual_batches(penalty: Penalty | None) -> str:
-    """A penalty needs several rows of several subjects in a batch, of one class where it is conditional. As printed it
-    does with what chance gives it."""
+    """A penalty needs several rows of several subjects in a batch, of one class where it is conditional. As printed,
+    batches are shuffled."""
     if penalty is None or getattr(penalty.options, "as_printed", None):
         return "shuffled"
     return "balanced" if penalty.mode == "conditional" else "people"
@@ -423,12 +415,12 @@ def _check_of_signals(preprocessing: Preprocessing, augmentation: tuple[Augmenta
     if not any(isinstance(transform, Represent) for transform in preprocessing.transforms):
         return
     for name, kind in AUGMENTATIONS.items():
-        if kind.of_signals and any(type(one) is kind for one in augmentation):
+        if kind.of_signals and any(type(step) is kind for step in augmentation):
             raise UserError(f"{name} changes signals, and represent leaves none; leave one of them out")
 
 
 def _picked(values: dict[str, Any], kind: type) -> dict[str, Any]:
-    """What of these a dataclass has fields for. None leaves a field of a method or an encoder at its default."""
+    """The values that a dataclass has fields for. None leaves a field of a method or an encoder at its default."""
     optional = issubclass(kind, (MethodOptions, EncoderOptions))
     names = [field.name for field in fields_of(kind) if field.name in values and field.name != "options"]
     return {name: values[name] for name in names if values[name] is not None or not optional}
