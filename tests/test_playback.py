@@ -56,11 +56,11 @@ def test_what_is_played_is_what_a_session_does(model: Mixture) -> None:
     for place, order in enumerate(orders.values()):
         for way, name in enumerate(ADAPTATION_METHODS):
             model.card = replace(model.card, follows=name)
-            for adapt, found in ((True, played_back.ways[way]), (False, played_back.zero_shot)):
+            for adapt, found in ((True, played_back.adapted[way]), (False, played_back.zero_shot)):
                 said = at.Session(model, adapt=adapt).predict_proba(hard.X[order])
                 score = balanced_accuracy_of(said.argmax(1), y[order], REC.n_classes)
                 assert found[place] == pytest.approx(score, abs=0.03), (name, place, adapt)
-    assert np.abs(played_back.ways - played_back.zero_shot).max() > 0.03  # which would not be seen otherwise
+    assert np.abs(played_back.adapted - played_back.zero_shot).max() > 0.03  # which would not be seen otherwise
 
 
 def test_labels_are_used_as_calibrate_uses_them(model: Mixture) -> None:
