@@ -24,7 +24,7 @@ Rows = NDArray[np.int64]
 
 FEWEST_FOLDS = 3  # one group of people tests, one validates, the rest train
 MANY_PEOPLE = 20  # above this many, leaving out one at a time costs more than it tells
-USUAL_FOLDS = 10  # for so many people
+USUAL_FOLDS = 10  # for more than MANY_PEOPLE
 MIN_SCORABLE = 2  # people: one is measured, and decided about without themselves
 NOBODY: Rows = np.empty(0, dtype=np.int64)
 SESSION = "session"

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def code_path(method: type[Method], options: MethodOptions) -> tuple[object, ...]:
-    """Members that agree in this run the same code; what else their options say is a number per member."""
+    """Members that agree in this run the same code; their other options are numbers per member."""
     return tuple((name, value) for name, value in asdict(options).items() if name not in method.per_member)
 
 

@@ -139,7 +139,7 @@ class MIGE(Method):
 
 @fused
 def stein_identity(score: Tensor, z: Tensor, block: Tensor, context: Tensor) -> Tensor:
-    """The score less what no score has: Σ_i s_i = 0 in every block, Σ_i s_id z_id = −n in every context.
+    """The score projected so that Σ_i s_i = 0 in every block, and Σ_i s_id z_id = −n in every context.
 
     score, z: (..., B, D); block, context: (..., B, B) masks. The second sum runs over a context, so that it is
     safe for groups of two rows. As both entropies of a context obey it, so does their difference obey

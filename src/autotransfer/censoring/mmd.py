@@ -107,7 +107,7 @@ def groups_against_contexts(d2: Tensor, beta: Tensor, groups: Groups) -> Tensor:
 
 def mean_discrepancy(kernel: Tensor, groups: Groups) -> Tensor:
     """The estimate of MMD for any kernel (P, B, B) with nothing on its diagonal: -> (P,)."""
-    # What row i shares with the others of its context and of its group, on average: (P, B)
+    # Mean kernel of row i with the others of its context and of its group: (P, B)
     to_context = (kernel * groups.context).sum(-1) / (groups.context_rows - 1).clamp(min=1)
     to_group = (kernel * groups.group).sum(-1) / (groups.group_rows - 1).clamp(min=1)
     per_group = equal_shares(groups.counts, groups.group_rows)

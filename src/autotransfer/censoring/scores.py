@@ -36,7 +36,7 @@ from .filters import cutoff_solve, nu_solve, positive_part, ridge_solve_
 
 
 class Fit(NamedTuple):
-    """What a filter works on."""
+    """The input of a filter."""
 
     kernel: Tensor  # (P, N, N) K̃, which the filter may use up
     zeta: Tensor  # (P, N, D) D^{-1/2} b

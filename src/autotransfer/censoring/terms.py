@@ -57,7 +57,7 @@ MODES: dict[str, tuple[Rule, ...]] = {
 
 
 class TermSpec(NamedTuple):
-    """What a method must know of a term before it sees one."""
+    """What a method is made from: the sizes of its term."""
 
     members: int | None  # P; None: a single model, whose state has no leading axis
     dim: int  # D of this term's z

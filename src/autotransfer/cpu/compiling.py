@@ -89,7 +89,7 @@ def compiled() -> Path:
 
 
 def trusted_folder() -> Path:
-    """Where libraries are kept: nobody else may write there."""
+    """The folder of libraries, which nobody else may write."""
     home = os.environ.get("XDG_CACHE_HOME") or ""
     if not os.path.isabs(home):
         home = os.path.expanduser("~")  # HOME, or what the system knows where that is not set

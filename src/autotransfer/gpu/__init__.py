@@ -38,7 +38,7 @@ class Dropping(NamedTuple):
 
     @property
     def boost(self) -> Tensor:
-        """(P,) what the others are multiplied by."""
+        """(P,) factor of the units that stay."""
         return 1.0 / (1.0 - self.drop)
 
 

@@ -52,7 +52,7 @@ class AdaptationMethod(Protocol):
         """Effects that include what is known of the person."""
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        """Weights (..., P, R, C) and bias (..., P, C) of what is added to the logits of a projected code."""
+        """Weights (..., P, R, C) and bias (..., P, C) that correct the logits of a projected code."""
 
 
 class Shift:

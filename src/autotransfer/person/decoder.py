@@ -30,7 +30,7 @@ STEP = 16  # windows worked on at once
 
 
 class Decoder:
-    """Raw windows of one person, in order -> probabilities. It remembers nobody: what `follow()` returns does."""
+    """Raw windows of one person, in order -> probabilities. It remembers nobody: see `follow`."""
 
     def __init__(self, model: Model, *, online: bool = False) -> None:
         """online: decode with the average for sessions, which the model must have."""
@@ -58,7 +58,7 @@ class Decoder:
         self._anybody = [person if not person.state() else None for person in self.follow()]
 
     def follow(self) -> list[Person]:
-        """What the transforms of each stack remember of somebody new."""
+        """The memory of each stack's transforms for a new person."""
         return [stack.preprocessing.follow() for stack in self.stacks]
 
     def effects(self) -> tuple[list[Effects], list[Tensor]]:
@@ -71,17 +71,17 @@ class Decoder:
         return [stack.wide(directions) for stack in effects], weights
 
     def adaptation(self, method: str = "shift") -> Adaptation:
-        """Follows somebody new in the codes; method: one of ADAPTATION_METHODS."""
+        """For a new person, who is followed in the codes; method: one of ADAPTATION_METHODS."""
         return Adaptation(*self.effects(), method)
 
     def labels(self, model: Model) -> Labels:
-        """Takes labels of somebody new. model: the one that is decoded."""
+        """For labels of a new person. model: the one that is decoded."""
         days = [stack.days for stack in self.stacks if stack.days is not None]
         of_all = Days(*map(torch.cat, zip(*days, strict=True))) if len(days) == len(self.stacks) else None
         return Labels(model, *self.effects(), of_all)
 
     def online(self, rule: CentringRule | tuple[CentringRule, ...]) -> Follow:
-        """Follows somebody in the logits of the centred members, by one rule, or by several side by side."""
+        """For a new person, who is followed in the logits of the centred members by one rule, or by several."""
         centring = stacked_centring([stack.centring for stack in self.stacks if stack.centring is not None])
         mean = self._mean[np.ix_(self._centred_parts, self._centred_members)]
         return Follow(centring, mean, self._exponents[self._centred_parts], rule)

@@ -41,7 +41,7 @@ class Follow:
         return self._follow(windows, np.arange(len(windows.settled)), known)
 
     def side_by_side(self, windows: ZeroShot, orders: Sequence[NDArray[np.int64]]) -> Floats:
-        """Somebody new, by every rule and in every order of their windows, O times (n,): (L, O, n, C)."""
+        """A new person, by every rule and in each of O orders (n,) of their windows: (L, O, n, C)."""
         lanes = (len(self.centred.prior), len(orders))
         log_p, _ = self._follow(windows, np.stack(orders, 1), self.centred.begin(*lanes))
         return np.moveaxis(log_p, 0, -2)
