@@ -54,7 +54,7 @@ class AdaptationMethod(Protocol):
         """Effects that include what is known of the person."""
 
     def correction(self, known: State) -> tuple[Tensor, Tensor]:
-        """Weights (..., P, R, C) and bias (..., P, C) of what is added to the logits of a projected code."""
+        """Weights (..., P, R, C) and bias (..., P, C) that correct the logits of a projected code."""
 
 
 class Shift:
@@ -179,13 +179,13 @@ def all_members(stacks: Sequence[Effects]) -> Effects:
 class Adaptation:
     """What is known of one person by their windows so far.
 
-    effects: of the P members of each stack; weights: (P,) of each stack, of the members' corrections
+    effects: of the P members of each stack, with equally many directions R; weights: (P,) of each stack, of the
+        members' corrections
     method: one of ADAPTATION_METHODS
     """
 
     def __init__(self, effects: Sequence[Effects], weights: Sequence[Tensor], method: str = "shift") -> None:
-        directions = max(stack.means.shape[-1] for stack in effects)
-        self.effects, self.weights = [stack.wide(directions) for stack in effects], list(weights)
+        self.effects, self.weights = list(effects), list(weights)
         self._weights = torch.cat(self.weights)
         self.method = ADAPTATION_METHODS[method](all_members(self.effects), float(self._weights.sum()))
         self.restore(self.method.begin())

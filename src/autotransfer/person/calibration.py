@@ -134,7 +134,7 @@ def calibrated_with(model: Model, raw: Raw, *, new_day: bool = False) -> tuple[M
 
 
 def training_words(model: Model, raw: Raw) -> str | None:
-    """A warning where the windows that a reader found are of somebody whom the model was trained on, else None."""
+    """A warning where the windows of a reader are of a person whom the model was trained on; None otherwise."""
     X = model.check(raw.X, raw.channels, check_sfreq(raw.sfreq))
     whose = None if raw.subject is None else named(raw.subject, len(X), "subject", raw.subjects)
     return calibration_words(model.card.seen, raw.name, X, whose)
@@ -179,7 +179,7 @@ def following(model: Model) -> str | None:
 
 
 def lost_with(model: Model, labels: int) -> str | None:
-    """Why so many labels of each class are not worth using, by what held-out people gained; None: they are."""
+    """Why so many labels of each class are not used: held-out people did not gain by them; None: they did."""
     helped = model.card.calibrates
     if helped is None:
         return None
