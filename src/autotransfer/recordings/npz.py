@@ -283,8 +283,9 @@ def _meta_text(recordings: Recordings) -> str:
             if not _survives_json(label):
                 raise UserError(f"{field} holds {show(label)}, which cannot be saved; use strings or numbers")
     columns = {name: column.labels for name, column in recordings.columns.items() if not column.continuous}
-    own = {} if recordings.filter is None else {"filter": recordings.filter.as_dict()}
-    return json.dumps(meta | own | ({"column_labels": columns} if columns else {}))
+    if recordings.filter is not None:
+        meta["filter"] = recordings.filter.as_dict()
+    return json.dumps(meta | ({"column_labels": columns} if columns else {}))
 
 
 def _survives_json(label: Label) -> bool:
