@@ -244,7 +244,7 @@ def test_own_encoders_run_in_turn(kind: str) -> None:
     assert np.abs(saved.predict_proba(windows) - own_model(kind, Own).predict_proba(windows)).max() > 1e-3
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [pytest.param(f, marks=[pytest.mark.slow] * (f == "onnx")) for f in FORMATS])
 def test_own_encoders_are_exported(format: str, tmp_path: Path) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="needs the onnx extra")

@@ -21,8 +21,9 @@ from ..model.encoders import Encoders
 from ..recordings import Recordings
 from ..runs.executor import DTYPE, Work, split, tensors_of
 from ..runs.ledger import FINISHED, Entry, OpenPopulation
+from ..runs.provenance import versions
 from ..runs.pruning import Pruning
-from ..runs.run import job_of, versions
+from ..runs.run import job_of
 from ..training.closed_form import population_of
 from ..training.memory import first_line, out_of_memory
 from ..training.packing import resolve_device

@@ -29,7 +29,7 @@ from ..runs.checkpoint import restore, save_checkpoint
 from ..runs.executor import CHECKPOINT_EVERY, DTYPE
 from ..runs.lock import Lock
 from ..runs.options import epochs_for
-from ..runs.run import fingerprint, versions
+from ..runs.provenance import fingerprint, versions
 from ..runs.signals import asked_to_stop, raise_if_asked, signals_wait
 from ..settings import Setting
 from ..training.closed_form import population_of
