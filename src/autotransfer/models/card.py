@@ -182,11 +182,11 @@ def card_from(values: Any) -> Card:
         values = {name: value for name, value in values.items() if name != DIGEST}
     if not isinstance(values, dict) or values.get("kind") != KIND:
         return ModelCard(**values)
-    parts = values.get("parts")
+    parts: Any = values.get("parts")
     if not is_cards(parts):
         raise UserError(f"parts of the mixture is {shown(parts)}; it must be a list of cards")
-    online = online_card(values.get("online"))
-    return MixtureCard(**values | {"parts": [ModelCard(**part) for part in parts], "online": online})
+    read: dict[str, Any] = {"parts": [ModelCard(**part) for part in parts], "online": online_card(values.get("online"))}
+    return MixtureCard(**values | read)
 
 
 def is_cards(parts: Any) -> bool:
