@@ -229,7 +229,7 @@ def eegnet_aligned(recordings: at.Recordings, seed: int, device: str) -> Predict
 
     def predict(task: Task) -> Answers:
         (outcome,) = at.train(recordings, [at.Job(setting, task.fold, seed)], device, progress=False)
-        tested = outcome.said.numpy()[len(task.fold.validation) :]
+        tested = outcome.held_out_log_probs.numpy()[len(task.fold.validation) :]
         yield "EEGNet, Euclidean alignment", TRANSDUCTIVE, tested.argmax(1)
 
     return predict

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autotransfer.person.adaptation import WAYS
+from autotransfer.person.adaptation import ADAPTATION_METHODS
 from autotransfer.person.calibration import LABELS
 from autotransfer.report.statistics import spread
 from autotransfer.report.wording import score, share, signed
@@ -91,7 +91,7 @@ def methods(evidence: Evidence, folder: Path) -> str:
     """What each adaptation method gains with all of its correction, and the one that others choose."""
     sets = played(folder)
     rows, shown = [], orders_in(sets)
-    for method in (*WAYS, "adapted"):
+    for method in (*ADAPTATION_METHODS, "adapted"):
         gains = {order: pairs(by_set(sets, method, order), by_set(sets, "zero_shot", order)) for order in shown}
         if not gains.get("recorded"):
             continue
@@ -112,7 +112,7 @@ def twelve(evidence: Evidence, folder: Path) -> str:
     sets = {**played(folder), **played_in(folder / "confirmation")}
     sets = {
         dataset: scores for dataset, scores in sorted(sets.items())
-        if len(scores["zero_shot"]["recorded"]) > PEOPLE and set(WAYS) <= set(scores)
+        if len(scores["zero_shot"]["recorded"]) > PEOPLE and set(ADAPTATION_METHODS) <= set(scores)
     }  # fmt: skip
     rows, every, shown = [], [], orders_in(sets)
     for dataset, scores in sets.items():
@@ -130,7 +130,9 @@ def _draws(scores: Played, orders: Sequence[str]) -> Iterator[tuple[str, NDArray
     """The method that twelve people choose, and the places of the others, again and again."""
     names = list(scores["zero_shot"]["recorded"])
     before = np.array([[scores["zero_shot"][order][name] for order in orders] for name in names])
-    after = np.array([[[scores[method][order][name] for order in orders] for method in WAYS] for name in names])
+    after = np.array(
+        [[[scores[method][order][name] for order in orders] for method in ADAPTATION_METHODS] for name in names]
+    )
     people = [Followed(*both) for both in zip(before, after, strict=True)]
     generator = np.random.default_rng(0)
     for _ in range(DRAWS):
@@ -143,7 +145,7 @@ def _decided_by_twelve(scores: Played, orders: Sequence[str]) -> tuple[NDArray[n
     names, total, often = list(scores["zero_shot"]["recorded"]), np.zeros(len(orders)), Counter[str]()
     for method, others in _draws(scores, orders):
         often[method] += 1
-        if method in WAYS:
+        if method in ADAPTATION_METHODS:
             for place, order in enumerate(orders):
                 before, after = scores["zero_shot"][order], scores[method][order]
                 total[place] += np.mean([after[names[k]] - before[names[k]] for k in others]) / DRAWS

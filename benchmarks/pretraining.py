@@ -63,15 +63,15 @@ GESTURES = {
 }
 CALLED = {name: gesture for gesture, names in GESTURES.items() for name in names}
 Rows = NDArray[np.int64]
-Said = NDArray[np.float64]
+LogProbs = NDArray[np.float64]
 
 
-def thinned(recordings: at.Recordings, most: int) -> at.Recordings:
-    """At most so many windows, as many of each person and class as of others where they have them."""
-    if recordings.n_trials <= most:
+def thinned(recordings: at.Recordings) -> at.Recordings:
+    """At most MOST windows, as many of each person and class as of others where they have them."""
+    if recordings.n_trials <= MOST:
         return recordings
     cells = (recordings.subject * recordings.n_classes + recordings.y).numpy()
-    most_of_cell = most // len(np.unique(cells))
+    most_of_cell = MOST // len(np.unique(cells))
     kept = []
     for cell in np.unique(cells):
         rows = np.flatnonzero(cells == cell)
@@ -98,11 +98,11 @@ def folds_of(recordings: at.Recordings, people: Sequence[int | None]) -> Iterato
 
 
 class Target:
-    """One set as the target, and what every model says of its people."""
+    """One set as the target, and the log-probabilities of its people by every model."""
 
     def __init__(self, recordings: at.Recordings, device: str) -> None:
         self.recordings, self.device = recordings, device
-        self.said: dict[tuple[str, str, int, int | None], Said] = {}  # adaptation, model, fold, people
+        self.log_probs: dict[tuple[str, str, int, int | None], LogProbs] = {}  # adaptation, model, fold, people
         self.rows = {number: test for number, _, _, test in folds_of(recordings, [None])}
 
     def solve(self, adaptation: str, model: str, settings: Sequence[at.Setting]) -> None:
@@ -111,8 +111,8 @@ class Target:
         jobs = [at.Job(setting, Fold(train, test=test)) for setting in settings for _, _, train, test in where]
         outcomes = at.train(self.recordings, jobs, device=self.device, progress=False)
         for place, (number, many, _, _) in enumerate(where):
-            own = outcomes[place :: len(where)]
-            self.said[adaptation, model, number, many] = np.mean([one.said.double().numpy() for one in own], 0)
+            log_probs = [o.held_out_log_probs.double().numpy() for o in outcomes[place :: len(where)]]
+            self.log_probs[adaptation, model, number, many] = np.mean(log_probs, 0)
 
     def learn(
         self, adaptation: str, model: str, pool: at.Recordings, rows: Rows, y: Any, values: dict[str, Any]
@@ -125,33 +125,35 @@ class Target:
         epochs = epochs_for(max(len(fold.train) for fold in folds), 128, values.pop("steps"))
         setting = at.Setting(**{"encoder": "shallow"} | AVERAGED | values, max_epochs=epochs)
         jobs = [at.Job(setting, fold) for fold in folds]
-        for (number, many, _, _), one in zip(where, at.train(pool, jobs, self.device, progress=False), strict=True):
-            said = one.said.double()[:, y].log_softmax(-1).numpy()
-            self.said[adaptation, model, number, many] = said
+        outcomes = at.train(pool, jobs, self.device, progress=False)
+        for (number, many, _, _), outcome in zip(where, outcomes, strict=True):
+            log_probs = outcome.held_out_log_probs.double()[:, y].log_softmax(-1).numpy()
+            self.log_probs[adaptation, model, number, many] = log_probs
 
     def mixtures(self, names: Sequence[str]) -> None:
         """a+b+c: the mean of their log-probabilities, where all have been."""
         for name in names:
             parts = name.split("+")
-            for adaptation, model, number, many in list(self.said):
+            for adaptation, model, number, many in list(self.log_probs):
                 keys = [(adaptation, part, number, many) for part in parts]
-                if model == parts[0] and all(key in self.said for key in keys):
-                    self.said[adaptation, name, number, many] = np.mean([self.said[key] for key in keys], 0)
+                if model == parts[0] and all(key in self.log_probs for key in keys):
+                    self.log_probs[adaptation, name, number, many] = np.mean([self.log_probs[key] for key in keys], 0)
 
     def scores(self) -> list[dict[str, Any]]:
         y, subject = self.recordings.y.numpy(), self.recordings.subject.numpy()
-        found = []
-        for (adaptation, model, number, many), said in self.said.items():
+        scores = []
+        for (adaptation, model, number, many), log_probs in self.log_probs.items():
             rows = self.rows[number]
             for person in np.unique(subject[rows]):
-                own = subject[rows] == person
-                score = balanced_accuracy_of(said[own].argmax(1), y[rows][own], self.recordings.n_classes)
-                found.append({
+                windows = subject[rows] == person
+                predicted = log_probs[windows].argmax(1)
+                score = balanced_accuracy_of(predicted, y[rows][windows], self.recordings.n_classes)
+                scores.append({
                     "target": self.recordings.name, "adaptation": adaptation, "model": model,
                     "people": "all" if many is None else many, "subject": str(self.recordings.subjects[person]),
                     "score": score,
                 })  # fmt: skip
-        return found
+        return scores
 
 
 def of_base(names: dict[str, str], kind: str, adaptation: str) -> list[at.Setting]:
@@ -191,7 +193,7 @@ def measure(
     rest = [recordings for other, recordings in sets.items() if other != name]
     base = pretrain(
         Studies(rest), options.out / f"base-{name}", members=options.members, device=options.device, seed=options.seed,
-        progress=False, **({} if options.epochs is None else {"epochs": options.epochs}),
+        progress=False,
     )  # fmt: skip
     base.check_new(sets[name])
     names = base.bind(sets[name])
@@ -219,10 +221,10 @@ def measure(
             pool, rows = pooled_by_name(every, name)
             target.learn("zero-shot", "pooled", pool, rows, y, fixed | {"steps": steps})
             lap("pooled")
-            for model in ("joint", "pooled"):  # they use nothing of a new person, and may be averaged with what does
-                for (adaptation, one, number, many), said in list(target.said.items()):
-                    if one == model and adaptation == "zero-shot":
-                        target.said["transductive", model, number, many] = said
+            # They use nothing of a new person, and may be averaged with what does.
+            for (adaptation, model, number, many), log_probs in list(target.log_probs.items()):
+                if model in ("joint", "pooled") and adaptation == "zero-shot":
+                    target.log_probs["transductive", model, number, many] = log_probs
     target.mixtures([
         "closed+base", "closed+random_base", "closed+network", "closed+network+base", "closed+joint", "closed+pooled",
         "closed+network+joint", "closed+network+base+joint",
@@ -239,9 +241,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS), help="sets that bases are made of, with commas")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--members", type=int, default=10, help="networks of a base")
-    parser.add_argument("--epochs", type=int, help="of a base; default: about 5,000 steps")
     parser.add_argument("--steps", type=int, default=2500, help="of networks of the target alone")
-    parser.add_argument("--most", type=int, default=MOST, help="windows of a set, at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further target after so many")
     parser.add_argument("--solved", action="store_true", help="without networks of the target")
@@ -251,7 +251,7 @@ def main() -> None:
     if options.device == "cpu":
         torch.set_num_threads(1)
     begun, rows = time.perf_counter(), list[dict[str, Any]]()
-    sets = {name: thinned(at.load(options.data / f"{name}.npz"), options.most) for name in options.sets.split(",")}
+    sets = {name: thinned(at.load(options.data / f"{name}.npz")) for name in options.sets.split(",")}
     for name in options.targets.split(","):
         if time.perf_counter() - begun > 60 * options.minutes:
             print(f"no time for {name}", flush=True)

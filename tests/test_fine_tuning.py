@@ -113,7 +113,7 @@ def test_before_is_what_the_library_says_of_the_person() -> None:
     tuner = Tuner(windows_of(recordings, torch.float32), [whole], [outcome.state])
     tuner.train(TUNINGS["before"])
     predicted = tuner.predict()[0]
-    expected = outcome.said[-len(fold.test) :].argmax(1)
+    expected = outcome.held_out_log_probs[-len(fold.test) :].argmax(1)
     assert (predicted == expected.numpy()).all()
 
 

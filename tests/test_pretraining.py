@@ -144,7 +144,7 @@ def test_training_and_evaluation_keep_heads_apart() -> None:
     (apart_,) = at.train(pool, [at.Job(setting, fold)], device="cpu", progress=False)
     rows = np.concatenate([fold.validation, fold.test])
     other = pool.heads[None] != pool.heads[pool.y[rows]][:, None]
-    assert float(apart_.said[other].max()) < -1000
+    assert float(apart_.held_out_log_probs[other].max()) < -1000
     object.__setattr__(pool, "heads", None)
     (together,) = at.train(pool, [at.Job(setting, fold)], device="cpu", progress=False)
     assert together.history["train_loss"][0] > apart_.history["train_loss"][0] + 0.3, "twice as many classes compete"

@@ -28,7 +28,7 @@ from .pruning import Pruning
 from .signals import asked_to_stop, raise_if_asked, signals_wait
 
 DTYPE = torch.float32
-SAID = "said"  # the name of log-probabilities among the tensors of a job
+LOG_PROBS = "said"  # the name of log-probabilities among the tensors of a job
 CHECKPOINT_EVERY = 5.0  # seconds of training that a kill may cost
 
 
@@ -184,9 +184,9 @@ def split(run: Work, found: OpenPopulation, reason: str) -> None:
 
 
 def tensors_of(outcome: Outcome) -> bytes:
-    """Weights of both snapshots and of the last epoch, and what was said of the held-out rows, as safetensors."""
+    """Weights of both snapshots and of the last epoch, and log-probabilities of the held-out rows, as safetensors."""
     states = {"best": outcome.state, "final": outcome.final_state}
     if outcome.swapped is not None:
         states["swapped"] = outcome.swapped.state
     tensors = {f"{kind}.{name}": t.contiguous() for kind, state in states.items() for name, t in state.items()}
-    return save(tensors | {SAID: outcome.said.contiguous()})
+    return save(tensors | {LOG_PROBS: outcome.held_out_log_probs.contiguous()})

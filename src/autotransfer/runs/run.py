@@ -50,7 +50,7 @@ from ..training.packing import pack, resolve_device
 from ..training.progress import Progress
 from .checks import check_entries, check_populations, entry_key
 from .data_facts import Data
-from .executor import DTYPE, SAID, Executor, LocalExecutor
+from .executor import DTYPE, LOG_PROBS, Executor, LocalExecutor
 from .ledger import FINISHED, REMEDY, Entry, Ledger, backup_of
 from .lock import companions
 from .options import RunOptions
@@ -259,13 +259,13 @@ class Run:
                 f"the ledger {self.ledger.path} has a job without weights (key {key!r}); {REMEDY}"
             ) from None
 
-    def said(self, entry: Entry) -> Tensor:
+    def held_out_log_probs(self, entry: Entry) -> Tensor:
         """Log-probabilities (n, C) of the rows that a finished job held out: validation rows, then test rows."""
         who, tensors = self.recordings.subject.numpy(), self.weights(entry.key)
         n = int(np.isin(who, self.groups[entry.validation] + self.groups[entry.test]).sum())
-        if SAID not in tensors:
+        if LOG_PROBS not in tensors:
             raise UserError(f"{self.folder} was trained by an earlier version; start a new run")
-        found = tensors[SAID]
+        found = tensors[LOG_PROBS]
         if found.shape != (n, self.recordings.n_classes) or not bool(found.isfinite().all()):
             raise UserError(f"the ledger {self.ledger.path} has damaged predictions (key {entry.key!r}); {REMEDY}")
         return found
