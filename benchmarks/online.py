@@ -33,7 +33,8 @@ from autotransfer.files import write_atomically
 from autotransfer.runs.choice import Playback, StageScore
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import is_run, reopen
+from autotransfer.runs.recovery import reopen
+from autotransfer.runs.run import is_run
 from autotransfer.search.decision import decide
 from autotransfer.search.online import find_online
 from autotransfer.search.plan import Plan

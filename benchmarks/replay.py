@@ -24,7 +24,7 @@ def outlet_of(name: str, channels: Sequence[str], sfreq: float) -> object:
     return StreamOutlet(info)
 
 
-def wait_for_listener(outlet: object, seconds: float = 30.0) -> None:
+def wait_for_listener(outlet: object, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not outlet.has_consumers and time.monotonic() < end:  # type: ignore[attr-defined]  # mne-lsl has no types
         time.sleep(0.01)

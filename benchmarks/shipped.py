@@ -30,7 +30,8 @@ from autotransfer.report.wording import score, signed
 from autotransfer.runs.choice import Choice, read_choice
 from autotransfer.runs.csv_tables import csv_of, read_table
 from autotransfer.runs.options import RunOptions
-from autotransfer.runs.run import is_run, reopen
+from autotransfer.runs.recovery import reopen
+from autotransfer.runs.run import is_run
 from autotransfer.search.planning import begin
 from autotransfer.search.procedure import conduct
 from autotransfer.training.intervals import bootstrap_interval

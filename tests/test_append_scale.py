@@ -81,8 +81,8 @@ def test_the_exported_module_equals_the_model(kind: str, way: dict[str, object])
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-# Every part as ONNX is in the quick suite already, in test_export_parts.
-@pytest.mark.parametrize("format", [pytest.param(f, marks=[pytest.mark.slow] * (f == "onnx")) for f in FORMATS])
+# Graphs in files are in the quick suite already, in test_export_parts.
+@pytest.mark.parametrize("format", [pytest.param(f, marks=[pytest.mark.slow] * (f != "safetensors")) for f in FORMATS])
 def test_files_predict_as_the_model_does(format: str, way: dict[str, object]) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="needs the onnx extra")

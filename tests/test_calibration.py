@@ -288,8 +288,9 @@ def test_as_a_graph(kind: str) -> None:
     np.testing.assert_allclose(found, own.predict_proba(windows), rtol=0, atol=1e-5)
 
 
-# A calibrated model as ONNX is in the quick suite already, in test_export_parts.
-@pytest.mark.parametrize("format", [pytest.param("onnx", marks=pytest.mark.slow), "torch"])
+# A calibrated model as ONNX and for torch is in the quick suite already, in test_export_parts.
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "torch"])
 def test_exported(format: str, tmp_path: Path) -> None:
     """Two of its parts: whole mixtures take their time."""
     if format == "onnx":

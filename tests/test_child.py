@@ -95,7 +95,7 @@ def test_one_child_reads_all_files_without_torch(files: list[Path], tmp_path: Pa
         ("refuse", "^this file is not like the others; leave it out$"),
         ("raise", r"contents of .*b.txt' cannot be read \(ZeroDivisionError: two lines\); is the file damaged"),
         ("disk full", r"b.txt' cannot be copied to .*temporary.* \(OSError: .*No space left on device\); free disk"),
-        ("hang", "b.txt' cannot be read: its reader did not finish within 2 s; the file is probably damaged: copy"),
+        ("hang", "b.txt' cannot be read: its reader did not finish within 1 s; the file is probably damaged: copy"),
     ],
 )
 def test_what_goes_wrong_in_the_child_is_one_line(
@@ -103,7 +103,9 @@ def test_what_goes_wrong_in_the_child_is_one_line(
 ) -> None:
     with blocks_in_child(reads, files, how) as arriving:
         assert next(arriving).X[0, 0, 0] == 0  # the file before is read as ever
-        monkeypatch.setattr("autotransfer.recordings.child.SECONDS", 2.0)
+        if how == "hang":  # nothing else may be cut short, however busy the machine
+            assert within(60, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+            monkeypatch.setattr("autotransfer.recordings.child.SECONDS", 1.0)
         with pytest.raises(UserError, match=text) as caught:
             next(arriving)
     assert "\n" not in str(caught.value)
@@ -122,9 +124,9 @@ def test_a_large_file_has_more_time(files: list[Path], monkeypatch: pytest.Monke
 def test_whoever_stops_early_stops_the_child(files: list[Path], tmp_path: Path) -> None:
     with blocks_in_child(reads, files, "hang") as arriving:
         next(arriving)
-        assert within(30, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        assert within(60, lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         start = time.monotonic()
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 300, "the child would sleep for 600 s"
     assert gone(int((tmp_path / "pid").read_text()))
     assert not list((tmp_path / "temporary").iterdir())
 

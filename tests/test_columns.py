@@ -104,6 +104,7 @@ def rewritten(path: Path, meta: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.filterwarnings("ignore:the sampling rate is unknown")
 def test_arrays_of_a_file_that_can_be_columns_are(tmp_path: Path) -> None:
     plain = tiny()
     arrays: dict[str, Any] = {

@@ -29,7 +29,7 @@ from autotransfer.search.validation import validation_scores
 from tiny import tiny_file
 
 
-@pytest.fixture(scope="module", params=["trial", "train", "online"])
+@pytest.fixture(scope="module", params=["trial", pytest.param("train", marks=pytest.mark.slow), "online"])
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Choice]:
     folder = tmp_path_factory.mktemp("delivered")
     options = RunOptions(

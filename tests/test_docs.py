@@ -206,7 +206,7 @@ def _steps(page: Path) -> list[tuple[str, str]]:
     return [(block["kind"], block["text"]) for block in found if not block["why"] and "--8<--" not in block["text"]]
 
 
-LONG = {"pretraining.md", "recipes/scikit_learn.md"}  # several studies, several searches
+LONG = {"pretraining.md", "recipes/scikit_learn.md", "tutorial.md", "online.md"}  # studies, searches, whole runs
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,7 @@ LONG = {"pretraining.md", "recipes/scikit_learn.md"}  # several studies, several
     ],
     ids=str,
 )
+@pytest.mark.filterwarnings("ignore::UserWarning:page")  # what a user of the page is told as well
 def test_the_code_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = _steps(page)
     for package in OPTIONAL:
@@ -230,6 +231,18 @@ def test_the_code_of_a_page_runs_in_order(page: Path, tmp_path: Path, monkeypatc
             exec(compile(text, str(page), "exec"), names)
         else:
             _check_console(text)
+
+
+def test_commands_of_every_page_are_taken() -> None:
+    """Their options exist and take such values, also where a page runs in the slow suite."""
+    commands, taken = get_command(app).commands, 0  # type: ignore[attr-defined]
+    for page in PAGES:
+        for kind, text in _steps(page):
+            for line in re.findall(r"^\$ autotransfer (.+)", text, re.MULTILINE) if kind == "console" else ():
+                name, *words = line.split()
+                commands[name].make_context(name, words)
+                taken += 1
+    assert taken > 5
 
 
 def _check_console(text: str) -> None:

@@ -340,6 +340,7 @@ def test_trials_of_a_file_are_recordings_with_one_event(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[1].values, REC.X[1].numpy().T)
 
 
+@pytest.mark.usefixtures("read_here")
 def test_the_command_replays_what_it_would_stream(run: Path, study: Path, tmp_path: Path) -> None:
     rule = ("--threshold", 0.55, "--debounce", "2/3", "--hop", 0.5)
     result = command(

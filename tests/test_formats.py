@@ -9,8 +9,6 @@ import gzip
 import os
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,11 @@ import autotransfer as at
 from autotransfer.errors import UserError
 from autotransfer.recordings import Cutting, Raw, absolute, read
 from autotransfer.recordings.cutting import Continuous, Event, cut, events_of
-from autotransfer.recordings.npy import readable
 from autotransfer.recordings.pattern import matcher
 from autotransfer.runs.options import RunOptions
 from autotransfer.runs.study import study_text
+
+pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb
 
 SFREQ = 100.0
 PEOPLE = ("ann", "bob", "cy")
@@ -48,22 +47,6 @@ def refused(text: str, source: object, **asked: Any) -> None:
     with pytest.raises(UserError, match=text) as caught:
         at.load(source, **asked)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read in this process, which is quicker, and says the same."""
-
-    @contextmanager
-    def blocks(reader: Any, paths: list[Path], *arguments: Any) -> Iterator[Iterator[Any]]:
-        def each() -> Iterator[Any]:
-            for path in paths:
-                with readable(path, "contents"):
-                    yield reader(path, *arguments)
-
-        yield each()
-
-    monkeypatch.setattr("autotransfer.recordings.continuous.blocks_in_child", blocks)
 
 
 # --- where windows are cut -----------------------------------------------------------------------------------------
@@ -205,7 +188,8 @@ def test_a_folder_of_csv_files(tmp_path: Path) -> None:
     assert raw.y == (["fist"] * 4 + ["open"] * 4) * 6
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
+@pytest.mark.filterwarnings("ignore:the sampling rate is unknown")
 def test_a_csv_file_can_be_a_trial(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study", header="emg1,emg2", n_times=50)
     rec = at.load(folder, pattern="{subject}/{session}_{class}_{try}.csv")
@@ -218,7 +202,7 @@ def test_a_csv_file_can_be_a_trial(tmp_path: Path) -> None:
     assert at.load(folder, pattern=PATTERN, window=0.2, sfreq=100).X.shape == (2 * 12 + 3, 2, 20)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_csv_files_as_spreadsheets_and_devices_write_them(tmp_path: Path) -> None:
     path = tmp_path / "ann.csv"
     path.write_text('"zeit";"a"\n' + "".join(f"0,{n:02};{n},25\n" for n in range(20)), encoding="utf-8-sig")
@@ -241,7 +225,7 @@ def test_csv_files_as_spreadsheets_and_devices_write_them(tmp_path: Path) -> Non
     refused("is no table of numbers|no columns|no samples|cannot be read", path)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
     for person in PEOPLE:
         rows = [f"{n / 100},{n},{n + 1000},{('', 'fist', '', 'open')[n // 100 % 4]}" for n in range(800)]
@@ -253,7 +237,7 @@ def test_a_column_of_labels_gives_events(tmp_path: Path) -> None:
     refused("no event is called 'rest'", tmp_path, pattern="{subject}.csv", window=0.5, events="rest,fist")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_folders_say_what_is_missing(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study")
     refused("say what names of files mean, --pattern '{subject}/\\*.csv', or such as", folder)
@@ -265,7 +249,7 @@ def test_folders_say_what_is_missing(tmp_path: Path) -> None:
     refused("there is no file", tmp_path / "no.edf")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_no_link_leads_out_of_a_folder(tmp_path: Path) -> None:
     folder = csv_folder(tmp_path / "study")
     (tmp_path / "secret.csv").write_text("a\n1\n")
@@ -304,6 +288,7 @@ def edf_file(path: Path, notes: list[tuple[float, float, str]] | None = None) ->
     return path
 
 
+@pytest.mark.usefixtures("read_here")
 def test_edf_files_with_annotations(tmp_path: Path) -> None:
     for person in PEOPLE:
         edf_file(tmp_path / "study" / f"{person}.edf")
@@ -327,6 +312,7 @@ def test_edf_files_with_annotations(tmp_path: Path) -> None:
     assert set(named.subject) == set(PEOPLE)  # type: ignore[call-overload]
 
 
+@pytest.mark.usefixtures("read_here")
 def test_bids_names_and_files_without_such_events(tmp_path: Path) -> None:
     edf_file(tmp_path / "sub-01" / "sub-01_ses-a_eeg.edf")
     edf_file(tmp_path / "sub-02" / "sub-02_ses-a_eeg.edf", [(1.0, 0.0, "T1"), (3.2, 0.1, "BAD_x"), (3.0, 0.0, "T2")])
@@ -415,7 +401,7 @@ def test_a_bids_folder(bids: Path) -> None:
     refused("there is no folder", "bids:no-such-folder", window=1.0)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_a_bids_folder_holds_what_it_names(bids: Path, tmp_path: Path) -> None:
     eeg = tmp_path / "sub-01" / "eeg"
     eeg.mkdir(parents=True)
@@ -434,7 +420,7 @@ def test_a_bids_folder_holds_what_it_names(bids: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "extra", "name"), [("mne", "mne", "a.edf"), ("pyxdf", "lsl", "a.xdf"), ("wfdb", "wfdb", "a.hea")]
 )
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_a_missing_package_is_named(
     package: str, extra: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,7 +491,7 @@ def test_xdf_files_with_markers(tmp_path: Path) -> None:
     assert firsts(read(packed, asked)) == [100, 300, 500, 700]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_xdf_files_of_several_streams_and_with_holes(tmp_path: Path) -> None:
     pytest.importorskip("pyxdf", reason="needs the lsl extra")
     path = xdf_file(tmp_path / "ann.xdf", streams=2)
@@ -552,7 +538,7 @@ def test_wfdb_records_with_annotations(tmp_path: Path) -> None:
     refused("the annotator is", f"{tmp_path / 'study' / 'ann.hea'}?annotator=../x", window=1.0)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_a_record_names_no_file_elsewhere(tmp_path: Path) -> None:
     header = wfdb_record(tmp_path / "record", "ann")
     text = header.read_text()
@@ -590,6 +576,7 @@ def test_predict_cuts_as_the_model_needs(tmp_path: Path) -> None:
         assert result.out.splitlines()[1].startswith("0,new,")
 
 
+@pytest.mark.usefixtures("read_here")
 def test_calibrate_cuts_as_predict_does(tmp_path: Path) -> None:
     from autotransfer.models.loading import load_model
     from faults import assert_one_line, call
@@ -641,7 +628,7 @@ STEPS = np.arange(400)
 ISO = [f"2024-05-01T10:00:{n // 200:02}.{n % 200 * 5:03}Z" for n in range(400)]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize(
     ("header", "column", "rate"),
     [
@@ -668,7 +655,7 @@ def test_times_give_the_rate_and_are_no_channels(tmp_path: Path, header: str, co
     assert (given.channels, given.sfreq) == (("a", "b"), rate)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize(
     ("header", "column"),
     [("frame", STEPS), ("Sample Index", STEPS % 256), ("", STEPS), ("counter", 7 + 2 * STEPS), ("idx", STEPS * 1.0)],
@@ -679,7 +666,7 @@ def test_counters_are_no_channels(tmp_path: Path, header: str, column: Any) -> N
     assert raw.notes == (f"column {header!r} counts samples, and is no channel",)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize(
     ("name", "stamps", "begins"),
     [
@@ -701,7 +688,7 @@ def test_no_window_spans_a_gap_in_the_stamps(tmp_path: Path, name: str, stamps: 
         assert any("gaps in the stamps, which no window spans" in note for note in raw.notes)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_names_that_can_mean_signals_are_channels_unless_they_rise(tmp_path: Path) -> None:
     warm = 30 + np.random.default_rng(1).standard_normal(400).round(3)
     for name in ("t", "index", "count"):
@@ -724,7 +711,7 @@ def test_names_that_can_mean_signals_are_channels_unless_they_rise(tmp_path: Pat
     refused("unknown option 'what'.*channels, ignore, label, time", f"{tmp_path / 'ann.csv'}?what=q", window=1)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("read_here")
 def test_times_that_are_not_clear_are_asked_for(tmp_path: Path) -> None:
     path = table(tmp_path / "ann.csv", "time", 5 * STEPS)
     refused("are 5 apart: 0.2 Hz in seconds, 200 Hz in milliseconds; give the rate, --sfreq", path, window=1)
@@ -745,6 +732,7 @@ def test_times_that_are_not_clear_are_asked_for(tmp_path: Path) -> None:
 # --- what is there, before anything is asked for ----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("read_here")
 def test_continuous_files_list_their_events_where_no_window_is_asked_for(tmp_path: Path) -> None:
     for person in PEOPLE:
         edf_file(tmp_path / "study" / f"{person}.edf", [*NOTES, *([(8.0, 0.0, "odd, one")] if person == "cy" else [])])
@@ -755,6 +743,7 @@ def test_continuous_files_list_their_events_where_no_window_is_asked_for(tmp_pat
     refused(f"holds no y; to train, .*{listed}: .*--window 1 --events", folder, window=1.0)
 
 
+@pytest.mark.usefixtures("read_here")
 def test_states_that_outlast_a_window_are_cut_to_their_end(tmp_path: Path) -> None:
     from faults import call
 
@@ -774,6 +763,7 @@ def test_states_that_outlast_a_window_are_cut_to_their_end(tmp_path: Path) -> No
     assert len(read(path, Cutting(window=1.0, sfreq=SFREQ, events=events)).X) == 2, "more than half of an event is used"
 
 
+@pytest.mark.usefixtures("read_here")
 def test_predict_says_that_the_run_was_cut_at_events(tmp_path: Path) -> None:
     from faults import call
 
@@ -797,6 +787,7 @@ def test_predict_says_that_the_run_was_cut_at_events(tmp_path: Path) -> None:
     assert "cut at events" not in told("--hop", 0.5, "--events", "T 1=l,T2=r")
 
 
+@pytest.mark.usefixtures("read_here")
 def test_raw_fif_files_are_cut(tmp_path: Path) -> None:
     for person in PEOPLE:
         mne_raw(unit=1.0).save(tmp_path / f"{person}_raw.fif", verbose=False)

@@ -32,7 +32,7 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
 
 
 @pytest.mark.parametrize(
-    "target", [pytest.param(name, marks=[pytest.mark.slow] if name in ("fif", "bids") else []) for name in SOME]
+    "target", [pytest.param(name, marks=[pytest.mark.slow] if name in ("fif", "bids", "mat") else []) for name in SOME]
 )
 def test_bad_input_gives_a_result_or_one_line(fuzz: Fuzz, target: str) -> None:
     outcomes = {fuzz.case(target, seed) for seed in range(12)}

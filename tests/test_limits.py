@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems d
 def limited(megabytes: int, *arguments: object, threads: int = 2) -> subprocess.CompletedProcess[str]:
     """`autotransfer ARGUMENTS` as after `ulimit -v`."""
     return subprocess.run(
-        [sys.executable, "-m", "autotransfer", *map(str, arguments)], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-m", "autotransfer", *map(str, arguments)], capture_output=True, text=True, timeout=300,
         env=os.environ | {"OMP_NUM_THREADS": str(threads)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes * 2**20,) * 2),
     )  # fmt: skip

@@ -228,6 +228,7 @@ def test_a_folder_of_people(tmp_path: Path) -> None:
     assert rec.name == tmp_path.name
 
 
+@pytest.mark.usefixtures("read_here")
 def test_a_folder_of_any_names_and_bids(tmp_path: Path) -> None:
     for k, name in enumerate(["ann", "bob", "cem"]):
         (tmp_path / "flat").mkdir(exist_ok=True)
@@ -240,6 +241,7 @@ def test_a_folder_of_any_names_and_bids(tmp_path: Path) -> None:
     assert flat.session is None
 
 
+@pytest.mark.usefixtures("read_here")
 @pytest.mark.parametrize(
     ("name", "naming"), [("{}-epo.fif", "neuromag"), ("{}.fif", "neuromag"), ("{}_epo.fif", "bids")]
 )
@@ -251,6 +253,7 @@ def test_a_divided_file_is_read_once(tmp_path: Path, name: str, naming: str) -> 
     assert (rec.n_trials, rec.subjects) == (12, ("ann", "p-1", "p-2"))
 
 
+@pytest.mark.filterwarnings("ignore:the sampling rate is unknown")
 def test_a_folder_of_arrays_stays_one(tmp_path: Path) -> None:
     make(4).save(tmp_path / "ann-epo.fif")
     rec = tiny()
@@ -259,6 +262,7 @@ def test_a_folder_of_arrays_stays_one(tmp_path: Path) -> None:
     assert load(tmp_path).n_trials == rec.n_trials
 
 
+@pytest.mark.usefixtures("read_here")
 def test_files_that_are_no_epochs(tmp_path: Path) -> None:
     raw = mne.io.RawArray(np.zeros((2, 500)), mne.create_info(2, 100.0, "eeg"))
     raw.save(tmp_path / "a_raw.fif")
@@ -291,6 +295,7 @@ def damaged(content: bytes, path: Path) -> at.Recordings | None:
     return None
 
 
+@pytest.mark.usefixtures("read_here")
 def test_truncated_files_are_refused(intact: bytes, tmp_path: Path) -> None:
     assert damaged(intact, tmp_path / "a-epo.fif") is not None
     for length in (0, 20, len(intact) // 2, len(intact) * 9 // 10):
@@ -310,7 +315,7 @@ def test_a_file_that_mne_would_read_forever_is_refused(
     refused(lambda: load(tmp_path / "a-epo.fif"), "a-epo.fif' cannot be read: its reader did not finish within 5 s; ")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 6))])
 def test_damage_is_refused_in_one_line(intact: bytes, tmp_path: Path, seed: int) -> None:
     rng, content = np.random.default_rng(seed), bytearray(intact)
     for place in rng.integers(0, len(content), 4):
@@ -321,6 +326,7 @@ def test_damage_is_refused_in_one_line(intact: bytes, tmp_path: Path, seed: int)
 # --- the command line --------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("read_here")
 def test_train_and_predict_on_epochs_files(tmp_path: Path) -> None:
     rec = tiny()
     info = mne.create_info(list(rec.channels), rec.sfreq, "eeg")

@@ -129,7 +129,11 @@ def test_every_mode_is_tested() -> None:
     assert modes() == set(MODES)
 
 
-@pytest.mark.parametrize("mode", MODES)
+# What differs from these is a number of windows, or that there is one call for all of them.
+LONG = {"train", "train_and_target_unlabeled_50p", "train_and_target_unlabeled_full", "train_and_target_labeled_20p"}
+
+
+@pytest.mark.parametrize("mode", [pytest.param(one, marks=[pytest.mark.slow] * (one in LONG)) for one in MODES])
 def test_a_mode(mode: str, tmp_path: Path) -> None:
     if mode not in modes():
         pytest.skip(f"this MOABB has no mode {mode}")
@@ -162,9 +166,8 @@ def halved(X: np.ndarray) -> np.ndarray:
     return X[..., ::2]
 
 
-@pytest.mark.parametrize(
-    "mode", ["train_trialwise", pytest.param("train_and_target_labeled_50p", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["train_trialwise", "train_and_target_labeled_50p"])
 def test_the_whole_procedure_in_a_mode(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes()
     monkeypatch.setattr("autotransfer.person.calibration.lost_with", lambda *_: None)  # after one epoch that is chance

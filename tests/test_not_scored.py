@@ -47,9 +47,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "options",
-    [(), ("--rule", "published"), ("--rule", "published", "--nested", "full"), ("--search", "halving"),
-     ("--search", "tpe", "--trials", 3)],
-    ids=["average", "published", "nested full", "halving", "tpe"],
+    [
+        pytest.param((), id="average"),
+        pytest.param(("--rule", "published"), id="published"),
+        pytest.param(("--rule", "published", "--nested", "full"), id="nested full"),
+        pytest.param(("--search", "halving"), id="halving", marks=pytest.mark.slow),
+        pytest.param(("--search", "tpe", "--trials", 3), id="tpe", marks=pytest.mark.slow),
+    ],
 )  # fmt: skip
 def test_they_are_told_before_a_run_and_are_in_no_mean(
     tmp_path: Path, source: Path, options: tuple[object, ...]

@@ -30,7 +30,7 @@ posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no
 compiled = pytest.mark.skipif(compiling.library() is None, reason="no C compiler here")
 
 
-def soon(work: Callable[[], Any], seconds: float = 30.0) -> Any:
+def soon(work: Callable[[], Any], seconds: float = 120.0) -> Any:
     """What it returns or raises; a failure where it takes so long."""
     outcome: list[Any] = []
 

@@ -195,6 +195,7 @@ def test_pictures_are_runs_of_one_code() -> None:
     assert pictures(np.array([]), 4)[0].tolist() == []
 
 
+@pytest.mark.usefixtures("read_here")
 def test_ecog_faces_mistakes(tmp_path: Path) -> None:
     write_faces(tmp_path / "faces_basic", {"aa": 4, "ca": 4, "jt": 4})
     source, path = f"ecog-faces:{tmp_path}", tmp_path / "faces_basic" / "data" / "ca" / "ca_faceshouses.mat"
@@ -253,6 +254,7 @@ def test_asl_emg(tmp_path: Path) -> None:
     assert rec.channels == ("one", "two")
 
 
+@pytest.mark.usefixtures("read_here")
 def test_one_file_a_person_mistakes(tmp_path: Path) -> None:
     source = f"rsvp:{tmp_path}"
     write_people(tmp_path, y=np.array([0, 1, 2, 0, 1, 2]))
@@ -338,7 +340,7 @@ def test_a_variable_larger_than_memory_is_refused_before_it_is_read(
             read_mat(tmp_path / f"{name}.mat", ("X",))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 6))])
 def test_damaged_files_are_refused_in_one_line(tmp_path: Path, seed: int) -> None:
     write_people(tmp_path, sfreq=256, channels=np.array(["Fz", "Pz"], object))
     rng, content = np.random.default_rng(seed), bytearray((tmp_path / "p1.mat").read_bytes())

@@ -152,8 +152,8 @@ def test_the_exported_module_equals_the_model(kind: str) -> None:
     assert difference(saved, saved.graph()(windows).numpy(), windows) < 2e-6
 
 
-# Every part as ONNX is in the quick suite already, in test_export_parts.
-@pytest.mark.parametrize("format", [pytest.param(f, marks=[pytest.mark.slow] * (f == "onnx")) for f in FORMATS])
+# Graphs in files are in the quick suite already, in test_export_parts.
+@pytest.mark.parametrize("format", [pytest.param(f, marks=[pytest.mark.slow] * (f != "safetensors")) for f in FORMATS])
 def test_files_predict_as_the_model_does(format: str) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="needs the onnx extra")

@@ -11,6 +11,8 @@ from benchmarks import published
 
 from autotransfer.errors import UserError
 
+pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, to wfdb
+
 RATE = 360
 
 

@@ -35,6 +35,8 @@ from autotransfer.recordings import (
 )
 from real_data import NAMES, real_file
 
+pytestmark = pytest.mark.filterwarnings("ignore:the sampling rate is unknown")  # most files here say nothing of it
+
 N, C, T = 9, 2, 8
 X = np.random.default_rng(0).standard_normal((N, C, T)).astype("float32")
 ARRAYS: dict[str, Any] = {"X": X, "y": np.tile([0, 1, 2], 3), "subject": np.repeat([0, 1, 2], 3)}

@@ -116,7 +116,7 @@ names = st.text(st.characters(), min_size=1, max_size=30) | st.sampled_from(HOST
 
 
 @given(names, st.lists(names, min_size=1, max_size=3, unique=True))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_no_name_changes_the_page(name: str, others: list[str]) -> None:
     text = light(hostile(name, names=tuple(others)))
     text.encode()  # no lone surrogate is left

@@ -101,9 +101,8 @@ def is_missed(driver: Driver, case: str, seeds: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "every", [pytest.param(False, id="the first"), pytest.param(True, id="any", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [pytest.param(False, id="the first"), pytest.param(True, id="any")])
 def test_a_buffer_that_is_one_element_short_is_noticed(started: Callable[[str, str], Driver], every: bool) -> None:
     """Of every function, its first or any: the driver sees what preloading a sanitizer would not."""
     driver = started(WIDEST, "memory")

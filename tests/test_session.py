@@ -282,7 +282,7 @@ def growth(sessions: int) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory of a process from /proc")
-@pytest.mark.parametrize("sessions", [50, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sessions", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_sessions_leave_nothing_behind(sessions: int) -> None:
     # What leaks does so every time. A process that has done much before may take memory for good once.
     rounds = [growth(sessions)]

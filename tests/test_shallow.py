@@ -232,7 +232,8 @@ def test_the_exported_module_equals_the_model(kind: str, channels: int, times: i
         assert difference(saved, saved.graph()(windows[:n]).numpy(), windows[:n]) < 3e-6
 
 
-@pytest.mark.parametrize("format", FORMATS)
+# Graphs in files are in the quick suite already, in test_export_parts.
+@pytest.mark.parametrize("format", [pytest.param(f, marks=[pytest.mark.slow] * (f != "safetensors")) for f in FORMATS])
 def test_files_predict_as_the_model_does(format: str, tmp_path: Path) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="needs the onnx extra")

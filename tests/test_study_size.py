@@ -98,6 +98,7 @@ def test_a_study_that_gains_by_people_is_told_from_one_that_does_not() -> None:
     assert abs(nothing.scores[-1] - 0.5) < 0.12
 
 
+@pytest.mark.slow
 def test_the_gain_is_what_the_people_bring_when_they_come() -> None:
     """Twelve of twenty-two people predict what training on the other ten as well gains, measured on all."""
     plan, everybody = at.plan_study(study(12)).people, at.plan_study(study(22)).people

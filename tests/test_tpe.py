@@ -140,6 +140,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_a_team_can_share_a_postgresql_storage(tmp_path: Path, postgres: str) -> None:
     run, _ = tpe_run(tmp_path / "here", storage=postgres, trials=6)
     assert not (run.folder / "optuna.sqlite").exists()
